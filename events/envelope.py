@@ -1,0 +1,91 @@
+"""The envelope: what routing and aggregation need without reading a body."""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from sluicegate.events.models import (
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutCommitted,
+    CutDecided,
+    FilesWritten,
+    OpeningAnswered,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionOpened,
+    StreamCommand,
+    StreamPolicy,
+    StreamStalled,
+)
+
+
+class EventType(StrEnum):
+    """What an event says; on the wire `sluicegate.<type>.v<major>`."""
+
+    REGION_OPENED = "region.opened"
+    FILES_WRITTEN = "files.written"
+    CHECKPOINT_COMPLETED = "checkpoint.completed"
+    CHECKPOINT_FAILED = "checkpoint.failed"
+    REGION_HEARTBEAT = "region.heartbeat"
+    REGION_CLOSED = "region.closed"
+    STREAM_POLICY = "stream.policy"
+    STREAM_COMMAND = "stream.command"
+    CUT_DECIDED = "cut.decided"
+    OPENING_ANSWERED = "opening.answered"
+    CUT_COMMITTED = "cut.committed"
+    CUT_PARTIALLY_COMMITTED = "cut.partially_committed"
+    STREAM_STALLED = "stream.stalled"
+
+
+BODIES: Final[dict[EventType, type[Body]]] = {
+    EventType.REGION_OPENED: RegionOpened,
+    EventType.FILES_WRITTEN: FilesWritten,
+    EventType.CHECKPOINT_COMPLETED: CheckpointCompleted,
+    EventType.CHECKPOINT_FAILED: CheckpointFailed,
+    EventType.REGION_HEARTBEAT: RegionHeartbeat,
+    EventType.REGION_CLOSED: RegionClosed,
+    EventType.STREAM_POLICY: StreamPolicy,
+    EventType.STREAM_COMMAND: StreamCommand,
+    EventType.CUT_DECIDED: CutDecided,
+    EventType.OPENING_ANSWERED: OpeningAnswered,
+    EventType.CUT_COMMITTED: CutCommitted,
+    EventType.CUT_PARTIALLY_COMMITTED: CutCommitted,
+    EventType.STREAM_STALLED: StreamStalled,
+}
+
+MAJOR_VERSION: Final = 1
+
+NO_CHECKPOINT: Final = -1
+
+
+class Envelope(NamedTuple):
+    """The attributes of an event. Fields that do not apply are empty (`checkpoint`: NO_CHECKPOINT)."""
+
+    id: str
+    """Unique per event and attempt; duplicates in the log have the same id."""
+    type: EventType
+    stream: str
+    region: str = ""
+    lineage: str = ""
+    checkpoint: int = NO_CHECKPOINT
+    writer: str = ""
+    files: int = 0
+    """How many files the body of a `files.written` lists."""
+
+
+class Event(NamedTuple):
+    """An envelope with its body."""
+
+    envelope: Envelope
+    body: Body
+
+
+class Poison(NamedTuple):
+    """A message that cannot be read, and why. It is data, never an exception."""
+
+    reason: str
+    stream: str | None
+    """The stream that the message names, if that much can be read."""
+    newer_version: bool
+    """The message is of a major version that this release does not know: a newer one may read it."""

@@ -1,0 +1,210 @@
+"""The port to a table format: its writer half, its committer half, and the data that they exchange.
+
+Everything here is data or a protocol; no adapter and no I/O is imported. Committer methods block and
+are called from threads, one at a time per stream.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from sluicegate.events.models import FileInfo, FilesWritten
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class LakeError(Exception):
+    """The base of the errors that adapters raise."""
+
+
+class TableRefused(LakeError):
+    """The table is out of scope or unusable, and waiting does not change it; the text says why."""
+
+
+class LakeUnavailable(LakeError):
+    """The storage or catalog could not be reached or read now; nothing was changed; try again."""
+
+
+class BadFiles(LakeError):
+    """The files of an event cannot be committed to this table as they are; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """A snapshot by its number and by the identity of its content, so that a rolled back table is noticed."""
+
+    id: int
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a committer finds before anything is committed."""
+
+    identity: str
+    """Changes when the table is dropped and made again."""
+    head: SnapshotRef | None
+    """None: the table has no snapshot yet."""
+    newest_decision: int | None
+    """The highest decision id of this commit user in the table's history; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The decision is in the table, with the digest that was asked for."""
+
+    snapshot: SnapshotRef
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDigest:
+    """The decision's id is in the table with another content."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The decision itself was not found, but the table has a higher one of the same commit user."""
+
+    decision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The decision is proven not to be in the table: the recorded snapshot is an ancestor of `head`."""
+
+    head: SnapshotRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """The decision was not found, and its absence cannot be proven; the reason says what is missing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableReplaced:
+    """The table is not the one that the stream has committed to."""
+
+    identity: str
+
+
+Answer = Found | OtherDigest | Ahead | Absent | Unproven | TableReplaced
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The snapshot is visible."""
+
+    snapshot: SnapshotRef
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another writer moved the head first; nothing of ours is visible. Ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeUnknown:
+    """The snapshot may or may not be visible. Ask again, delete nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The table will never take this commit; the reason says why. Nothing is visible."""
+
+    reason: str
+
+
+Publication = Published | Conflict | OutcomeUnknown | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One commit, complete."""
+
+    decision: int
+    digest: str
+    head: SnapshotRef | None
+    """The head that was asked; the commit is published directly on top of it or not at all."""
+    watermark: int | None
+    """Milliseconds since the Unix epoch."""
+    files: Sequence[FilesWritten]
+
+
+class Committer(Protocol):
+    """The committer half of an adapter, bound to one table and one commit user."""
+
+    def inspect(self) -> TableState:
+        """Check that the table is in scope, and say where it stands.
+
+        Raises TableRefused with the feature's name, or LakeUnavailable.
+        """
+        ...
+
+    def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
+        """Say whether a decision is in the table.
+
+        `table` is the identity that the stream knows, `recorded` the newest snapshot known to be followed
+        by none of this decision or later. `recorded` None: the table had no snapshot then, so its whole
+        history must be readable for a proof. Raises LakeUnavailable.
+        """
+        ...
+
+    def check(self, files: Sequence[FilesWritten]) -> None:
+        """Check before a decision that the files could be committed. Raises BadFiles or LakeUnavailable."""
+        ...
+
+    def publish(self, request: CommitRequest) -> Publication:
+        """Commit conditionally on the head that was asked. Never retries, never deletes after an unknown."""
+        ...
+
+    def close(self) -> None:
+        """Release what the committer holds."""
+        ...
+
+
+class FileWriter(Protocol):
+    """The writer half of an adapter: one attempt of one task."""
+
+    location: str
+    """URI of the folder that the paths of the file infos are relative to."""
+    schema_id: int
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        """Add rows. Raises SchemaMismatch for columns that the table does not have."""
+        ...
+
+    def finish(self) -> Iterator[FileInfo]:
+        """Close all files, durably, and describe them."""
+        ...
+
+    def abort(self) -> None:
+        """Give up: close without describing. Only files that were never described may be removed."""
+        ...
+
+
+class SchemaMismatch(LakeError):
+    """The rows do not fit the table's schema; the text names the columns."""
+
+
+class Adapter(Protocol):
+    """One table format."""
+
+    name: str
+    format_version: int
+
+    def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> Committer:
+        """Open the committer half. Raises TableRefused or LakeUnavailable."""
+        ...
+
+    def open_writer(
+        self, location: str, options: Mapping[str, str], event_time_column: str | None
+    ) -> FileWriter:
+        """Open the writer half. Raises TableRefused or LakeUnavailable."""
+        ...

@@ -1,0 +1,26 @@
+"""Table formats by name; each adapter is imported when it is first asked for."""
+
+from importlib import import_module
+from typing import Final, cast
+
+from sluicegate.lakes.port import Adapter, TableRefused
+
+_ADAPTERS: Final = {
+    "memory": ("sluicegate.lakes.memory", ""),
+    "paimon": ("sluicegate.lakes.paimon.adapter", "paimon"),
+}
+
+
+def adapter(name: str) -> Adapter:
+    """The adapter of a table format. Raises TableRefused with an install hint when it is not there."""
+    if name not in _ADAPTERS:
+        raise TableRefused(f"unknown table format {name!r}; known are {', '.join(sorted(_ADAPTERS))}")
+    module, extra = _ADAPTERS[name]
+    try:
+        loaded = import_module(module)
+    except ImportError as error:
+        raise TableRefused(
+            f"the table format {name} needs a package that is not installed ({error.name}); "
+            f'install it with: pip install "sluicegate[{extra}]"'
+        ) from error
+    return cast(Adapter, loaded.ADAPTER)
