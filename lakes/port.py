@@ -161,7 +161,10 @@ class Committer(Protocol):
         ...
 
     def publish(self, request: CommitRequest) -> Publication:
-        """Commit conditionally on the head that was asked. Never retries, never deletes after an unknown."""
+        """Commit conditionally on the head that was asked. Never retries, never deletes after an unknown.
+
+        Raises LakeUnavailable for failures before anything could have become visible.
+        """
         ...
 
     def close(self) -> None:

@@ -1,0 +1,114 @@
+"""Whether a table's history holds a decision: the one answer that all committers give by the same rules."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sluicegate.lakes.port import Absent, Ahead, Answer, Found, OtherDigest, SnapshotRef, Unproven
+
+
+class PastSnapshot(NamedTuple):
+    """What a snapshot says about the commit that made it."""
+
+    ref: SnapshotRef
+    commit_user: str
+    decision: int
+    digest: str
+    """Empty if the snapshot was not made by this product."""
+
+
+SnapshotAt = Callable[[int], PastSnapshot | None]
+"""Reads the snapshot of that number; None if it is not, or no longer, there."""
+
+
+def newest_decision(head: PastSnapshot | None, at: SnapshotAt, commit_user: str) -> int | None:
+    """The highest decision of this user that can still be read; decisions of a user only ever rise."""
+    past = head
+    while past is not None:
+        if past.commit_user == commit_user:
+            return past.decision
+        past = at(past.ref.id - 1)
+    return None
+
+
+class _Walk(NamedTuple):
+    """Where a walk from the head ended, and what of this user it met on the way."""
+
+    answer: Found | OtherDigest | None
+    highest: int | None
+    lower: int | None
+    """The first decision below the asked one: what precedes it is lower still."""
+    last: SnapshotRef
+    """The oldest snapshot that was read, without a gap from the head."""
+
+
+def _walk(head: PastSnapshot, at: SnapshotAt, commit_user: str, asked: tuple[int, str], stop: int) -> _Walk:
+    decision, digest = asked
+    highest: int | None = None
+    past: PastSnapshot | None = head
+    last = head.ref
+    while past is not None:
+        last = past.ref
+        if past.commit_user == commit_user:
+            highest = past.decision if highest is None else highest
+            if past.decision == decision:
+                found = Found(last) if past.digest == digest else OtherDigest(past.digest)
+                return _Walk(found, highest, None, last)
+            if past.decision < decision:
+                return _Walk(None, highest, past.decision, last)
+        past = at(last.id - 1) if last.id > max(stop, 1) else None
+    return _Walk(None, highest, None, last)
+
+
+def look_for(
+    head: PastSnapshot | None,
+    at: SnapshotAt,
+    commit_user: str,
+    asked: tuple[int, str],
+    recorded: SnapshotRef | None,
+) -> Answer:
+    """Answer whether `asked`, a decision's id and digest, is in the history that ends in `head`.
+
+    Absence is proven if the recorded snapshot is still there with the same content and everything after
+    it could be read; or, when the recorded snapshot has expired, if the decision right before the asked
+    one was met, since a user's decisions are consecutive and only ever rise.
+    """
+    if head is None:
+        if recorded is None:
+            return Absent(None)
+        return Unproven(f"the table has no snapshots, but snapshot {recorded.id} was recorded: rolled back?")
+    walk = _walk(head, at, commit_user, asked, recorded.id if recorded is not None else 1)
+    if walk.answer is not None:
+        return walk.answer
+    if walk.highest is not None and walk.highest > asked[0]:
+        return Ahead(walk.highest)
+    doubt = _doubt(head.ref, at, walk, asked[0], recorded)
+    return Absent(head.ref) if doubt is None else Unproven(doubt)
+
+
+def _doubt(
+    head: SnapshotRef, at: SnapshotAt, walk: _Walk, decision: int, recorded: SnapshotRef | None
+) -> str | None:
+    """Say why not having met the decision is no proof of its absence; None if it is one."""
+    follows = walk.lower == decision - 1
+    if recorded is None:
+        if follows or (walk.lower is None and walk.last.id == 1):
+            return None
+        if walk.lower is not None:
+            return f"decision {walk.lower} is in the table, but not {decision - 1}: rolled back?"
+        return f"no snapshot was recorded, and the history before snapshot {walk.last.id} has expired"
+    if recorded.id > head.id:
+        return f"snapshot {recorded.id} was recorded, but the head is {head.id}: the table was rolled back"
+    there = walk.last if walk.last.id == recorded.id else _ref(at(recorded.id))
+    if there is None:
+        if follows:
+            return None
+        return f"the recorded snapshot {recorded.id} has expired, and nothing newer proves the absence"
+    if there != recorded:
+        return f"snapshot {recorded.id} is not the one that was recorded: rolled back or overwritten"
+    if walk.lower is None and walk.last.id > recorded.id:
+        return f"snapshot {walk.last.id - 1} is missing between the recorded one and the head"
+    return None
+
+
+def _ref(past: PastSnapshot | None) -> SnapshotRef | None:
+    return None if past is None else past.ref

@@ -1,0 +1,347 @@
+"""A table format that lives in memory: for users' tests and for the deterministic simulator.
+
+No I/O, threads, clock or randomness. It keeps the port's contract as the real formats do, and it can be
+made to fail at every point where they can. Only the writer half needs pyarrow.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.port import (
+    Answer,
+    BadFiles,
+    CommitRequest,
+    Conflict,
+    OutcomeUnknown,
+    Publication,
+    Published,
+    Refused,
+    SchemaMismatch,
+    SnapshotRef,
+    TableRefused,
+    TableReplaced,
+    TableState,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT: Final = "memory"
+FORMAT_VERSION: Final = 1
+SCHEME: Final = "memory://"
+FOREIGN_USER: Final = "another-writer"
+
+FaultPoint = Literal["inspect", "ask", "check", "publish.before", "publish.after"]
+Faults = Callable[[FaultPoint], Publication | None]
+"""Consulted at each point: returns None to go on, or raises LakeUnavailable.
+
+At `publish.before` it may return Conflict, Refused or OutcomeUnknown, and nothing becomes visible; at
+`publish.after`, where the snapshot is visible, it may return OutcomeUnknown.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """One commit; `files` are the paths that it added."""
+
+    id: int
+    identity: str
+    commit_user: str
+    decision: int
+    digest: str
+    watermark: int | None
+    files: tuple[str, ...] = ()
+    rows: int = 0
+
+    @property
+    def ref(self) -> SnapshotRef:
+        return SnapshotRef(self.id, self.identity)
+
+
+@dataclass
+class MemoryTable:
+    """A table, its history, and what tests do to it behind a coordinator's back."""
+
+    name: str
+    columns: tuple[str, ...] | None = None
+    """The columns that the writer half accepts; None: any."""
+    refusal: str | None = None
+    """Why the table is out of scope, if it is."""
+    data: dict[str, "list[pa.RecordBatch]"] = field(default_factory=dict)
+    """The rows of each path that was written, committed or not."""
+    _generation: int = 0
+    _branching: int = 0
+    _expired: list[MemorySnapshot] = field(default_factory=list)
+    _visible: dict[int, MemorySnapshot] = field(default_factory=dict)
+    _writers: int = 0
+
+    @property
+    def location(self) -> str:
+        return f"{SCHEME}{self.name}"
+
+    @property
+    def identity(self) -> str:
+        """Changes with `replace`."""
+        return f"{self.name}#{self._generation}"
+
+    @property
+    def snapshots(self) -> list[MemorySnapshot]:
+        """The history that can still be read, oldest first."""
+        return list(self._visible.values())
+
+    @property
+    def head(self) -> MemorySnapshot | None:
+        return self._visible[max(self._visible)] if self._visible else None
+
+    @property
+    def files(self) -> list[str]:
+        """Every committed path, once per commit that added it; expiry does not remove any."""
+        return [path for snapshot in (*self._expired, *self._visible.values()) for path in snapshot.files]
+
+    @property
+    def rows(self) -> int:
+        return sum(snapshot.rows for snapshot in (*self._expired, *self._visible.values()))
+
+    def at(self, number: int) -> MemorySnapshot | None:
+        return self._visible.get(number)
+
+    def expire(self, keep: int) -> None:
+        """Forget all but the newest `keep` snapshots; their files stay in the table."""
+        if keep < 1:
+            raise ValueError("the newest snapshot never expires: keep at least 1")
+        for number in sorted(self._visible)[:-keep]:
+            self._expired.append(self._visible.pop(number))
+
+    def rollback(self, to: int) -> None:
+        """Drop every snapshot after this one, with its files; 0 drops the whole history."""
+        if to and to not in self._visible:
+            raise ValueError(f"{self.name} has no snapshot {to} to roll back to")
+        self._visible = {number: kept for number, kept in self._visible.items() if number <= to}
+        if to == 0:
+            self._expired.clear()
+        self._branching += 1
+
+    def replace(self) -> None:
+        """Drop the table and make it again under the same name."""
+        self._generation += 1
+        self._expired.clear()
+        self._visible.clear()
+
+    def foreign_commit(self, files: Sequence[str] = (), rows: int = 0) -> SnapshotRef:
+        """Commit as another writer of the table does."""
+        head = self.head
+        snapshot = self._snapshot(head, (FOREIGN_USER, 0, ""), head.watermark if head else None, files, rows)
+        self._visible[snapshot.id] = snapshot
+        return snapshot.ref
+
+    def commit(self, commit_user: str, request: CommitRequest) -> MemorySnapshot | None:
+        """Put the snapshot on top of the head that the request names; None if that is not the head."""
+        head = self.head
+        if (head.ref if head else None) != request.head:
+            return None
+        before = head.watermark if head else None
+        marks = [mark for mark in (before, request.watermark) if mark is not None]
+        files = [file for event in request.files for file in event.files]
+        snapshot = self._snapshot(
+            head,
+            (commit_user, request.decision, request.digest),
+            max(marks, default=None),
+            [file.path for file in files],
+            sum(file.rows for file in files),
+        )
+        taken = self._visible.setdefault(snapshot.id, snapshot)
+        return snapshot if taken is snapshot else None
+
+    def next_writer(self) -> int:
+        self._writers += 1
+        return self._writers
+
+    def _snapshot(
+        self,
+        head: MemorySnapshot | None,
+        made_by: tuple[str, int, str],
+        watermark: int | None,
+        files: Sequence[str],
+        rows: int,
+    ) -> MemorySnapshot:
+        number = head.id + 1 if head else 1
+        user, decision, digest = made_by
+        parent = head.identity if head else self.identity
+        content = repr((parent, self._branching, number, made_by, watermark, tuple(files), rows))
+        identity = hashlib.sha256(content.encode()).hexdigest()[:32]
+        return MemorySnapshot(number, identity, user, decision, digest, watermark, tuple(files), rows)
+
+
+def _no_faults(point: FaultPoint) -> None:
+    """The hook of a table that never fails."""
+
+
+class MemoryCommitter:
+    """The committer half, with faults on demand."""
+
+    def __init__(self, table: MemoryTable, commit_user: str, faults: Faults | None = None) -> None:
+        self._table = table
+        self._user = commit_user
+        self._faults: Callable[[FaultPoint], Publication | None] = faults or _no_faults
+
+    def inspect(self) -> TableState:
+        self._faults("inspect")
+        table = self._table
+        if table.refusal is not None:
+            raise TableRefused(table.refusal)
+        head = table.head
+        newest = newest_decision(_past(head), self._at, self._user)
+        return TableState(table.identity, head.ref if head else None, newest)
+
+    def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
+        self._faults("ask")
+        if table != self._table.identity:
+            return TableReplaced(self._table.identity)
+        return look_for(_past(self._table.head), self._at, self._user, (decision, digest), recorded)
+
+    def check(self, files: Sequence[FilesWritten]) -> None:
+        self._faults("check")
+        problem = self._problem(files)
+        if problem is not None:
+            raise BadFiles(problem)
+
+    def publish(self, request: CommitRequest) -> Publication:
+        early = self._faults("publish.before")
+        if isinstance(early, Published):
+            raise TypeError("a fault cannot publish; return Conflict, Refused or OutcomeUnknown")
+        if early is not None:
+            return early
+        problem = self._problem(request.files)
+        if problem is not None:
+            return Refused(problem)
+        made = self._table.commit(self._user, request)
+        if made is None:
+            return self._ours(request) or Conflict()
+        late = self._faults("publish.after")
+        if late is None:
+            return Published(made.ref)
+        if not isinstance(late, OutcomeUnknown):
+            raise TypeError("the snapshot is visible by now: the only honest fault is OutcomeUnknown")
+        return late
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _at(self, number: int) -> PastSnapshot | None:
+        return _past(self._table.at(number))
+
+    def _ours(self, request: CommitRequest) -> Published | None:
+        """The request's own snapshot, if it was published on the asked head before."""
+        there = self._table.at(request.head.id + 1 if request.head else 1)
+        if there is None:
+            return None
+        same = (there.commit_user, there.decision, there.digest)
+        return Published(there.ref) if same == (self._user, request.decision, request.digest) else None
+
+    def _problem(self, files: Sequence[FilesWritten]) -> str | None:
+        seen: set[str] = set()
+        for event in files:
+            if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
+                return f"metadata of {event.format} version {event.format_version}, expected {FORMAT} 1"
+            if event.location != self._table.location:
+                return f"files of {event.location}, but the table is {self._table.location}"
+            for file in event.files:
+                if file.path in seen:
+                    return f"the file {file.path} is there twice"
+                if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", file.path) or ".." in file.path.split("/"):
+                    return f"the path {file.path} is not relative to the table"
+                seen.add(file.path)
+        return None
+
+
+def _past(snapshot: MemorySnapshot | None) -> PastSnapshot | None:
+    if snapshot is None:
+        return None
+    return PastSnapshot(snapshot.ref, snapshot.commit_user, snapshot.decision, snapshot.digest)
+
+
+class MemoryWriter:
+    """The writer half: one file per attempt, its rows in the table's `data`."""
+
+    def __init__(self, table: MemoryTable, event_time_column: str | None) -> None:
+        self.location = table.location
+        self.schema_id = 0
+        self._table = table
+        self._event_time = event_time_column
+        self._path = f"part-{table.next_writer():05d}"
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        known = self._table.columns
+        if known is not None and tuple(batch.schema.names) != known:
+            unknown = sorted(set(batch.schema.names) ^ set(known))
+            raise SchemaMismatch(f"the columns {', '.join(unknown)} are only in the rows or in the table")
+        if self._event_time is not None and self._event_time not in batch.schema.names:
+            raise SchemaMismatch(f"the rows have no event time column {self._event_time}")
+        self._batches.append(batch)
+
+    def finish(self) -> Iterator[FileInfo]:
+        rows = sum(batch.num_rows for batch in self._batches)
+        if rows == 0:
+            return
+        self._table.data[self._path] = self._batches
+        lowest, highest = self._event_times()
+        yield FileInfo(
+            path=self._path,
+            size=sum(batch.nbytes for batch in self._batches),
+            rows=rows,
+            min_event_time=lowest,
+            max_event_time=highest,
+        )
+
+    def abort(self) -> None:
+        self._batches = []
+
+    def _event_times(self) -> tuple[int | None, int | None]:
+        if self._event_time is None:
+            return None, None
+        from sluicegate.lakes.event_time import event_time_range
+
+        ranges = [event_time_range(batch.column(self._event_time)) for batch in self._batches]
+        lowest = [low for low, _ in ranges if low is not None]
+        highest = [high for _, high in ranges if high is not None]
+        return min(lowest, default=None), max(highest, default=None)
+
+
+class MemoryAdapter:
+    """The adapter; its tables are those of this process, by the name in `memory://name`."""
+
+    name = FORMAT
+    format_version = FORMAT_VERSION
+
+    def __init__(self) -> None:
+        self._tables: dict[str, MemoryTable] = {}
+
+    def create(self, name: str, columns: Sequence[str] | None = None) -> MemoryTable:
+        """Make a table, or a new one in the place of the old."""
+        table = MemoryTable(name, None if columns is None else tuple(columns))
+        self._tables[name] = table
+        return table
+
+    def table(self, location: str) -> MemoryTable:
+        """The table at `memory://name`. Raises TableRefused if there is none."""
+        name = location.removeprefix(SCHEME)
+        if not location.startswith(SCHEME) or name not in self._tables:
+            raise TableRefused(f"no table at {location!r}; make it first with ADAPTER.create({name!r})")
+        return self._tables[name]
+
+    def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> MemoryCommitter:
+        return MemoryCommitter(self.table(location), commit_user)
+
+    def open_writer(
+        self, location: str, options: Mapping[str, str], event_time_column: str | None
+    ) -> MemoryWriter:
+        return MemoryWriter(self.table(location), event_time_column)
+
+
+ADAPTER: Final = MemoryAdapter()
