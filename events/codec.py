@@ -4,9 +4,8 @@ See the CloudEvents Kafka protocol binding, section 3.2. The extension attribute
 `lineage`, `checkpoint`, `writer` and `files` carry what routing and aggregation need.
 """
 
-import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -25,19 +24,14 @@ from sluicegate.events.models import NAME_PATTERN, Body, FilesWritten
 from sluicegate.events.partitioning import message_key
 
 Header = tuple[str, bytes]
+RawHeader = tuple[str, bytes | None]
+"""A header as it comes from the log, where values may be absent."""
 
 SPEC_VERSION: Final = b"1.0"
 CONTENT_TYPE: Final = b"application/json"
 SOURCE: Final = b"/sluicegate"
 
 _TYPE_PREFIX: Final = "sluicegate."
-_TYPES: Final[dict[bytes, EventType]] = {
-    f"{_TYPE_PREFIX}{event_type}.v{MAJOR_VERSION}".encode(): event_type for event_type in EventType
-}
-_WIRE_TYPES: Final = {event_type: wire for wire, event_type in _TYPES.items()}
-_TYPE_PATTERN: Final = re.compile(rb"^sluicegate\.[a-z_.]+\.v(\d{1,9})$")
-_NAME: Final = re.compile(NAME_PATTERN)
-
 _PER_CHECKPOINT: Final = frozenset(
     {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}
 )
@@ -46,6 +40,22 @@ _PER_REGION: Final = _PER_CHECKPOINT | {
     EventType.REGION_HEARTBEAT,
     EventType.REGION_CLOSED,
 }
+
+_WIRE_TYPES: Final = {
+    event_type: f"{_TYPE_PREFIX}{event_type}.v{MAJOR_VERSION}".encode() for event_type in EventType
+}
+_TYPES: Final = {
+    wire: (event_type, event_type in _PER_REGION, event_type in _PER_CHECKPOINT)
+    for event_type, wire in _WIRE_TYPES.items()
+}
+"""Of each type on the wire: the type, whether it needs a region, whether it needs a checkpoint."""
+
+_TYPE_PATTERN: Final = re.compile(rb"sluicegate\.[a-z_.]+\.v(\d{1,9})")
+_NAME: Final = re.compile(NAME_PATTERN)
+_MAX_DIGITS: Final = 18  # every number of so many digits fits into 64 bits
+_MAX_ID_LENGTH: Final = 64
+_MAX_REASON_LENGTH: Final = 500
+_CACHED: Final = 16_384
 
 
 class Message(NamedTuple):
@@ -61,7 +71,10 @@ class BadBody(ValueError):
 
 
 def encode(event: Event) -> Message:
-    """Encode an event; the caller chooses topic and partition (see `partition_of`)."""
+    """Encode an event; the caller chooses topic and partition (see `partition_of`).
+
+    Raises ValueError if a reader would refuse the event, or read another one.
+    """
     envelope, body = event
     headers: list[Header] = [
         ("ce_id", envelope.id.encode()),
@@ -81,71 +94,123 @@ def encode(event: Event) -> Message:
         headers.append(("ce_writer", envelope.writer.encode()))
     if envelope.type is EventType.FILES_WRITTEN:
         headers.append(("ce_files", b"%d" % envelope.files))
+    _check_readable(event, headers)
     return Message(message_key(envelope), body.model_dump_json().encode(), headers)
 
 
-@lru_cache(maxsize=4096)
+def _check_readable(event: Event, headers: Sequence[Header]) -> None:
+    envelope, body = event
+    read = read_envelope(headers)
+    if isinstance(read, Poison):
+        raise ValueError(f"this {envelope.type} cannot be encoded: {read.reason}")  # noqa: TRY004
+    if read != envelope:
+        raise ValueError(f"{envelope} cannot be encoded: it would be read as {read}")
+    if type(body) is not BODIES[envelope.type]:
+        raise ValueError(f"the body of a {envelope.type} cannot be a {type(body).__name__}")
+    if isinstance(body, FilesWritten) and len(body.files) != envelope.files:
+        raise ValueError(f"the envelope says {envelope.files} files, and the body lists {len(body.files)}")
+
+
+# Few different names and numbers recur in many events, so the caches make them cheap.
+@lru_cache(maxsize=_CACHED)
 def _name(raw: bytes) -> str:
-    """Decode and check a name; the cache makes it cheap, since few names recur in many events."""
     text = raw.decode()
-    if not _NAME.match(text):
+    if not _NAME.fullmatch(text):
         raise ValueError(f"{text!r} is not a valid name")
     return text
 
 
-def read_envelope(headers: Iterable[Header]) -> Envelope | Poison:
-    """Read an event's attributes from its headers, without touching its body.
+@lru_cache(maxsize=_CACHED)
+def _number(raw: bytes) -> int:
+    if not raw.isdigit() or len(raw) > _MAX_DIGITS:
+        raise ValueError(f"{raw!r} is not a number from 0 to {'9' * _MAX_DIGITS}")
+    return int(raw)
 
-    Attributes that the event's type needs and that are absent or malformed make it poison.
+
+def _id(raw: bytes) -> str:
+    text = raw.decode()
+    if not 0 < len(text) <= _MAX_ID_LENGTH:
+        raise ValueError(f"an id has 1 to {_MAX_ID_LENGTH} characters")
+    return text
+
+
+_READERS: Final[dict[str, Callable[[bytes], str | int]]] = {
+    "ce_id": _id,
+    "ce_stream": _name,
+    "ce_region": _name,
+    "ce_lineage": _name,
+    "ce_checkpoint": _number,
+    "ce_writer": _name,
+    "ce_files": _number,
+}
+
+
+def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
+    """Read an event's attributes from its headers, without touching its body; never raises.
+
+    Attributes that the event's type needs and that are absent, malformed or contradictory make it poison.
+    A header without a value is as good as absent.
     """
     attributes = dict(headers)
+    get = attributes.get
     try:
-        event_type = _TYPES[attributes["ce_type"]]
-        get = attributes.get
         region = get("ce_region")
         lineage = get("ce_lineage")
+        checkpoint = get("ce_checkpoint")
         writer = get("ce_writer")
-        envelope = Envelope(
-            attributes["ce_id"].decode(),
-            event_type,
-            _name(attributes["ce_stream"]),
-            _name(region) if region is not None else "",
-            _name(lineage) if lineage is not None else "",
-            int(get("ce_checkpoint", b"-1")),
-            writer.decode() if writer is not None else "",
-            int(get("ce_files", b"0")),
+        files = get("ce_files")
+        event_type, needs_region, needs_checkpoint = _TYPES[attributes["ce_type"]]  # type: ignore[index]
+        # _make takes half the time of the constructor; None has no methods, so it is an AttributeError.
+        envelope = Envelope._make(
+            (
+                _id(attributes["ce_id"]),  # type: ignore[arg-type]
+                event_type,
+                _name(attributes["ce_stream"]),
+                _name(region) if region is not None else "",
+                _name(lineage) if lineage is not None else "",
+                _number(checkpoint) if checkpoint is not None else NO_CHECKPOINT,
+                _name(writer) if writer is not None else "",
+                _number(files) if files is not None else 0,
+            )
         )
     except (KeyError, ValueError, AttributeError):
-        return _explain(attributes)
-    problem = _missing(envelope)
-    if problem:
+        return _explain(headers, attributes)
+    problem = None
+    if needs_region and not (region and lineage):
+        problem = f"a {event_type} needs the attributes ce_region and ce_lineage"
+    elif needs_checkpoint and checkpoint is None:
+        problem = f"a {event_type} needs the attribute ce_checkpoint"
+    elif len(attributes) != len(headers):
+        problem = _contradiction(headers)
+    if problem is not None:
         return Poison(problem, envelope.stream, newer_version=False)
     return envelope
 
 
-def _missing(envelope: Envelope) -> str | None:
-    event_type = envelope.type
-    if not 0 < len(envelope.id) <= 64:
-        return "the attribute ce_id is empty or longer than 64 characters"
-    if event_type in _PER_REGION and not (envelope.region and envelope.lineage):
-        return f"a {event_type} needs the attributes ce_region and ce_lineage"
-    if event_type in _PER_CHECKPOINT and envelope.checkpoint < 0:
-        return f"a {event_type} needs the attribute ce_checkpoint, a number of 0 or more"
-    if envelope.checkpoint < NO_CHECKPOINT or envelope.files < 0:
-        return "the attributes ce_checkpoint and ce_files must not be negative"
+def _contradiction(headers: Sequence[RawHeader]) -> str | None:
+    """Two readers of one message must not take different values from it."""
+    seen: dict[str, bytes | None] = {}
+    for name, value in headers:
+        if name.startswith("ce_") and seen.setdefault(name, value) != value:
+            return f"the attribute {name[:100]} stands there twice, with different values"
     return None
 
 
-def _explain(attributes: dict[str, bytes]) -> Poison:
+def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) -> Poison:
     """Say what is wrong with headers that did not make an envelope."""
-    stream: str | None = None
-    with contextlib.suppress(KeyError, ValueError, AttributeError):
-        stream = _name(attributes["ce_stream"])
+    stream = _stream_or_none(attributes.get("ce_stream"))
+    contradiction = _contradiction(headers)
+    if contradiction is not None:
+        return Poison(contradiction, stream, newer_version=False)
     raw_type = attributes.get("ce_type")
     if raw_type is None:
-        return Poison("no CloudEvents message: the header ce_type is missing", stream, newer_version=False)
+        return Poison(
+            "no CloudEvents message in binary mode: the header ce_type is missing",
+            stream,
+            newer_version=False,
+        )
     if raw_type not in _TYPES:
-        match = _TYPE_PATTERN.match(raw_type)
+        match = _TYPE_PATTERN.fullmatch(raw_type)
         shown = raw_type[:100].decode(errors="replace")
         if match and int(match[1]) > MAJOR_VERSION:
             return Poison(
@@ -154,41 +219,37 @@ def _explain(attributes: dict[str, bytes]) -> Poison:
                 stream,
                 newer_version=True,
             )
-        return Poison(f"unknown event type {shown}", stream, newer_version=False)
-    for name in ("ce_id", "ce_stream"):
-        if name not in attributes:
-            return Poison(f"the attribute {name} is missing", stream, newer_version=False)
-    for name in ("ce_stream", "ce_region", "ce_lineage", "ce_checkpoint", "ce_files", "ce_writer", "ce_id"):
+        return Poison(f"unknown event type {shown!r}", stream, newer_version=False)
+    for name, read in _READERS.items():
         raw = attributes.get(name)
-        if raw is not None and not _readable(name, raw):
-            shown = repr(raw[:100])
-            return Poison(
-                f"the attribute {name} has the malformed value {shown}", stream, newer_version=False
-            )
-    return Poison("a header that should have a value has none", stream, newer_version=False)
+        if raw is None:
+            continue
+        try:
+            read(raw)
+        except ValueError:
+            reason = f"the attribute {name} has the malformed value {raw[:100]!r}"
+            return Poison(reason, stream, newer_version=False)
+    absent = [name for name in ("ce_id", "ce_stream") if attributes.get(name) is None]
+    return Poison(f"missing: the attribute {' and '.join(absent)}", stream, newer_version=False)
 
 
-def _readable(name: str, raw: bytes) -> bool:
+def _stream_or_none(raw: bytes | None) -> str | None:
     try:
-        if name in ("ce_checkpoint", "ce_files"):
-            int(raw)
-        elif name in ("ce_id", "ce_writer"):
-            raw.decode()
-        else:
-            _name(raw)
+        return None if raw is None else _name(raw)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def read_body(event_type: EventType, value: bytes | None) -> Body:
     """Read a body of the given type. Raises BadBody with the first problem found."""
     try:
-        return BODIES[event_type].model_validate_json(value or b"")
+        # Strict, so that what is accepted is what the published JSON Schema says.
+        return BODIES[event_type].model_validate_json(value or b"", strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
-        raise BadBody(f"body of {event_type} is malformed at {where}: {first['msg']}") from None
+        reason = f"body of {event_type} is malformed at {where}: {first['msg']}"
+        raise BadBody(reason[:_MAX_REASON_LENGTH]) from None
 
 
 def read_files(value: bytes | None) -> FilesWritten:
@@ -199,8 +260,8 @@ def read_files(value: bytes | None) -> FilesWritten:
     return body
 
 
-def read_event(headers: Iterable[Header], value: bytes | None) -> Event | Poison:
-    """Read an event whole."""
+def read_event(headers: Sequence[RawHeader], value: bytes | None) -> Event | Poison:
+    """Read an event whole; never raises."""
     envelope = read_envelope(headers)
     if isinstance(envelope, Poison):
         return envelope
