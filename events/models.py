@@ -167,10 +167,10 @@ class CutCommitted(Body):
     cut: dict[Name, Position]
     fallbacks: dict[Name, Position | None] = {}
     """Regions that did not move though they should have, with their ref; empty for a full cut."""
-    snapshot: int
+    snapshot: int | None
+    """None: the table's history no longer has it, only later ones of the same stream."""
     watermark: Millis | None
     files: Count
-    rows: Count
 
 
 class StreamStalled(Body):

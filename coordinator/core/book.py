@@ -1,0 +1,229 @@
+"""What a stream's log amounts to so far: the light state and the ledgers of its live lineages.
+
+Every change here is made by a log record and is a function of the log alone.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sluicegate.coordinator.core.ledger import Checkpoint, Completion, LineageLedger, Part
+from sluicegate.coordinator.core.state import LightState, LineageState, RegionState
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Position
+
+DUPLICATE: Final = "duplicate"
+SETTLED: Final = "settled"
+UNOPENED: Final = "unopened"
+REPLAYED: Final = "replayed"
+
+
+class Book:
+    """The light state of one stream with its ledgers."""
+
+    def __init__(self, stream: str, state: LightState, applied: int) -> None:
+        self.stream = stream
+        self.state = state
+        self.applied = applied
+        """Every event at or before this offset is in the light state; later reads of it only refill."""
+        self.ledgers: dict[tuple[str, str], LineageLedger] = {}
+        for name, region in state.regions.items():
+            for lineage in region.chain:
+                self.open_ledger(name, lineage)
+
+    def open_ledger(self, region: str, lineage: str) -> None:
+        """Make the ledger of a lineage in the region's chain."""
+        lived = self.state.regions[region].lineages[lineage]
+        ledger = self.ledgers[region, lineage] = LineageLedger(lived.opened_at, lived.decided)
+        if lived.limit is not None:
+            ledger.cap(lived.limit)
+
+    # --- what writers and drivers say -------------------------------------------------------------
+
+    def part(self, offset: int, time: int, envelope: Envelope) -> str | None:
+        """Enter a `files.written`; returns why it has no effect, if it has none."""
+        ledger = self.ledgers.get((envelope.region, envelope.lineage))
+        if ledger is None:
+            return UNOPENED
+        entry = ledger.open_checkpoint(envelope.checkpoint, offset, time)
+        if entry is None:
+            return SETTLED
+        if envelope.id in entry.parts:
+            return DUPLICATE
+        entry.parts[envelope.id] = Part(offset, envelope.files)
+        if entry.completion is not None and envelope.id in entry.missing:
+            entry.missing.discard(envelope.id)
+            if not entry.missing:
+                ledger.advance()
+        if offset > self.applied:
+            self.state.regions[envelope.region].idle = False
+        return None
+
+    def completion(self, offset: int, time: int, envelope: Envelope, body: CheckpointCompleted) -> str | None:
+        """Enter a completion: the first of a checkpoint wins, replays of it change nothing."""
+        ledger = self.ledgers.get((envelope.region, envelope.lineage))
+        if ledger is None:
+            return UNOPENED
+        region = self.state.regions[envelope.region]
+        fresh = offset > self.applied
+        entry = ledger.open_checkpoint(envelope.checkpoint, offset, time)
+        if entry is None:
+            if fresh and region.ref == Position(lineage=envelope.lineage, checkpoint=envelope.checkpoint):
+                self._compare(region, envelope, region.ref_digest, body.source_digest)
+            return SETTLED
+        if entry.completion is not None:
+            if fresh:
+                self._compare(region, envelope, entry.completion.body.source_digest, body.source_digest)
+            return REPLAYED
+        problem = _misplaced(ledger, envelope.checkpoint, body.predecessor)
+        if problem is None and not ledger.complete(
+            envelope.checkpoint, entry, Completion(offset, time, body)
+        ):
+            problem = f"another checkpoint already follows {body.predecessor}"
+        if problem and fresh:
+            self._fault(region, envelope, problem)
+        if fresh:
+            region.idle = False
+        return problem
+
+    def failure(self, offset: int, envelope: Envelope, body: CheckpointFailed) -> str | None:
+        """Note that files will never come: the region stalls until a rewind. Other failures are hints."""
+        ledger = self.ledgers.get((envelope.region, envelope.lineage))
+        if ledger is None:
+            return UNOPENED
+        if body.outcome != "lost":
+            return None
+        if envelope.checkpoint <= ledger.floor or envelope.checkpoint in ledger.sealed:
+            return SETTLED
+        if offset > self.applied:
+            reason = f"its files are lost ({body.reason or 'no reason given'})"
+            self._fault(self.state.regions[envelope.region], envelope, reason)
+        return None
+
+    def heartbeat(self, offset: int, envelope: Envelope, idle: bool) -> str | None:
+        """Note whether the region has work."""
+        region = self.state.regions.get(envelope.region)
+        if region is None or region.live != envelope.lineage:
+            return UNOPENED
+        if offset > self.applied:
+            region.idle = idle
+        return None
+
+    def close(self, offset: int, envelope: Envelope, final: int | None) -> str | None:
+        """End a region after its final checkpoint."""
+        region = self.state.regions.get(envelope.region)
+        if region is None or region.live != envelope.lineage:
+            return UNOPENED
+        if offset <= self.applied:
+            return None
+        region.closed = True
+        region.final = final
+        self.leave(region)
+        return None
+
+    def leave(self, region: RegionState) -> None:
+        """Let a closed region go whose final checkpoint is in the cut."""
+        if not region.closed or region.left:
+            return
+        *parents, live = [region.lineages[name] for name in region.chain]
+        drained = all(_decided(parent) >= (parent.limit or 0) for parent in parents)
+        region.left = drained and (region.final is None or region.final <= _decided(live))
+
+    def _compare(self, region: RegionState, envelope: Envelope, known: str | None, digest: str) -> None:
+        if known is not None and known != digest:
+            self._fault(region, envelope, "it was completed again for another source range")
+
+    def _fault(self, region: RegionState, envelope: Envelope, problem: str) -> None:
+        if region.fault is None:
+            region.fault = (
+                f"region {envelope.region}: checkpoint {envelope.checkpoint} of lineage {envelope.lineage}: "
+                f"{problem}; rewind the region to its committed checkpoint, as a new lineage"
+            )
+
+    # --- what follows from it ---------------------------------------------------------------------
+
+    def sealed(self, name: str) -> Iterator[tuple[str, int, Checkpoint]]:
+        """The region's sealed checkpoints beyond its ref, contiguous, along its chain of lineages."""
+        region = self.state.regions[name]
+        for lineage in region.chain:
+            ledger = self.ledgers[name, lineage]
+            for checkpoint in ledger.sealed:
+                yield lineage, checkpoint, ledger.checkpoints[checkpoint]
+            limit = region.lineages[lineage].limit
+            reached = ledger.sealed[-1] if ledger.sealed else ledger.floor
+            if limit is None or reached < limit:
+                return
+
+    def frontier(self, name: str) -> Position | None:
+        """The furthest sealed position of a region; None if nothing is sealed beyond its ref."""
+        region = self.state.regions[name]
+        found: Position | None = None
+        for lineage in region.chain:
+            ledger = self.ledgers[name, lineage]
+            if ledger.sealed:
+                found = Position(lineage=lineage, checkpoint=ledger.sealed[-1])
+            limit = region.lineages[lineage].limit
+            reached = ledger.sealed[-1] if ledger.sealed else ledger.floor
+            if limit is None or reached < limit:
+                break
+        return found
+
+    def active(self) -> list[str]:
+        """The regions of the assignment that a full cut must move: opened or not, not idle, not gone."""
+        if self.state.assignment is None:
+            return []
+        regions = self.state.regions
+        return [
+            name
+            for name in self.state.assignment.regions
+            if name not in regions or not (regions[name].idle or regions[name].left)
+        ]
+
+    def used(self, name: str) -> bool:
+        """Whether the region has completed anything that is decided or may yet be."""
+        region = self.state.regions[name]
+        return region.ref is not None or any(
+            entry.completion is not None
+            for lineage in region.chain
+            for entry in self.ledgers[name, lineage].checkpoints.values()
+        )
+
+    def low_water(self, position: int) -> int:
+        """The smallest offset that a recovery needs, if everything before `position` has been read."""
+        needed = [position]
+        needed += [decision.first_offset for decision in self.state.pending]
+        needed += [first for ledger in self.ledgers.values() if (first := ledger.first_offset()) is not None]
+        return min(needed)
+
+    def pending_files(self) -> int:
+        """How many files have been written and are not in a decision."""
+        return sum(
+            part.files
+            for ledger in self.ledgers.values()
+            for entry in ledger.checkpoints.values()
+            for part in entry.parts.values()
+        )
+
+    def oldest_unsealed(self) -> int | None:
+        """Append time in milliseconds of the first event of the oldest checkpoint that is not sealed."""
+        return min(
+            (
+                entry.first_time
+                for ledger in self.ledgers.values()
+                for number, entry in ledger.checkpoints.items()
+                if number not in ledger.sealed
+            ),
+            default=None,
+        )
+
+
+def _decided(lineage: LineageState) -> int:
+    return -1 if lineage.decided is None else lineage.decided
+
+
+def _misplaced(ledger: LineageLedger, checkpoint: int, predecessor: int | None) -> str | None:
+    """Why a checkpoint could never become contiguous, if so."""
+    if predecessor is None:
+        return None if ledger.floor < 0 else f"it names no predecessor, but {ledger.floor} is in the cut"
+    if not ledger.floor <= predecessor < checkpoint:
+        return f"its predecessor {predecessor} is not between {ledger.floor} and {checkpoint}"
+    return None

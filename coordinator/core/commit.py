@@ -1,0 +1,110 @@
+"""One commit against the table: ask, publish on the head that was asked, and what each answer means."""
+
+from dataclasses import dataclass
+
+from sluicegate.coordinator.core.effects import Ask, Publish, Result
+from sluicegate.coordinator.core.state import Decision, LightState
+from sluicegate.lakes.port import (
+    Absent,
+    Ahead,
+    Conflict,
+    Found,
+    OtherDigest,
+    OutcomeUnknown,
+    Published,
+    Refused,
+    SnapshotRef,
+    TableReplaced,
+    Unproven,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The stream does not go on until the cause is gone; the reason says what to do."""
+
+    reason: str
+    committing: bool = False
+    """Whether a commit stands in the way; writers and openings go on meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The commit is in the table; the snapshot is None when only later ones of ours are left to see."""
+
+    snapshot: SnapshotRef | None
+
+
+class Commit:
+    """The oldest valid decision whose outcome is not known, on its way into the table."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+        self._absent: Absent | None = None
+        self.retries = 0
+        """How often a publication had to be asked about again."""
+
+    def next(self, state: LightState) -> Ask | Publish:
+        """Ask first, every time; publish only on a head where the decision is proven absent."""
+        decision = self.decision
+        if self._absent is None:
+            return Ask(decision.id, decision.digest, state.table or "", state.recorded)
+        return Publish(
+            decision=decision.id,
+            digest=decision.digest,
+            head=self._absent.head,
+            watermark=decision.watermark,
+            offsets=tuple(decision.parts),
+            allowed_locations=state.policy.allowed_locations if state.policy else (),
+        )
+
+    def take(self, effect: Ask | Publish, result: Result, state: LightState) -> Resolved | Stall | None:
+        """Draw the conclusion of an outcome; None: the commit goes on with `next`."""
+        outcome = self._asked(result, state) if isinstance(effect, Ask) else self._published(result)
+        if isinstance(outcome, Resolved) and outcome.snapshot is not None:
+            state.recorded = outcome.snapshot
+        return outcome
+
+    def _asked(self, answer: Result, state: LightState) -> Resolved | Stall | None:
+        number = self.decision.id
+        match answer:
+            case Found(snapshot):
+                return Resolved(snapshot)
+            case Absent(head):
+                self._absent = answer
+                state.recorded = head
+                return None
+            case Ahead(newest) if newest <= state.decided:
+                # Commits are strictly ordered, so an earlier one has been resolved before the later.
+                return Resolved(None)
+            case Ahead(newest):
+                return _stall(f"the table has decision {newest} of this stream, the log only {state.decided}")
+            case OtherDigest(digest):
+                return _stall(
+                    f"decision {number} is in the table with other content (digest {digest}, ours "
+                    f"{self.decision.digest}): another deployment commits as the same commit user"
+                )
+            case Unproven(reason):
+                return _stall(f"it cannot be proven whether decision {number} is in the table: {reason}")
+            case TableReplaced(identity):
+                return _stall(
+                    f"the table was replaced (now {identity}) while decision {number} was to be committed; "
+                    "put the old table back"
+                )
+        raise TypeError(f"{answer!r} is no answer to an ask")
+
+    def _published(self, publication: Result) -> Resolved | Stall | None:
+        self._absent = None
+        match publication:
+            case Published(snapshot):
+                return Resolved(snapshot)
+            case Conflict() | OutcomeUnknown():
+                self.retries += 1
+                return None
+            case Refused(reason):
+                return _stall(f"the table refuses decision {self.decision.id}: {reason}")
+        raise TypeError(f"{publication!r} is no outcome of a publication")
+
+
+def _stall(reason: str) -> Stall:
+    return Stall(reason, committing=True)

@@ -1,0 +1,43 @@
+"""A lane: effects of one kind of dependency, one at a time, with a growing pause after failures."""
+
+from sluicegate.coordinator.core.effects import Effect
+
+
+class Lane:
+    """One effect in flight at most."""
+
+    def __init__(self, first_pause: int, longest_pause: int) -> None:
+        self._first = first_pause
+        self._longest = longest_pause
+        self.running: Effect | None = None
+        self.failures = 0
+        self.resume_at = 0
+        """Milliseconds; nothing starts before."""
+        self.reason: str | None = None
+        """Of the last failure; None after a success."""
+
+    def free(self, now: int) -> bool:
+        """Whether an effect may start."""
+        return self.running is None and now >= self.resume_at
+
+    def start(self, effect: Effect) -> Effect:
+        """Put an effect in flight."""
+        self.running = effect
+        return effect
+
+    def succeeded(self) -> None:
+        """The effect in flight has come to its end."""
+        self.running = None
+        self.failures = 0
+        self.reason = None
+
+    def failed(self, now: int, reason: str) -> None:
+        """The effect in flight failed; pause twice as long as the time before."""
+        self.running = None
+        self.pause(now, min(self._first * 2 ** min(self.failures, 16), self._longest))
+        self.failures += 1
+        self.reason = reason
+
+    def pause(self, now: int, length: int) -> None:
+        """Start nothing for that many milliseconds."""
+        self.resume_at = now + length

@@ -1,0 +1,121 @@
+"""The ledger: which parts and completions of a lineage have arrived, and what of it is sealed."""
+
+from typing import NamedTuple
+
+from sluicegate.events.models import CheckpointCompleted
+
+
+class Part(NamedTuple):
+    """A `files.written` event."""
+
+    offset: int
+    files: int
+
+
+class Completion(NamedTuple):
+    """The first completion of a checkpoint."""
+
+    offset: int
+    time: int
+    body: CheckpointCompleted
+
+
+class Checkpoint:
+    """What has arrived of one checkpoint of a lineage."""
+
+    __slots__ = ("completion", "first_offset", "first_time", "missing", "parts")
+
+    def __init__(self, offset: int, time: int) -> None:
+        self.parts: dict[str, Part] = {}
+        self.completion: Completion | None = None
+        self.missing: set[str] = set()
+        self.first_offset = offset
+        self.first_time = time
+
+    @property
+    def whole(self) -> bool:
+        """Completed, and every named event has arrived."""
+        return self.completion is not None and not self.missing
+
+    def named(self) -> list[Part]:
+        """The parts that the completion names; the others are a loser's or a zombie's."""
+        if self.completion is None:
+            return []
+        return [self.parts[event] for event in dict.fromkeys(self.completion.body.events)]
+
+
+class LineageLedger:
+    """The pending checkpoints of one lineage, from behind the last decided one."""
+
+    __slots__ = ("_successors", "_tail", "ceiling", "checkpoints", "floor", "opened_at", "sealed")
+
+    def __init__(self, opened_at: int, decided: int | None) -> None:
+        self.opened_at = opened_at
+        self.floor = -1 if decided is None else decided
+        """The last decided checkpoint; -1 if none is."""
+        self.ceiling: int | None = None
+        """The last checkpoint that counts, if a child or a closing set one."""
+        self.checkpoints: dict[int, Checkpoint] = {}
+        self.sealed: list[int] = []
+        """Sealed and undecided checkpoints, in order."""
+        self._successors: dict[int | None, int] = {}
+        self._tail: int | None = decided
+
+    def open_checkpoint(self, checkpoint: int, offset: int, time: int) -> Checkpoint | None:
+        """The checkpoint's entry, made if need be; None if it is decided, void or beyond the end."""
+        entry = self.checkpoints.get(checkpoint)
+        if entry is None:
+            if (
+                checkpoint <= self.floor
+                or offset < self.opened_at
+                or (self.ceiling is not None and checkpoint > self.ceiling)
+            ):
+                return None
+            entry = self.checkpoints[checkpoint] = Checkpoint(offset, time)
+        return entry
+
+    def complete(self, checkpoint: int, entry: Checkpoint, completion: Completion) -> bool:
+        """Enter the first completion; False if another checkpoint already follows its predecessor."""
+        body = completion.body
+        if self._successors.setdefault(body.predecessor, checkpoint) != checkpoint:
+            return False
+        entry.completion = completion
+        entry.missing = set(body.events).difference(entry.parts)
+        self.advance()
+        return True
+
+    def advance(self) -> None:
+        """Seal what has become contiguous: completed, whole, and its predecessor sealed or decided."""
+        while (successor := self._successors.get(self._tail)) is not None:
+            if not self.checkpoints[successor].whole:
+                return
+            self.sealed.append(successor)
+            self._tail = successor
+
+    def decide(self, checkpoint: int) -> list[tuple[int, Checkpoint]]:
+        """Take the sealed checkpoints up to this one out of the ledger, with what losers left behind."""
+        taken = [(number, self.checkpoints[number]) for number in self.sealed if number <= checkpoint]
+        self.sealed = self.sealed[len(taken) :]
+        self.floor = checkpoint
+        for number in [number for number in self.checkpoints if number <= checkpoint]:
+            del self.checkpoints[number]
+        self._successors = {
+            predecessor: number for predecessor, number in self._successors.items() if number > checkpoint
+        }
+        return taken
+
+    def cap(self, ceiling: int) -> None:
+        """Make everything beyond the ceiling void."""
+        self.ceiling = ceiling if self.ceiling is None else min(self.ceiling, ceiling)
+        for number in [number for number in self.checkpoints if number > ceiling]:
+            del self.checkpoints[number]
+        self.sealed = [number for number in self.sealed if number <= ceiling]
+        self._successors = {
+            predecessor: number for predecessor, number in self._successors.items() if number <= ceiling
+        }
+        if self._tail is not None and self._tail > ceiling:
+            self._tail = self.sealed[-1] if self.sealed else (self.floor if self.floor >= 0 else None)
+
+    def first_offset(self) -> int | None:
+        """The first event of anything pending."""
+        return min((entry.first_offset for entry in self.checkpoints.values()), default=None)

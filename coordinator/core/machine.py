@@ -1,0 +1,428 @@
+"""The state machine of one stream: log records, time and outcomes in, effects out.
+
+It is synchronous and deterministic. `poll` looks at the state and hands out what should be done next,
+so that an effect lost with a crash is simply handed out again.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sluicegate.coordinator.core import cuts, openings
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.commit import Commit, Resolved, Stall
+from sluicegate.coordinator.core.effects import (
+    AppendDecision,
+    Appended,
+    AppendPolicy,
+    Ask,
+    CheckFiles,
+    Effect,
+    EndOffset,
+    Failed,
+    FetchEnd,
+    FilesChecked,
+    InspectTable,
+    PartsOf,
+    Publish,
+    ReleaseOffsets,
+    Result,
+    TableUnfit,
+)
+from sluicegate.coordinator.core.lane import Lane
+from sluicegate.coordinator.core.outbox import Outbox
+from sluicegate.coordinator.core.state import LightState, StateRecord
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutDecided,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionOpened,
+    StreamCommand,
+    StreamPolicy,
+)
+from sluicegate.lakes.port import TableState
+
+VOID: Final = "void decision"
+UNEXPECTED: Final = "unexpected type"
+UNREADABLE: Final = "stalled"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """What the core needs to know; times in milliseconds."""
+
+    policy: StreamPolicy
+    """Wanted; its number does not count."""
+    record_interval: int = 3_600_000
+    """At most a quarter of the shorter retention, of the log and of the table's snapshots."""
+    freeze: int = 1_000
+    """A longer gap between two polls means that the process stood still."""
+    first_pause: int = 50
+    longest_pause: int = 10_000
+    stall_pause: int = 15_000
+    """How often a stalled stream looks whether the cause is gone."""
+
+
+class StreamMachine:
+    """The coordinator's core for one stream, during one assignment of its partition."""
+
+    def __init__(
+        self, stream: str, partition: int, record: StateRecord | None, settings: MachineSettings
+    ) -> None:
+        self.stream = stream
+        self.partition = partition
+        self.settings = settings
+        self._now = 0
+        state = record.state.model_copy(deep=True) if record else LightState()
+        self.book = Book(stream, state, record.applied if record else -1)
+        self.low_water = record.low_water if record else 0
+        """Nothing before this offset is needed."""
+        self.position = self.low_water
+        """The next offset to be read."""
+        self.outbox = Outbox(stream, list(record.due) if record else [], settings.record_interval)
+        self.stall: Stall | None = None
+        self._unreadable: str | None = None
+        self._barrier: int | None = None
+        self._inspected = False
+        self._ready = False
+        self._unanswered: list[tuple[Envelope, str | None]] = []
+        self._candidate: CutDecided | None = None
+        self._consider = True
+        self._checked: set[int] = set()
+        self.barred: dict[str, str] = {}
+        """Regions whose files the table would not take, with the reason."""
+        self._proposed_at: int | None = None
+        self._commit: Commit | None = None
+        pauses = (settings.first_pause, settings.longest_pause)
+        self._table, self._log, self._view, self._end = (Lane(*pauses) for _ in range(4))
+        self._newest: int | None = None
+        self._recheck_at = 0
+
+    # --- inputs -----------------------------------------------------------------------------------
+
+    def arrived(self, offset: int, time: int, envelope: Envelope, body: Body | None) -> str | None:
+        """Take a log record; `time` is its append time. Returns why it has no effect, if it has none.
+
+        The body of a `files.written` is not needed. Offsets must not decrease.
+        """
+        if self._unreadable is not None or offset < self.low_water:
+            return UNREADABLE if self._unreadable else "below the low-water mark"
+        if envelope.type is EventType.FILES_WRITTEN:
+            ignored = self.book.part(offset, time, envelope)
+        else:
+            ignored = self._apply(offset, time, envelope, body)
+        if offset > self.book.applied:
+            self.book.applied = offset
+        self.position = offset + 1
+        self._consider = True
+        return ignored
+
+    def unreadable(self, offset: int, reason: str) -> None:
+        """A record that only a newer release can read: nothing behind it may be taken."""
+        if self._unreadable is None and offset > self.book.applied:
+            self._unreadable = reason
+            self._halt(Stall(reason))
+
+    def reached(self, position: int) -> None:
+        """Everything before `position` in the partition has been handed in."""
+        self.position = max(self.position, position)
+
+    def poll(self, now: int) -> list[Effect]:
+        """Hand out what should be started now; `now` in milliseconds, never decreasing."""
+        if self._ready and now - self._now > self.settings.freeze:
+            self._barrier = None
+        self._now = now
+        self._settle()
+        effects: list[Effect] = []
+        if self._end.free(now) and self._inspected and self._barrier is None:
+            effects.append(self._end.start(FetchEnd()))
+        if self._table.free(now) and (table := self._next_table()) is not None:
+            effects.append(self._table.start(table))
+        if self._log.free(now) and (entry := self._next_log()) is not None:
+            effects.append(self._log.start(entry))
+        if self._view.free(now) and (view := self.outbox.view()) is not None:
+            effects.append(self._view.start(view))
+        return effects
+
+    def finished(self, effect: Effect, result: Result) -> None:
+        """Take the outcome of an effect that `poll` handed out; outcomes of forgotten ones are ignored."""
+        lane = self._lane_of(effect)
+        if lane is None:
+            return
+        self._consider = True
+        if isinstance(result, Failed) and not isinstance(effect, ReleaseOffsets):
+            lane.failed(self._now, result.reason)
+            if isinstance(effect, AppendDecision | AppendPolicy):
+                # It may stand in the log: nothing is decided before the log has been read to its end.
+                self._barrier = None
+                self._candidate = None
+            return
+        lane.succeeded()
+        match effect, result:
+            case FetchEnd(), EndOffset(offset):
+                self._barrier = offset
+            case InspectTable(), TableState() | TableUnfit():
+                self._inspect(result)
+            case CheckFiles(), FilesChecked(problems):
+                self._check(effect, problems)
+            case AppendDecision(), Appended(offset):
+                self._proposed_at = offset
+                self._candidate = None
+            case AppendPolicy(), Appended(offset):
+                self._proposed_at = offset
+            case ((Ask() | Publish()), _):
+                self._commit_step(effect, result)
+            case _:
+                self.outbox.done(effect, self._now)
+
+    def record(self) -> StateRecord:
+        """The state record as of now."""
+        return StateRecord(
+            stream=self.stream,
+            applied=self.book.applied,
+            low_water=self.book.low_water(self.position),
+            state=self.book.state.model_copy(deep=True),
+            due=list(self.outbox.due),
+            stalled=self.stall_reason,
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether the log has been read to the end that was seen at the assignment, and the table agrees."""
+        return self._ready
+
+    @property
+    def stall_reason(self) -> str | None:
+        """Why the stream, or a region of it, does not go on; None if nothing is in the way."""
+        if self.stall is not None:
+            return self.stall.reason
+        faults = [region.fault for region in self.book.state.regions.values() if region.fault]
+        return next(iter([*faults, *self.barred.values()]), None)
+
+    @property
+    def trouble(self) -> str | None:
+        """The last failure of an effect that is being tried again; None if there is none."""
+        return self._table.reason or self._log.reason or self._end.reason
+
+    # --- log records ------------------------------------------------------------------------------
+
+    def _apply(self, offset: int, time: int, envelope: Envelope, body: Body | None) -> str | None:
+        match body:
+            case CheckpointCompleted():
+                return self.book.completion(offset, time, envelope, body)
+            case CheckpointFailed():
+                return self.book.failure(offset, envelope, body)
+            case RegionHeartbeat():
+                return self.book.heartbeat(offset, envelope, body.idle)
+            case RegionClosed():
+                return self.book.close(offset, envelope, body.final)
+        if offset <= self.book.applied:
+            return None
+        match body:
+            case CutDecided():
+                return self._decided(offset, body)
+            case RegionOpened():
+                return self._opened(offset, envelope, body)
+            case StreamPolicy():
+                held = self.book.state.policy
+                if held is None or body.number > held.number:
+                    self.book.state.policy = body
+                return None
+            case StreamCommand():
+                openings.accept(self.book, body)
+                return None
+        return UNEXPECTED
+
+    def _decided(self, offset: int, body: CutDecided) -> str | None:
+        problem = cuts.refusal(self.book, body)
+        if problem is not None:
+            return f"{VOID}: {problem}"
+        cuts.take(self.book, offset, body)
+        self._candidate = None
+        return None
+
+    def _opened(self, offset: int, envelope: Envelope, body: RegionOpened) -> str | None:
+        problem = openings.judge(self.book, offset, envelope, body)
+        if problem is None:
+            self.barred.pop(envelope.region, None)
+            if self.book.state.partition is None:
+                self.book.state.partition = self.partition
+        self._unanswered.append((envelope, problem))
+        return problem
+
+    # --- what comes next --------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Draw the conclusions of what has been read and done since the last poll."""
+        caught_up = self._barrier is not None and self.position >= self._barrier
+        if self._inspected and caught_up and not self._ready:
+            self._become_ready()
+        if self._proposed_at is not None and self.position > self._proposed_at:
+            self._proposed_at = None
+        if self._unanswered and (self._ready or self.stall is not None):
+            for envelope, problem in self._unanswered:
+                region = self.book.state.regions.get(envelope.region)
+                reason = problem or (region.fault if region else None)
+                if not self._ready and self.stall is not None:
+                    reason = reason or self.stall.reason
+                self.outbox.answer(envelope, reason, region.ref if region and not reason else None)
+            self._unanswered = []
+        for name, region in self.book.state.regions.items():
+            self.outbox.stalled(name, region.fault or self.barred.get(name), self.book.applied)
+        self.outbox.stalled(None, self.stall.reason if self.stall else None, self.book.applied)
+
+    def _become_ready(self) -> None:
+        known = self.book.state.partition
+        if known is not None and known != self.partition:
+            self._halt(
+                Stall(
+                    f"the stream's events stand in partition {known}, but it is now assigned to partition "
+                    f"{self.partition}: the events topic has grown. Put the old partition count back, "
+                    "or move the stream to a new topic prefix"
+                )
+            )
+            return
+        if self._newest is not None and self._newest > self.book.state.decided:
+            self._halt(
+                Stall(
+                    f"the table has decision {self._newest} of this stream, but the log ends at decision "
+                    f"{self.book.state.decided}: the topics were recreated, or another deployment commits as "
+                    "the same commit user. Restore the topics, or configure another commit_user"
+                )
+            )
+            return
+        self._ready = True
+        if self.stall is not None and not self.stall.committing:
+            self.stall = None
+        if self.book.state.assignment is not None:
+            self.outbox.note_change()
+
+    def _next_table(self) -> Effect | None:
+        if not self._inspected:
+            return InspectTable()
+        if not self._may_act():
+            return None
+        state = self.book.state
+        if state.pending:
+            if self._commit is None or self._commit.decision is not state.pending[0]:
+                self._commit = Commit(state.pending[0])
+            return self._commit.next(state)
+        return self._next_check()
+
+    def _next_check(self) -> Effect | None:
+        """Choose a candidate for the next cut; what it includes is checked before it is decided."""
+        if self._log.running is not None or self._proposed_at is not None or self.outbox.busy:
+            return None
+        recheck = bool(self.barred) and self._now >= self._recheck_at
+        if self._candidate is None and (self._consider or recheck):
+            self._consider = False
+            self._candidate = cuts.choose(self.book, () if self._now >= self._recheck_at else self.barred)
+        if self._candidate is None or self.book.state.policy is None:
+            return None
+        parts = self._unchecked(self._candidate)
+        if not parts:
+            return None
+        return CheckFiles(parts, self.book.state.policy.allowed_locations)
+
+    def _next_log(self) -> Effect | None:
+        effect = self.outbox.next(self.record, self._now, writable=self._ready or self.stall is not None)
+        if effect is not None or not self._may_act() or self._proposed_at is not None:
+            return effect
+        wanted, held = self.settings.policy, self.book.state.policy
+        if held is None or wanted.model_copy(update={"number": held.number}) != held:
+            return AppendPolicy(wanted.model_copy(update={"number": held.number + 1 if held else 1}))
+        if (
+            self._candidate is not None
+            and not self.book.state.pending
+            and not self._unchecked(self._candidate)
+        ):
+            return AppendDecision(self._candidate)
+        return None
+
+    def _may_act(self) -> bool:
+        """Whether decisions may be made and executed: the log is read to its known end, nothing stalls."""
+        return (
+            self._ready
+            and self._unreadable is None
+            and self._barrier is not None
+            and self.position >= self._barrier
+        )
+
+    def _unchecked(self, candidate: CutDecided) -> tuple[PartsOf, ...]:
+        regions = self.book.state.regions
+        moves = {name: at for name, at in candidate.cut.items() if at != regions[name].ref}
+        found: dict[str, list[int]] = {}
+        for name, _, _, entry in cuts.included(self.book, moves):
+            fresh = [part.offset for part in entry.named() if part.offset not in self._checked]
+            if fresh:
+                found.setdefault(name, []).extend(fresh)
+        return tuple(PartsOf(name, tuple(offsets)) for name, offsets in found.items())
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def _inspect(self, result: TableState | TableUnfit) -> None:
+        if isinstance(result, TableUnfit):
+            self._halt(Stall(result.reason))
+            return
+        state = self.book.state
+        if state.table is None:
+            state.table = result.identity
+            # With commits of ours but no record of them, only the whole history proves an absence.
+            state.recorded = result.head if result.newest_decision is None else None
+        elif state.table != result.identity:
+            self._halt(
+                Stall(
+                    "the table was replaced: it is not the one that the stream has committed to. Put the old "
+                    "table back, or start a new stream for the new one"
+                )
+            )
+            return
+        self._inspected = True
+        self._newest = result.newest_decision
+
+    def _check(self, effect: CheckFiles, problems: dict[str, str]) -> None:
+        for part in effect.parts:
+            self.barred.pop(part.region, None)
+            if part.region not in problems:
+                self._checked.update(part.offsets)
+        if problems:
+            self.barred |= problems
+            self._candidate = None
+            self._recheck_at = self._now + self.settings.stall_pause
+
+    def _commit_step(self, effect: Ask | Publish, result: Result) -> None:
+        if self._commit is None:
+            return
+        state = self.book.state
+        outcome = self._commit.take(effect, result, state)
+        if isinstance(outcome, Stall):
+            self.stall = outcome
+            self._commit = None
+            self._table.pause(self._now, self.settings.stall_pause)
+            return
+        if self._commit.retries:
+            self._table.pause(self._now, self.settings.first_pause * min(self._commit.retries - 1, 20))
+        if isinstance(outcome, Resolved):
+            self.stall = None
+            decision = state.pending.pop(0)
+            state.committed = decision.id
+            self._checked.difference_update(decision.parts)
+            self._commit = None
+            self.outbox.committed(decision, outcome.snapshot)
+
+    def _halt(self, stall: Stall) -> None:
+        """Stall the stream, and look again later whether the cause is gone."""
+        self.stall = stall
+        self._inspected = False
+        self._ready = False
+        self._barrier = None
+        self._table.pause(self._now, self.settings.stall_pause)
+
+    def _lane_of(self, effect: Effect) -> Lane | None:
+        for lane in (self._table, self._log, self._view, self._end):
+            if lane.running is effect:
+                return lane
+        return None

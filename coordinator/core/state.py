@@ -1,0 +1,139 @@
+"""The light state of a stream: small, serialisable, and whole in every state record.
+
+The heavy part, what is pending, is in the ledger and is refilled from the log.
+"""
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+from sluicegate.events.envelope import BODIES, EventType
+from sluicegate.events.models import (
+    Assignment,
+    CutCommitted,
+    OpeningAnswered,
+    Position,
+    StreamPolicy,
+    StreamStalled,
+)
+from sluicegate.lakes.port import SnapshotRef
+
+RECORD_VERSION: Final = 1
+
+
+class Light(BaseModel):
+    """The base of the record's models; fields of newer minor versions are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class LineageState(Light):
+    """One life of a region's checkpoint numbering."""
+
+    opened_at: int
+    """Offset of its first accepted opening; events before it are not its own."""
+    start: int | None = None
+    """Its parent's last checkpoint that counts; None if it has no parent or builds on nothing of it."""
+    limit: int | None = None
+    """Set when a child names it: its last checkpoint that counts; -1 if none does."""
+    decided: int | None = None
+    """Its last checkpoint that a valid decision includes."""
+
+
+class RegionState(Light):
+    """A region: which lineages it lived, and where it stands."""
+
+    lineages: dict[str, LineageState] = {}
+    chain: list[str] = []
+    """The lineages from the one the ref is in to the live one, which is the last."""
+    accepted: list[str] = []
+    """Lineages that the operator allowed to start without parents."""
+    ref: Position | None = None
+    """The region's component of the last decided cut."""
+    ref_digest: str | None = None
+    """Digest of the source range at the ref: tells a replay from other content."""
+    watermark: int | None = None
+    """Milliseconds since the Unix epoch, at the ref."""
+    idle: bool = False
+    bounded: bool = False
+    closed: bool = False
+    final: int | None = None
+    """The final checkpoint of the live lineage, once the region is closed."""
+    left: bool = False
+    """Closed, and the final checkpoint is in the cut."""
+    fault: str | None = None
+    """Why the region stalls until a new lineage replaces the live one."""
+
+    @property
+    def live(self) -> str | None:
+        """The lineage whose driver may add checkpoints."""
+        return self.chain[-1] if self.chain else None
+
+
+class Decision(Light):
+    """A valid decision, held whole from the log until its outcome is known."""
+
+    id: int
+    digest: str
+    offset: int
+    """Where it stands in the log."""
+    cut: dict[str, Position]
+    fallbacks: dict[str, Position | None] = {}
+    final: bool
+    watermark: int | None
+    parts: list[int]
+    """Offsets of the `files.written` events that it includes."""
+    files: int
+    first_offset: int
+    """The first event that is needed to commit it."""
+
+
+class Due(Light):
+    """A notification that follows the record it stands in; repeated after a crash, with the same id."""
+
+    id: str
+    type: EventType
+    region: str = ""
+    lineage: str = ""
+    body: OpeningAnswered | CutCommitted | StreamStalled
+
+    @field_validator("body", mode="before")
+    @classmethod
+    def _by_type(cls, value: object, info: ValidationInfo) -> object:
+        return BODIES[info.data["type"]].model_validate(value) if isinstance(value, dict) else value
+
+
+class LightState(Light):
+    """Everything but the pending events, as of one offset."""
+
+    partition: int | None = None
+    """The partition of the first opening."""
+    table: str | None = None
+    """Identity of the table."""
+    recorded: SnapshotRef | None = None
+    """The newest snapshot known to be followed by no unresolved decision of ours; None: an empty table."""
+    assignment: Assignment | None = None
+    policy: StreamPolicy | None = None
+    regions: dict[str, RegionState] = {}
+    decided: int = 0
+    """Id of the last valid decision."""
+    committed: int = 0
+    """Id of the last decision whose outcome is known."""
+    watermark: int | None = None
+    pending: list[Decision] = []
+    """Valid decisions whose outcome is not known, in order."""
+
+
+class StateRecord(Light):
+    """The value of a stream's record in the compacted state topic."""
+
+    version: int = RECORD_VERSION
+    stream: str
+    applied: int
+    """P: every event at or before this offset is in `state`; -1 if none is."""
+    low_water: int
+    """The smallest offset that a recovery must read."""
+    state: LightState
+    due: list[Due] = []
+    stalled: str | None = None
+    """Why the stream does not go on; for status only."""
