@@ -1,0 +1,128 @@
+"""A child process that cannot outlive this one, not even when this one is killed."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+# Ends at EOF, when the parent let go or died; `kill 0` is its own group, so that no reused pid can be hit.
+_LEASH_SCRIPT: Final = "read -r _; kill -KILL 0"
+
+_held: set[int] = set()
+
+
+def _let_go_in_forked_child() -> None:
+    """Close the copies of the leashes' write ends, or a forked child would keep the servers alive."""
+    while _held:
+        with suppress(OSError):
+            os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_forked_child)
+
+
+class _Leash:
+    """A tiny process that leads a process group and kills all of it once our end of a pipe is closed."""
+
+    def __init__(self) -> None:
+        read_end, self._write_end = os.pipe()
+        _held.add(self._write_end)
+        try:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _LEASH_SCRIPT],
+                stdin=read_end,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            os.close(read_end)
+
+    @property
+    def group(self) -> int:
+        return self._process.pid
+
+    def let_go(self) -> None:
+        """Kill whatever is left in the group, the leash included; may be repeated."""
+        self._close()
+        self._process.wait()
+
+    def _close(self) -> None:
+        if self._write_end in _held:
+            _held.remove(self._write_end)
+            os.close(self._write_end)
+
+
+class ChildProcess:
+    """One running command, in its own process group, with its output appended to a log file."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log_file: Path,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._leash = _Leash()
+        try:
+            with log_file.open("ab") as log:
+                self._process = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=cwd,
+                    env=None if env is None else dict(env),
+                    process_group=self._leash.group,
+                )
+        except BaseException:
+            self._leash.let_go()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal, or None while the process lives."""
+        return self._process.poll()
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the process to end by itself and return its exit status.
+
+        Raises:
+            TimeoutError: it still runs after `timeout` seconds.
+        """
+        try:
+            status = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"process {self.pid} still runs after {timeout:g} s") from None
+        self._leash.let_go()
+        return status
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process; nothing happens when it has ended."""
+        self._process.send_signal(number)
+
+    def end(self, grace: float) -> int:
+        """Ask the process to end, kill it after `grace` seconds, and return its exit status."""
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)
+        try:
+            return self.wait(grace)
+        except TimeoutError:
+            return self.kill()
+
+    def kill(self) -> int:
+        """Kill the process at once and return its exit status."""
+        self.send(signal.SIGKILL)
+        status = self._process.wait()
+        self._leash.let_go()
+        return status
