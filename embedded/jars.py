@@ -80,7 +80,7 @@ def _reason(output: str) -> str:
 def _explain(reason: str) -> str:
     return (
         f"could not fetch Apache Kafka {KAFKA_VERSION} from the package registry ({reason}); check the "
-        "network or proxy, or set SLUICEGATE_IVY_SETTINGS to an Ivy settings file that names a mirror you can reach"
+        "network or proxy, or set SLUICEGATE_IVY_SETTINGS to an Ivy settings file that names a mirror"
     )
 
 

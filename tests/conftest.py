@@ -1,0 +1,43 @@
+"""Fixtures for every test: real servers, and names that no other test uses."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from tests.servers import kafka_server, redis_server
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap() -> Iterator[str]:
+    """Bootstrap address of a Kafka that all tests share; topics are made on request only."""
+    with kafka_server() as bootstrap:
+        yield bootstrap
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """URL of a Redis-protocol server that all tests share; use keys of your own."""
+    with redis_server() as url:
+        yield url
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[EmbeddedKafka]:
+    """Give a broker of the test's own, to stop, kill and freeze."""
+    with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_valkey() -> Iterator[EmbeddedValkey]:
+    """Give a Redis-protocol server of the test's own, to stop, kill and freeze."""
+    with EmbeddedValkey() as valkey:
+        yield valkey
+
+
+@pytest.fixture
+def unique() -> str:
+    """Return a short name for topics, streams and keys that no other test uses."""
+    return f"t{uuid.uuid4().hex[:10]}"
