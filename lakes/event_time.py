@@ -1,31 +1,45 @@
-"""Event times of Arrow columns in milliseconds since the Unix epoch."""
+"""Event times in milliseconds since the Unix epoch. Times without a zone are taken as UTC."""
+
+import datetime
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluicegate.lakes.port import SchemaMismatch
 
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def in_milliseconds(value: datetime.date) -> int:
+    """A time, or the first moment of a day."""
+    if not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
+    elif value.tzinfo is None:
+        value = value.replace(tzinfo=datetime.UTC)
+    return (value - _EPOCH) // datetime.timedelta(milliseconds=1)
+
 
 def event_time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int | None, int | None]:
     """The lowest and highest event time of a column, None if it has no values.
 
-    Timestamps without a zone are taken as UTC, integers as milliseconds, dates as their first moment.
-    Raises SchemaMismatch for other types.
+    Integers are milliseconds, dates their first moment. Raises SchemaMismatch for other types.
     """
     kind = column.type
     if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False).cast(pa.int64())
-        divisor = 1000
+        per_millisecond = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[kind.unit]
+        factor = 1_000 if kind.unit == "s" else 1
+        column = column.cast(pa.int64())
     elif pa.types.is_date(kind):
         column = column.cast(pa.timestamp("ms")).cast(pa.int64())
-        divisor = 1
+        per_millisecond = factor = 1
     elif pa.types.is_integer(kind):
-        divisor = 1
+        per_millisecond = factor = 1
     else:
         raise SchemaMismatch(f"an event time must be a timestamp, a date or milliseconds, not {kind}")
     found = pc.min_max(column).as_py()
     lowest, highest = found["min"], found["max"]
     return (
-        None if lowest is None else int(lowest) // divisor,
-        None if highest is None else int(highest) // divisor,
+        None if lowest is None else int(lowest) * factor // per_millisecond,
+        None if highest is None else int(highest) * factor // per_millisecond,
     )

@@ -1,0 +1,1 @@
+"""Apache Paimon: append tables with unaware buckets on a local file system."""

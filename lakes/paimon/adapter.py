@@ -1,0 +1,35 @@
+"""Paimon's place in the registry of table formats."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.paimon.storage import LocalStorage
+from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.paimon.writer import PaimonWriter
+from sluicegate.lakes.port import TableRefused
+
+
+class PaimonAdapter:
+    """Append tables with unaware buckets on a local file system; a location is the table's folder."""
+
+    name = FORMAT
+    format_version = FORMAT_VERSION
+
+    def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> PaimonCommitter:
+        """Open the committer half. Raises TableRefused or LakeUnavailable."""
+        if not commit_user:
+            raise TableRefused("a commit user must not be empty: the table tells decisions apart by it")
+        storage = LocalStorage(location)
+        Table(storage).newest()
+        return PaimonCommitter(storage, commit_user)
+
+    def open_writer(
+        self, location: str, options: Mapping[str, str], event_time_column: str | None
+    ) -> PaimonWriter:
+        """Open the writer half. Raises TableRefused or LakeUnavailable."""
+        return PaimonWriter(LocalStorage(location), event_time_column)
+
+
+ADAPTER: Final = PaimonAdapter()

@@ -1,0 +1,199 @@
+"""The committer half: asks a Paimon table for a decision, and publishes one."""
+
+import time
+import weakref
+from collections.abc import Sequence
+from itertools import chain
+
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.paimon.entries import Examined, Examiner
+from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
+from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, identity_of, render
+from sluicegate.lakes.paimon.storage import CannotPut, Storage, Uncertain
+from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.port import (
+    Answer,
+    BadFiles,
+    CommitRequest,
+    Conflict,
+    LakeUnavailable,
+    OutcomeUnknown,
+    Publication,
+    Published,
+    Refused,
+    SnapshotRef,
+    TableRefused,
+    TableReplaced,
+    TableState,
+)
+
+
+class PaimonCommitter:
+    """Commits to one table as one commit user. Not safe for concurrent calls."""
+
+    def __init__(self, storage: Storage, commit_user: str) -> None:
+        self._storage = storage
+        self._user = commit_user
+        self._table = Table(storage)
+        self._snapshots = Snapshots(storage)
+        self._opened: tuple[int, Examiner, Manifests] | None = None
+        self._identity: str | None = None
+        self._examined: dict[int, tuple[weakref.ref[FilesWritten], Examined]] = {}
+
+    def inspect(self) -> TableState:
+        self._open()
+        head = self._snapshots.newest()
+        if head is not None:
+            _check_version(head)
+        self._identity = self._table.identity()
+        past = head.past() if head is not None else None
+        newest = newest_decision(past, self._snapshots.past, self._user)
+        return TableState(self._identity, head.ref if head is not None else None, newest)
+
+    def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
+        identity = self._table.identity()
+        if identity != table:
+            return TableReplaced(identity)
+        self._identity = identity
+        head = self._snapshots.newest()
+        past = head.past() if head is not None else None
+        return look_for(past, self._snapshots.past, self._user, (decision, digest), recorded)
+
+    def check(self, files: Sequence[FilesWritten]) -> None:
+        for event in files:
+            self._examine(event)
+            for file in event.files:
+                size = self._storage.size(file.path)
+                if size is None:
+                    raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
+                if size != file.size:
+                    raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+        _refuse_twins(files)
+
+    def publish(self, request: CommitRequest) -> Publication:
+        if self._table.identity() != self._identity:
+            return Conflict()
+        try:
+            _refuse_twins(request.files)
+            entries = self._entries(request.files)
+            schema_id, _, manifests = self._open()
+        except (BadFiles, TableRefused) as error:
+            return Refused(str(error))
+        head = self._snapshots.newest()
+        if (head.ref if head is not None else None) != request.head:
+            return self._ours(request) or Conflict()
+        try:
+            if head is not None:
+                _check_version(head)
+            draft = manifests.compose(head, entries)
+        except (TableRefused, UnknownMetadata) as error:
+            return Refused(str(error))
+        return self._put(request, head, draft, schema_id)
+
+    def close(self) -> None:
+        self._examined.clear()
+
+    def _put(
+        self, request: CommitRequest, head: Snapshot | None, draft: Draft, schema_id: int
+    ) -> Publication:
+        """Write the manifests, then the snapshot that makes them visible."""
+        commit = Commit(
+            commit_user=self._user,
+            decision=request.decision,
+            digest=request.digest,
+            watermark=request.watermark,
+            schema_id=schema_id,
+            base=draft.base,
+            delta=draft.delta,
+            rows=sum(file.rows for event in request.files for file in event.files),
+            time_ms=time.time_ns() // 1_000_000,
+        )
+        content = render(head, commit)
+        number = head.ref.id + 1 if head is not None else 1
+        try:
+            self._storage.write(FOLDER, draft.files)
+            ref = self._snapshots.put(number, content)
+        except Uncertain as error:
+            return OutcomeUnknown(str(error))
+        except (CannotPut, LakeUnavailable) as error:
+            self._storage.discard(FOLDER, list(draft.files))
+            if isinstance(error, CannotPut):
+                return Refused(f"the table's file system cannot publish snapshots safely: {error}")
+            raise
+        if ref is not None:
+            return Published(ref)
+        return self._taken(request, number, content, draft)
+
+    def _taken(self, request: CommitRequest, number: int, content: bytes, draft: Draft) -> Publication:
+        """The number was taken: by somebody else, or by this very commit whose acknowledgement was lost."""
+        try:
+            there = self._snapshots.at(number)
+        except LakeUnavailable as error:
+            return OutcomeUnknown(f"snapshot {number} is taken, and by whom cannot be read: {error}")
+        if there is None:
+            return OutcomeUnknown(f"snapshot {number} was there, and is gone")
+        if there.ref.identity == identity_of(content):
+            return Published(there.ref)
+        self._storage.discard(FOLDER, list(draft.files))
+        return Published(there.ref) if self._is(there.past(), request) else Conflict()
+
+    def _ours(self, request: CommitRequest) -> Published | None:
+        """This request's own snapshot, if it follows the asked head already."""
+        there = self._snapshots.past(request.head.id + 1 if request.head is not None else 1)
+        return Published(there.ref) if there is not None and self._is(there, request) else None
+
+    def _is(self, past: PastSnapshot, request: CommitRequest) -> bool:
+        made_by = (past.commit_user, past.decision, past.digest)
+        return made_by == (self._user, request.decision, request.digest)
+
+    def _open(self) -> tuple[int, Examiner, Manifests]:
+        """What depends on the newest schema. Raises TableRefused if that is out of scope."""
+        table = self._table.newest()
+        schema_id = int(table.table_schema.id)
+        if self._opened is None or self._opened[0] != schema_id:
+            examiner = Examiner(table, self._storage.uri)
+            self._opened = (schema_id, examiner, Manifests(self._storage, table))
+        return self._opened
+
+    def _entries(self, files: Sequence[FilesWritten]) -> list[Entry]:
+        found = (
+            (
+                Entry(file.metadata, partition, event.schema_id)
+                for file, partition in zip(event.files, self._examine(event).partitions, strict=True)
+            )
+            for event in files
+        )
+        return list(chain.from_iterable(found))
+
+    def _examine(self, event: FilesWritten) -> Examined:
+        """Check the event, once for as long as the object lives: events are immutable."""
+        known = self._examined.get(id(event))
+        if known is not None and known[0]() is event:
+            return known[1]
+        if not self._table.has_schema(event.schema_id):
+            raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
+        examined = self._open()[1].examine(event)
+        key = id(event)
+        forget = weakref.ref(event, lambda _: self._examined.pop(key, None))
+        self._examined[key] = (forget, examined)
+        return examined
+
+
+def _check_version(head: Snapshot) -> None:
+    version = head.fields.get("version", VERSION)
+    if version > VERSION:
+        raise TableRefused(
+            f"snapshot {head.ref.id} has version {version}; this release knows up to {VERSION}"
+        )
+
+
+def _refuse_twins(files: Sequence[FilesWritten]) -> None:
+    paths = [file.path for event in files for file in event.files]
+    if len(set(paths)) == len(paths):
+        return
+    seen: set[str] = set()
+    for path in paths:
+        if path in seen:
+            raise BadFiles(f"the file {path} is there twice")
+        seen.add(path)

@@ -1,0 +1,134 @@
+"""Manifest entries: encoded by the writer half, checked and spliced, never rebuilt, by the committer half."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final
+from urllib.parse import unquote
+
+import fastavro
+from pypaimon.manifest.manifest_file_manager import ManifestFileManager
+from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA, ManifestEntry
+from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer
+from pypaimon.utils.file_store_path_factory import canonical_data_file_path
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.port import BadFiles
+
+FORMAT: Final = "paimon"
+FORMAT_VERSION: Final = 1
+"""Version of the metadata blobs: 1 is one Avro record in pypaimon 2.1.0's schema of manifest entries."""
+
+ENTRY_VERSION: Final = 2
+BUCKET: Final = 0
+TOTAL_BUCKETS: Final = -1
+
+_SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What a commit needs to know about an event's entries, beside their bytes."""
+
+    partitions: tuple[bytes, ...]
+    """The binary partition of each file, in order."""
+    schema_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """A partition as its folder shows it."""
+
+    folder: str
+    """Relative to the table, with the bucket."""
+    values: dict[str, str]
+
+
+def encode_entry(entry: ManifestEntry) -> bytes:
+    """Encode an entry as one Avro record, as pypaimon does inside of a manifest file."""
+    out = BytesIO()
+    fastavro.schemaless_writer(out, _SCHEMA, ManifestFileManager._to_avro_record(entry))
+    return out.getvalue()
+
+
+def partition_folder(table: FileStoreTable, partition: GenericRow) -> PartitionFolder:
+    """Where the files of a partition are, and its values as they stand in the path."""
+    path = canonical_data_file_path(table, tuple(partition.values), BUCKET, "x")
+    folder = path[len(str(table.table_path)) + 1 : -len("/x")]
+    pairs = (part.split("=", 1) for part in folder.split("/")[:-1])
+    return PartitionFolder(folder, {unquote(key): unquote(value) for key, value in pairs})
+
+
+class Examiner:
+    """Checks events against one table; remembers the folders of the partitions it met."""
+
+    def __init__(self, table: FileStoreTable, location: str) -> None:
+        self._table = table
+        self._location = location
+        self._folders: dict[bytes, PartitionFolder] = {}
+
+    def examine(self, event: FilesWritten) -> Examined:
+        """Check everything that the event itself can show. Raises BadFiles with the first problem."""
+        if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
+            raise BadFiles(
+                f"metadata of {event.format} version {event.format_version} cannot be read; this release "
+                f"reads {FORMAT} version {FORMAT_VERSION}"
+            )
+        if event.location != self._location:
+            raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
+        return Examined(tuple(self._entry(event, file) for file in event.files), event.schema_id)
+
+    def _entry(self, event: FilesWritten, file: FileInfo) -> bytes:
+        record = _decode(file)
+        described = record["_FILE"]
+        name: str = described["_FILE_NAME"]
+        claims: Sequence[tuple[str, object, object]] = (
+            ("version", record["_VERSION"], ENTRY_VERSION),
+            ("kind", record["_KIND"], 0),
+            ("bucket", record["_BUCKET"], BUCKET),
+            ("total buckets", record["_TOTAL_BUCKETS"], TOTAL_BUCKETS),
+            ("size", described["_FILE_SIZE"], file.size),
+            ("rows", described["_ROW_COUNT"], file.rows),
+            ("schema", described["_SCHEMA_ID"], event.schema_id),
+            ("level", described["_LEVEL"], 0),
+            ("extra files", described["_EXTRA_FILES"], []),
+            ("external path", described["_EXTERNAL_PATH"], None),
+            ("first row id", described["_FIRST_ROW_ID"], None),
+        )
+        for what, found, expected in claims:
+            if found != expected:
+                raise BadFiles(
+                    f"the entry of {file.path} has {what} {found!r} where {expected!r} is expected"
+                )
+        partition: bytes = record["_PARTITION"]
+        there = self._folder(partition, file)
+        if name in ("", ".", "..") or "/" in name or file.path != f"{there.folder}/{name}":
+            raise BadFiles(f"the path {file.path} is not {there.folder}/{name}, where readers would look")
+        if file.partition != there.values:
+            raise BadFiles(f"{file.path} is in the partition {there.values}, not in {file.partition}")
+        return partition
+
+    def _folder(self, partition: bytes, file: FileInfo) -> PartitionFolder:
+        known = self._folders.get(partition)
+        if known is None:
+            try:
+                row = GenericRowDeserializer.from_bytes(partition, self._table.partition_keys_fields)
+                known = partition_folder(self._table, row)
+            except Exception as error:  # whatever the bytes of a stranger do to the parser
+                raise BadFiles(
+                    f"the partition in the entry of {file.path} cannot be read: {error}"
+                ) from error
+            self._folders[partition] = known
+        return known
+
+
+def _decode(file: FileInfo) -> dict[str, Any]:
+    stream = BytesIO(file.metadata)
+    try:
+        record = fastavro.schemaless_reader(stream, _SCHEMA)
+    except Exception as error:  # whatever the bytes of a stranger do to the parser
+        raise BadFiles(f"the entry of {file.path} cannot be read: {error!r}") from error
+    if stream.tell() != len(file.metadata) or not isinstance(record, dict):
+        raise BadFiles(f"the entry of {file.path} has {len(file.metadata)} bytes, more than one record")
+    return record

@@ -1,0 +1,237 @@
+"""Manifest files and lists of a commit, composed from bytes that are there already."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
+from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
+from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
+
+from sluicegate.lakes.paimon.avro import BadContainer, Block, Container, Header, joined, supported_codec
+from sluicegate.lakes.paimon.entries import BUCKET
+from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
+from sluicegate.lakes.paimon.snapshots import ListFile, Snapshot
+from sluicegate.lakes.paimon.storage import Storage
+from sluicegate.lakes.port import LakeError, LakeUnavailable
+
+FOLDER: Final = "manifest"
+Meta = dict[str, Any]
+"""A manifest's line in a manifest list, as fastavro reads it."""
+
+_META_SCHEMA: Final = fastavro.parse_schema(MANIFEST_FILE_META_SCHEMA)
+_META_FIELDS: Final = frozenset(each["name"] for each in MANIFEST_FILE_META_SCHEMA["fields"])
+
+
+class UnknownMetadata(LakeError):
+    """A manifest list says what this release does not know, so it must not be rewritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a commit."""
+
+    encoded: bytes
+    partition: bytes
+    schema_id: int
+
+
+Files = dict[str, bytes]
+"""Files to write, by their names in the manifest folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The files of a commit before its snapshot, and the two lists that the snapshot names."""
+
+    files: Files
+    base: ListFile
+    delta: ListFile
+
+
+class Manifests:
+    """Composes the manifests of one table's commits."""
+
+    def __init__(self, storage: Storage, table: FileStoreTable) -> None:
+        self._storage = storage
+        self._partition_fields = table.partition_keys_fields
+        self._target = int(table.options.manifest_target_size())
+        codec = supported_codec(str(table.options.manifest_compression()))
+        self._entries = Header(MANIFEST_ENTRY_SCHEMA, codec)
+        self._lists = Header(MANIFEST_FILE_META_SCHEMA, codec)
+        self._unmergeable: set[str] = set()
+
+    def compose(self, head: Snapshot | None, entries: Sequence[Entry]) -> Draft:
+        """Everything to write before the snapshot. Raises LakeUnavailable or UnknownMetadata."""
+        files: Files = {}
+        delta = self._list([self._new_manifest(files, chunk) for chunk in self._chunks(entries)])
+        base = self._base(files, head)
+        name = f"manifest-list-{uuid.uuid4()}"
+        files[f"{name}-0"] = base
+        files[f"{name}-1"] = delta
+        return Draft(files, ListFile(f"{name}-0", len(base)), ListFile(f"{name}-1", len(delta)))
+
+    def _chunks(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """Split so that no manifest holds much more than the target size before compression."""
+        start = size = 0
+        for end, entry in enumerate(entries, 1):
+            size += len(entry.encoded)
+            if size >= self._target:
+                yield entries[start:end]
+                start, size = end, 0
+        if start < len(entries):
+            yield entries[start:]
+
+    def _new_manifest(self, files: Files, entries: Sequence[Entry]) -> Meta:
+        blocks = list(self._entries.blocks([entry.encoded for entry in entries]))
+        name, size = self._add_manifest(files, blocks)
+        return {
+            "_VERSION": 2,
+            "_FILE_NAME": name,
+            "_FILE_SIZE": size,
+            "_NUM_ADDED_FILES": len(entries),
+            "_NUM_DELETED_FILES": 0,
+            "_PARTITION_STATS": self._partition_stats(Counter(entry.partition for entry in entries)),
+            "_SCHEMA_ID": max(entry.schema_id for entry in entries),
+            "_MIN_BUCKET": BUCKET,
+            "_MAX_BUCKET": BUCKET,
+            "_MIN_LEVEL": 0,
+            "_MAX_LEVEL": 0,
+        }
+
+    def _add_manifest(self, files: Files, blocks: Sequence[Block]) -> tuple[str, int]:
+        name, content = f"manifest-{uuid.uuid4()}-0", self._entries.file(blocks)
+        files[name] = content
+        return name, len(content)
+
+    def _partition_stats(self, partitions: Counter[bytes]) -> Meta:
+        weighted = [(self._values(raw), count) for raw, count in partitions.items()]
+        nulls = [
+            sum(count for values, count in weighted if values[at] is None)
+            for at in range(len(self._partition_fields))
+        ]
+        return self._stats([values for values, _ in weighted], nulls)
+
+    def _stats(self, rows: Sequence[Sequence[Any]], nulls: list[int]) -> Meta:
+        known = [
+            [row[at] for row in rows if row[at] is not None] for at in range(len(self._partition_fields))
+        ]
+        return {
+            "_MIN_VALUES": self._row([min(column, default=None) for column in known]),
+            "_MAX_VALUES": self._row([max(column, default=None) for column in known]),
+            "_NULL_COUNTS": nulls,
+        }
+
+    def _values(self, raw: bytes) -> list[Any]:
+        return list(GenericRowDeserializer.from_bytes(raw, self._partition_fields).values)
+
+    def _row(self, values: list[Any]) -> bytes:
+        encoded: bytes = GenericRowSerializer.to_bytes(GenericRow(values, self._partition_fields))
+        return encoded
+
+    def _list(self, metas: Iterable[Meta]) -> bytes:
+        return self._lists.file(list(self._lists.blocks([_encode_meta(meta) for meta in metas])))
+
+    def _base(self, files: Files, head: Snapshot | None) -> bytes:
+        """The list of all manifests up to the head."""
+        if head is None:
+            return self._list([])
+        lists = [self._read_list(head.fields[name]) for name in ("baseManifestList", "deltaManifestList")]
+        spliced = self._splice(lists)
+        if (
+            spliced is not None
+            and sum(block.records for each in lists for block in each.blocks()) < MIN_COUNT
+        ):
+            return spliced
+        metas = [meta for each in lists for meta in _decode_list(each)]
+        merged = self._merge(files, metas)
+        if merged is None and spliced is not None:
+            return spliced
+        return self._list(metas if merged is None else merged)
+
+    def _read_list(self, name: str) -> Container:
+        return _container(self._storage, name)
+
+    def _splice(self, lists: Sequence[Container]) -> bytes | None:
+        """The second list's blocks behind the whole first; None if they are not of our kind."""
+        base, delta = lists
+        if not (self._lists.matches(base) and self._lists.matches(delta)):
+            return None
+        return base.data + joined(delta.blocks(), base.sync)
+
+    def _merge(self, files: Files, metas: Sequence[Meta]) -> list[Meta] | None:
+        """Put runs of small manifests together; None if there is nothing to gain."""
+        runs = plan(metas, self._target, self._unmergeable)
+        out: list[Meta] = []
+        at = 0
+        for start, end in runs:
+            blocks = self._blocks_of(metas[start:end])
+            if blocks is None:
+                continue
+            out += metas[at:start]
+            out.append(self._merged(files, metas[start:end], blocks))
+            at = end
+        return [*out, *metas[at:]] if at else None
+
+    def _blocks_of(self, metas: Sequence[Meta]) -> list[Block] | None:
+        """The blocks of these manifests in order; None if one is not of our kind or not as described."""
+        blocks: list[Block] = []
+        for meta in metas:
+            name = meta["_FILE_NAME"]
+            container = _container(self._storage, name)
+            found = container.blocks()
+            if (
+                not self._entries.matches(container)
+                or len(container.data) != meta["_FILE_SIZE"]
+                or sum(block.records for block in found) != meta["_NUM_ADDED_FILES"]
+            ):
+                self._unmergeable.add(name)
+                return None
+            blocks += found
+        return blocks
+
+    def _merged(self, files: Files, metas: Sequence[Meta], blocks: Sequence[Block]) -> Meta:
+        name, size = self._add_manifest(files, blocks)
+        stats = [meta["_PARTITION_STATS"] for meta in metas]
+        rows = [self._values(each[which]) for each in stats for which in ("_MIN_VALUES", "_MAX_VALUES")]
+        nulls = [sum(each["_NULL_COUNTS"][at] for each in stats) for at in range(len(self._partition_fields))]
+        return {
+            **metas[0],
+            "_FILE_NAME": name,
+            "_FILE_SIZE": size,
+            "_NUM_ADDED_FILES": sum(meta["_NUM_ADDED_FILES"] for meta in metas),
+            "_PARTITION_STATS": self._stats(rows, nulls),
+            "_SCHEMA_ID": max(meta["_SCHEMA_ID"] for meta in metas),
+        }
+
+
+def _container(storage: Storage, name: str) -> Container:
+    raw = storage.read(f"{FOLDER}/{name}")
+    if raw is None:
+        raise LakeUnavailable(f"{name} of {storage.uri}, which the head refers to, is not there")
+    try:
+        return Container(raw)
+    except BadContainer as error:
+        raise LakeUnavailable(f"{name} of {storage.uri} cannot be read: {error}") from error
+
+
+def _decode_list(container: Container) -> list[Meta]:
+    metas = [dict(meta) for meta in fastavro.reader(BytesIO(container.data)) if isinstance(meta, dict)]
+    for meta in metas:
+        unknown = [key for key, value in meta.items() if key not in _META_FIELDS and value is not None]
+        if unknown:
+            raise UnknownMetadata(
+                f"a manifest list has the fields {', '.join(unknown)}, which this release would lose"
+            )
+    return metas
+
+
+def _encode_meta(meta: Meta) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, _META_SCHEMA, meta)
+    return out.getvalue()

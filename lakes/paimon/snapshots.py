@@ -1,0 +1,151 @@
+"""A Paimon table's snapshots: read, found, and put."""
+
+import hashlib
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.paimon.storage import Storage
+from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
+
+VERSION: Final = 3
+WRITER: Final = "sluicegate-paimon-1"
+DECISION: Final = "sluicegate.decision"
+DIGEST: Final = "sluicegate.digest"
+
+_NAME: Final = re.compile(r"snapshot-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot file: its content, and what identifies it."""
+
+    ref: SnapshotRef
+    fields: dict[str, Any]
+
+    def past(self) -> PastSnapshot:
+        properties = self.fields.get("properties") or {}
+        return PastSnapshot(
+            self.ref,
+            str(self.fields.get("commitUser", "")),
+            int(self.fields.get("commitIdentifier", 0)),
+            str(properties.get(DIGEST, "")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListFile:
+    """A manifest list that a snapshot names."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a new snapshot says."""
+
+    commit_user: str
+    decision: int
+    digest: str
+    watermark: int | None
+    schema_id: int
+    base: ListFile
+    delta: ListFile
+    rows: int
+    time_ms: int
+
+
+class Snapshots:
+    """The snapshot folder. A snapshot appears whole and never changes, so its digest identifies it."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def at(self, number: int) -> Snapshot | None:
+        """That snapshot, None if it is not there. Raises LakeUnavailable."""
+        raw = self._storage.read(f"snapshot/snapshot-{number}") if number > 0 else None
+        if raw is None:
+            return None
+        try:
+            fields = json.loads(raw)
+            found = Snapshot(SnapshotRef(number, identity_of(raw)), fields)
+            found.past()
+        except (ValueError, TypeError, AttributeError) as error:
+            raise LakeUnavailable(
+                f"snapshot {number} of {self._storage.uri} is unreadable: {error}"
+            ) from error
+        return found
+
+    def past(self, number: int) -> PastSnapshot | None:
+        found = self.at(number)
+        return None if found is None else found.past()
+
+    def newest(self) -> Snapshot | None:
+        """The head, None if the table has no snapshot. Raises LakeUnavailable.
+
+        The hint is believed only if its snapshot is there and none follows it.
+        """
+        hint = self._hint()
+        if hint is not None:
+            found = self.at(hint)
+            if found is not None and self._storage.size(f"snapshot/snapshot-{hint + 1}") is None:
+                return found
+        for _ in range(3):
+            matches = (_NAME.fullmatch(name) for name in self._storage.names("snapshot"))
+            number = max((int(match[1]) for match in matches if match), default=None)
+            if number is None:
+                return None
+            found = self.at(number)
+            if found is not None:
+                return found
+        raise LakeUnavailable(f"the newest snapshot of {self._storage.uri} vanished while it was read")
+
+    def put(self, number: int, content: bytes) -> SnapshotRef | None:
+        """Make the snapshot visible unless its number is taken. Raises as Storage.put_if_absent does."""
+        if not self._storage.put_if_absent(f"snapshot/snapshot-{number}", content):
+            return None
+        self._storage.hint("snapshot/LATEST", b"%d" % number)
+        return SnapshotRef(number, identity_of(content))
+
+    def _hint(self) -> int | None:
+        raw = (self._storage.read("snapshot/LATEST") or b"").strip()
+        return int(raw) if raw.isdigit() else None
+
+
+def identity_of(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:32]
+
+
+def render(head: Snapshot | None, commit: Commit) -> bytes:
+    """The content of the snapshot that follows `head`, as Paimon's own writers order it."""
+    before = head.fields if head is not None else {}
+    marks = [mark for mark in (before.get("watermark"), commit.watermark) if mark is not None]
+    same_schema = before.get("schemaId") == commit.schema_id
+    fields = {
+        "version": VERSION,
+        "id": head.ref.id + 1 if head is not None else 1,
+        "schemaId": commit.schema_id,
+        "baseManifestList": commit.base.name,
+        "deltaManifestList": commit.delta.name,
+        "totalRecordCount": (before.get("totalRecordCount") or 0) + commit.rows,
+        "deltaRecordCount": commit.rows,
+        "commitUser": commit.commit_user,
+        "commitIdentifier": commit.decision,
+        "commitKind": "APPEND",
+        "timeMillis": commit.time_ms,
+        "baseManifestListSize": commit.base.size,
+        "deltaManifestListSize": commit.delta.size,
+        "indexManifest": before.get("indexManifest"),
+        "watermark": max(marks, default=None),
+        # Statistics of the whole table are kept as long as they describe the same columns.
+        "statistics": before.get("statistics") if same_schema else None,
+        "properties": {DECISION: str(commit.decision), DIGEST: commit.digest},
+        "uuid": str(uuid.uuid4()),
+        "writerVersion": WRITER,
+    }
+    kept = {key: value for key, value in fields.items() if value is not None}
+    return json.dumps(kept, indent=2).encode()

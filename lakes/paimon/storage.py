@@ -1,0 +1,201 @@
+"""What a commit needs of a file system: durable files, and putting one where none may be yet.
+
+Only the local file system is there. An object store gets its own class with the same methods, on top of its
+own conditional put.
+"""
+
+import contextlib
+import errno
+import os
+import uuid
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import unquote, urlsplit
+
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+
+
+class Uncertain(Exception):
+    """The file may or may not have been put."""
+
+
+class CannotPut(Exception):
+    """The file system has no way to put a file only if there is none."""
+
+
+class Storage(Protocol):
+    """A table's folder; all names are relative to it."""
+
+    uri: str
+    root: str
+
+    def read(self, name: str) -> bytes | None:
+        """The file's content, None if there is none. Raises LakeUnavailable."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, none if it is not there. Raises LakeUnavailable."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """The file's size in bytes, None if there is no such file. Raises LakeUnavailable."""
+        ...
+
+    def write(self, folder: str, files: dict[str, bytes]) -> None:
+        """Write new files, durable before this returns. Raises LakeUnavailable."""
+        ...
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Put the file, whole and durable, unless it exists; False: it exists.
+
+        Raises Uncertain, CannotPut, or LakeUnavailable if it was certainly not put.
+        """
+        ...
+
+    def hint(self, name: str, content: bytes) -> None:
+        """Replace a file that may be lost or late; never fails."""
+        ...
+
+    def discard(self, folder: str, names: list[str]) -> None:
+        """Remove files that nothing can refer to; never fails."""
+        ...
+
+
+def local_path(location: str) -> str:
+    """The absolute path of a `file:` URI or a path. Raises TableRefused for other schemes."""
+    parts = urlsplit(location)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        path = unquote(parts.path)
+    elif parts.scheme == "" and location:
+        path = location
+    else:
+        raise TableRefused(
+            f"{location!r} is not on a local file system: committing there needs a put-if-absent of that "
+            "store, which this release does not have"
+        )
+    return os.path.abspath(path)
+
+
+def uri_of(location: str) -> str:
+    """The one URI by which a table folder is named in events."""
+    return Path(local_path(location)).as_uri()
+
+
+class LocalStorage:
+    """A table's folder on a local file system; snapshots appear by hard links, which never overwrite."""
+
+    def __init__(self, location: str) -> None:
+        self.root = local_path(location)
+        self.uri = Path(self.root).as_uri()
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with open(self._path(name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LakeUnavailable(f"cannot read {name} of {self.uri}: {error}") from error
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self._path(folder))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise LakeUnavailable(f"cannot list {folder} of {self.uri}: {error}") from error
+
+    def size(self, name: str) -> int | None:
+        try:
+            return os.stat(self._path(name)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise LakeUnavailable(f"cannot look at {name} of {self.uri}: {error}") from error
+
+    def write(self, folder: str, files: dict[str, bytes]) -> None:
+        try:
+            os.makedirs(self._path(folder), exist_ok=True)
+            for name, content in files.items():
+                write_durably(self._path(f"{folder}/{name}"), content)
+            sync_folder(self._path(folder))
+        except OSError as error:
+            raise LakeUnavailable(f"cannot write to {folder} of {self.uri}: {error}") from error
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        target = self._path(name)
+        folder, base = os.path.split(target)
+        draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
+        try:
+            os.makedirs(folder, exist_ok=True)
+            write_durably(draft, content)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot write to {folder}: {error}") from error
+        try:
+            return self._link(draft, target, folder)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+
+    def _link(self, draft: str, target: str, folder: str) -> bool:
+        try:
+            self.link(draft, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise CannotPut(f"no hard links in {folder}: {error}") from error
+            raise Uncertain(f"linking {target} failed: {error}") from error
+        try:
+            sync_folder(folder)
+        except OSError as error:
+            raise Uncertain(f"{target} is visible, but may not be durable: {error}") from error
+        return True
+
+    def link(self, draft: str, target: str) -> None:
+        """Make the snapshot visible; the one step that decides a commit."""
+        os.link(draft, target)
+
+    def hint(self, name: str, content: bytes) -> None:
+        target = self._path(name)
+        draft = f"{os.path.dirname(target)}/.{os.path.basename(target)}.{uuid.uuid4()}.tmp"
+        with contextlib.suppress(OSError):
+            with open(draft, "wb") as file:
+                file.write(content)
+            os.replace(draft, target)
+
+    def discard(self, folder: str, names: list[str]) -> None:
+        for name in names:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(f"{folder}/{name}"))
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+
+def write_durably(path: str, content: bytes) -> None:
+    """Write a new file and wait until it is on disk. Raises OSError, also if the file exists."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: str) -> None:
+    """Make a file's content durable. Raises OSError."""
+    sync_folder(path)

@@ -1,0 +1,127 @@
+"""A Paimon table as its folder shows it: identity, schemas, and whether it is in scope."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Final
+
+from pypaimon.common.file_io import FileIO
+from pypaimon.common.identifier import Identifier
+from pypaimon.common.options import Options
+from pypaimon.schema.schema_manager import SchemaManager
+from pypaimon.table.file_store_table import FileStoreTable
+
+from sluicegate.lakes.paimon.storage import Storage
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+
+_SCHEMA: Final = re.compile(r"schema-(\d+)")
+_PARTITION_TYPES: Final = re.compile(
+    r"(STRING|CHAR\b.*|VARCHAR\b.*|BOOLEAN|TINYINT|SMALLINT|INT|INTEGER|BIGINT|DATE)( NOT NULL)?"
+)
+_FILE_FORMATS: Final = ("parquet", "orc", "avro")
+
+
+def _on(value: str) -> bool:
+    return value.strip().lower() == "true"
+
+
+def _is_set(value: str) -> bool:
+    return value.strip().lower() not in ("", "none")
+
+
+_REFUSED_OPTIONS: Final[dict[str, Callable[[str], bool]]] = {
+    "deletion-vectors.enabled": _on,
+    "changelog-producer": _is_set,
+    "row-tracking.enabled": _on,
+    "data-evolution.enabled": _on,
+    "data-file.external-paths": _is_set,
+    "data-file.path-directory": _is_set,
+    "target-file-row-num": _is_set,
+    "vector.file.format": _is_set,
+    "metastore.partitioned-table": _on,
+    "branch": lambda name: _is_set(name) and name != "main",
+}
+"""Options under which a table needs what is not written here, with the test of their value."""
+
+
+class Table:
+    """Reads a table folder's schemas; schema files never change, so each is read once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._opened: dict[int, FileStoreTable] = {}
+
+    def exists(self) -> bool:
+        return bool(self._schema_ids())
+
+    def identity(self) -> str:
+        """Digest of the first schema, whose creation time tells a table from its successor.
+
+        Raises LakeUnavailable if the table is gone.
+        """
+        first = self.storage.read("schema/schema-0")
+        if first is None:
+            raise LakeUnavailable(
+                f"{self.storage.uri} has no schema: the table was dropped, or its storage is not mounted"
+            )
+        return hashlib.sha256(first).hexdigest()[:32]
+
+    def has_schema(self, schema_id: int) -> bool:
+        return schema_id in self._opened or schema_id in self._schema_ids()
+
+    def newest(self) -> FileStoreTable:
+        """The table with its newest schema. Raises TableRefused if it is out of scope."""
+        ids = self._schema_ids()
+        if not ids:
+            raise TableRefused(f"no Paimon table at {self.storage.uri}: it has no schema folder")
+        newest = max(ids)
+        if newest not in self._opened:
+            opened = self._open(newest)
+            reason = out_of_scope(opened)
+            if reason is not None:
+                raise TableRefused(f"{self.storage.uri}: {reason}")
+            self._opened[newest] = opened
+        return self._opened[newest]
+
+    def _schema_ids(self) -> list[int]:
+        matches = (_SCHEMA.fullmatch(name) for name in self.storage.names("schema"))
+        return [int(match[1]) for match in matches if match]
+
+    def _open(self, schema_id: int) -> FileStoreTable:
+        root = self.storage.root
+        try:
+            file_io = FileIO.get(root, Options({}))
+            schema = SchemaManager(file_io, root).get_schema(schema_id)
+        except Exception as error:
+            raise TableRefused(f"{self.storage.uri}: schema {schema_id} cannot be read: {error}") from error
+        if schema is None:
+            raise LakeUnavailable(f"{self.storage.uri}: schema {schema_id} is gone")
+        return FileStoreTable(file_io, Identifier("default", "table"), root, schema)
+
+
+def out_of_scope(table: FileStoreTable) -> str | None:
+    """Name the feature of the table that is not supported; None if there is none."""
+    if table.is_primary_key_table:
+        return (
+            "it has a primary key; only append tables are supported, since writers do not wait for the "
+            "commit before theirs"
+        )
+    options: dict[str, str] = {key: str(value) for key, value in table.table_schema.options.items()}
+    bucket = options.get("bucket", "-1")
+    if bucket != "-1":
+        return f"it has fixed buckets (bucket = {bucket}); only bucket = -1 is supported"
+    if options.get("type", "table") != "table":
+        return f"its type is {options['type']}; only plain tables are supported"
+    for key, forbids in _REFUSED_OPTIONS.items():
+        if key in options and forbids(options[key]):
+            return f"the option {key} = {options[key]} is not supported"
+    file_format = options.get("file.format", "parquet").lower()
+    if file_format not in _FILE_FORMATS:
+        return f"the option file.format = {file_format} is not supported"
+    for field in table.fields:
+        kind = str(field.type).upper()
+        if field.name in table.partition_keys and not _PARTITION_TYPES.fullmatch(kind):
+            return f"it is partitioned by {field.name}, and partitions by {kind} are not supported"
+        if re.search(r"\b(BLOB|VECTOR)\b", kind):
+            return f"its column {field.name} has the type {kind}, which is not supported"
+    return None

@@ -1,0 +1,185 @@
+"""The writer half: rows become data files by pypaimon's own writer, files become manifest entries."""
+
+import datetime
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pypaimon.manifest.schema.data_file_meta import DataFileMeta
+from pypaimon.manifest.schema.manifest_entry import ManifestEntry
+from pypaimon.schema.data_types import PyarrowFieldParser
+from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.row.generic_row import GenericRow
+from pypaimon.write.commit_message import CommitMessage
+
+from sluicegate.events.models import FileInfo
+from sluicegate.lakes.event_time import event_time_range, in_milliseconds
+from sluicegate.lakes.paimon.arrow import conform
+from sluicegate.lakes.paimon.entries import BUCKET, TOTAL_BUCKETS, encode_entry, partition_folder
+from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folder
+from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+
+BUFFER_ROWS: Final = 1 << 20
+BUFFER_BYTES: Final = 64 << 20
+_STATS: Final = "metadata.stats-mode"
+
+
+class PaimonWriter:
+    """One attempt of one task."""
+
+    def __init__(self, storage: LocalStorage, event_time_column: str | None) -> None:
+        table = Table(storage).newest()
+        options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
+        if str(table.table_schema.options.get(_STATS, "full")) != "none":
+            options[_STATS] = "full"
+        self._table: FileStoreTable = table.copy(options)
+        self.location = storage.uri
+        self.schema_id = int(table.table_schema.id)
+        self._root = storage.root
+        self._schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
+        self._event_time = event_time_column
+        if event_time_column is not None and event_time_column not in self._schema.names:
+            raise TableRefused(f"{storage.uri} has no column {event_time_column} to take event times from")
+        if event_time_column is not None:
+            _check_event_time(self._schema.field(event_time_column))
+        self._write = self._table.new_stream_write_builder().new_write()
+        self._buffer: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._range: tuple[int | None, int | None] = (None, None)
+        self._written: list[str] = []
+        self._described = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            conform(batch, self._schema)
+            return
+        fitting = conform(batch, self._schema)
+        self._buffer.append(fitting)
+        self._rows += fitting.num_rows
+        self._bytes += fitting.nbytes
+        if self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES:
+            self._flush()
+
+    def finish(self) -> Iterator[FileInfo]:
+        self._flush()
+        try:
+            messages: list[CommitMessage] = self._write.prepare_commit(0)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+        except RuntimeError as error:
+            if isinstance(error.__cause__, OSError):
+                raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+            raise
+        self._written = [str(file.file_path) for message in messages for file in message.new_files]
+        self._write.close()
+        infos = [self._describe(message, file) for message in messages for file in _only_new_files(message)]
+        self._make_durable(infos)
+        self._described = True
+        return iter(infos)
+
+    def abort(self) -> None:
+        self._buffer.clear()
+        if self._described:
+            return
+        self._write.abort()
+        for path in self._written:
+            # Never described to anybody, so nothing can refer to it.
+            LocalStorage(self.location).discard(".", [os.path.relpath(path, self._root)])
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        rows = pa.Table.from_batches(self._buffer, schema=self._schema).combine_chunks()
+        self._buffer.clear()
+        self._rows = self._bytes = 0
+        if self._event_time is not None:
+            self._range = _joined(self._range, event_time_range(rows.column(self._event_time)))
+        try:
+            self._write.write_arrow(rows)
+        except RuntimeError as error:
+            if isinstance(error.__cause__, OSError):
+                raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+            raise
+
+    def _describe(self, message: CommitMessage, file: DataFileMeta) -> FileInfo:
+        partition = GenericRow(list(message.partition), self._table.partition_keys_fields)
+        there = partition_folder(self._table, partition)
+        path = f"{there.folder}/{file.file_name}"
+        if os.path.abspath(str(file.file_path)) != f"{self._root}/{path}":
+            raise TableRefused(f"{file.file_path} is not at {path} of {self.location}, where readers look")
+        entry = ManifestEntry(0, partition, BUCKET, TOTAL_BUCKETS, file)
+        lowest, highest = self._event_times(file)
+        return FileInfo(
+            path=path,
+            size=file.file_size,
+            rows=file.row_count,
+            partition=there.values,
+            min_event_time=lowest,
+            max_event_time=highest,
+            metadata=encode_entry(entry),
+        )
+
+    def _event_times(self, file: DataFileMeta) -> tuple[int | None, int | None]:
+        """The file's own range from its statistics; without them the range of the whole attempt."""
+        if self._event_time is None:
+            return None, None
+        for at, field in enumerate(file.value_stats.min_values.fields):
+            if field.name == self._event_time:
+                lowest = _millis(file.value_stats.min_values.values[at])
+                return lowest, _millis(file.value_stats.max_values.values[at])
+        return self._range
+
+    def _make_durable(self, infos: Sequence[FileInfo]) -> None:
+        """Sync the files, and every folder up to the table that may have been made for them."""
+        folders: set[str] = {self._root}
+        try:
+            for info in infos:
+                sync_file(f"{self._root}/{info.path}")
+                parts = info.path.split("/")[:-1]
+                folders.update("/".join([self._root, *parts[:depth]]) for depth in range(1, len(parts) + 1))
+            for folder in sorted(folders, reverse=True):
+                sync_folder(folder)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot make data files of {self.location} durable: {error}") from error
+
+
+def _check_event_time(field: pa.Field) -> None:
+    try:
+        event_time_range(pa.nulls(0, field.type))
+    except SchemaMismatch as error:
+        raise TableRefused(f"the column {field.name}: {error}") from error
+
+
+def _only_new_files(message: CommitMessage) -> Sequence[DataFileMeta]:
+    """The message's new files. Raises TableRefused if it says anything else."""
+    others = (
+        message.deleted_files,
+        message.index_adds,
+        message.index_deletes,
+        message.changelog_files,
+        message.compact_before,
+        message.compact_after,
+        message.compact_changelog_files,
+        message.compact_index_adds,
+        message.compact_index_deletes,
+    )
+    if any(others) or message.bucket != BUCKET:
+        raise TableRefused("the Paimon writer made more than new files; such a table is not supported")
+    files: Sequence[DataFileMeta] = message.new_files
+    return files
+
+
+def _millis(value: Any) -> int | None:
+    if isinstance(value, datetime.datetime | datetime.date):
+        return in_milliseconds(value)
+    return None if value is None else int(value)
+
+
+def _joined(
+    one: tuple[int | None, int | None], other: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    lowest = [value for value in (one[0], other[0]) if value is not None]
+    highest = [value for value in (one[1], other[1]) if value is not None]
+    return min(lowest, default=None), max(highest, default=None)
