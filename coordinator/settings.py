@@ -1,0 +1,246 @@
+"""Settings: a TOML file, and the environment (`SLUICEGATE_SECTION__KEY`) on top of it.
+
+Unknown keys are errors. Everything that is wrong is reported at once, at the start.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sluicegate.coordinator.settings_kafka import KafkaSecurity, KafkaSettings
+from sluicegate.coordinator.settings_sources import EnvironmentSource, Section, SettingsError, Text, explain
+from sluicegate.coordinator.units import Bytes, Seconds
+from sluicegate.events.models import Name, StreamPolicy
+
+__all__ = [
+    "HttpSettings",
+    "KafkaSecurity",
+    "KafkaSettings",
+    "LogSettings",
+    "MemorySettings",
+    "RedisSettings",
+    "Settings",
+    "SettingsError",
+    "StreamSettings",
+    "load",
+]
+
+_REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
+
+
+class RedisSettings(Section):
+    """Where status and dashboards find the light state; nothing is decided from it."""
+
+    url: SecretStr
+    """`redis://[user:password@]host:port/db`, `rediss://` or `unix://`."""
+    key_prefix: Text = "sluicegate"
+    timeout: Seconds = 2.0
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: SecretStr) -> SecretStr:
+        try:
+            parts = urlsplit(value.get_secret_value())
+            usable = parts.scheme in _REDIS_SCHEMES and bool(parts.hostname or parts.path)
+            usable = usable and (parts.port is None or parts.port > 0)
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ValueError("must look like redis://host:6379/0, rediss://... or unix:///path")
+        return value
+
+    @property
+    def shown(self) -> str:
+        """The address without user and password."""
+        parts = urlsplit(self.url.get_secret_value())
+        if parts.scheme == "unix":
+            return f"unix://{parts.path}"
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}"
+
+
+class HttpSettings(Section):
+    """Where /livez, /readyz, /metrics and /status are served."""
+
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    """0: any free one; the log says which."""
+
+
+class LogSettings(Section):
+    """What is logged, to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class MemorySettings(Section):
+    """What may be held in memory."""
+
+    body_budget: Bytes = 256 << 20
+    """Bodies of events beyond it are dropped, and fetched again when they are committed."""
+
+
+def _flatten(value: object) -> object:
+    """TOML reads an unquoted `s3.region` as a table in a table; both spellings mean the same option."""
+    if not isinstance(value, Mapping):
+        return value
+    flat: dict[str, object] = {}
+    for key, item in value.items():
+        inner = _flatten(item)
+        if isinstance(inner, Mapping):
+            flat.update({f"{key}.{name}": held for name, held in inner.items()})
+        else:
+            flat[key] = inner
+    return flat
+
+
+def _no_partial_yet(value: object) -> object:
+    if value == "allow":
+        raise ValueError("'allow' is not yet available in this version; use 'never', or leave it out")
+    return value
+
+
+def _own_location(valid: dict[str, Any]) -> tuple[str, ...]:
+    return (valid["table"],) if "table" in valid else ()
+
+
+class StreamSettings(Section):
+    """One stream: its table, and the rules of its commits."""
+
+    format: Name = "paimon"
+    table: Text
+    """The table's URI, or an absolute path."""
+    allowed_locations: Annotated[
+        tuple[Text, ...], Field(default_factory=_own_location, validate_default=True)
+    ]
+    """URI prefixes; data files outside all of them are refused. Default: the table's own location."""
+    commit_user: str = ""
+    """By whom the table's history says a commit was made. Default: `sluicegate-<stream>`."""
+    partial: Annotated[Literal["never", "allow"], BeforeValidator(_no_partial_yet)] = "never"
+    max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
+    options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
+    """For the table format's adapter. They may be credentials, so all are kept out of logs."""
+
+    @field_validator("table", "allowed_locations")
+    @classmethod
+    def _check_absolute(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for location in (value,) if isinstance(value, str) else value:
+            if not urlsplit(location).scheme and not os.path.isabs(location):
+                raise ValueError("must be a URI or an absolute path: writers run elsewhere")
+        return value
+
+    @field_validator("allowed_locations", mode="after")
+    @classmethod
+    def _as_uris(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            location if urlsplit(location).scheme else Path(os.path.abspath(location)).as_uri()
+            for location in value
+        )
+
+    def adapter_options(self) -> dict[str, str]:
+        """The adapter's options with their secrets: for the adapter only."""
+        return {name: value.get_secret_value() for name, value in self.options.items()}
+
+    def policy(self) -> StreamPolicy:
+        """The policy that these settings want; its number does not count."""
+        return StreamPolicy(
+            number=0,
+            partial=self.partial,
+            max_consecutive_fallbacks=self.max_consecutive_fallbacks,
+            allowed_locations=self.allowed_locations,
+        )
+
+
+class Settings(BaseSettings):
+    """Everything that the service needs to know. Made directly it reads neither file nor environment."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    kafka: KafkaSettings
+    redis: RedisSettings | None = None
+    """None: no other service sees the light state; nothing else is missing."""
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+    memory: MemorySettings = MemorySettings()
+    commit_threads: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """How many streams can be committed at the same time."""
+    state_record_interval: Seconds = 3_600.0
+    """At most a quarter of the shorter retention, of the log and of the tables' snapshots."""
+    streams: dict[Name, StreamSettings]
+
+    @field_validator("streams")
+    @classmethod
+    def _complete_streams(cls, value: dict[str, StreamSettings]) -> dict[str, StreamSettings]:
+        if not value:
+            raise ValueError("no stream is configured; add a table [streams.NAME] with the key `table`")
+        named = {
+            name: stream.model_copy(update={"commit_user": stream.commit_user or f"sluicegate-{name}"})
+            for name, stream in value.items()
+        }
+        owners: dict[tuple[str, str], str] = {}
+        for name, stream in named.items():
+            other = owners.setdefault((stream.table.rstrip("/"), stream.commit_user), name)
+            if other != name:
+                raise ValueError(
+                    f"{other} and {name} commit to one table as one commit_user, so neither could tell "
+                    "its own commits; give each a commit_user of its own"
+                )
+        return named
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is given; `load` adds its layers itself, because it is told the environment."""
+        return (init_settings,)
+
+
+def load(path: Path | None, env: Mapping[str, str]) -> Settings:
+    """Read the settings from a TOML file, if one is named, and the environment, which wins.
+
+    Raises SettingsError with every problem.
+    """
+    file = _read_file(path)
+    environment = EnvironmentSource(Settings, env, file)
+
+    class _Loaded(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return environment, init_settings
+
+    try:
+        settings = _Loaded(**{"kafka": {}, "streams": {}, **file})
+    except ValidationError as error:
+        raise SettingsError([*environment.problems, *explain(error, Settings, environment)]) from None
+    if environment.problems:
+        raise SettingsError(environment.problems)
+    return settings
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror or error}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{path}: is not valid TOML: {error}"]) from error

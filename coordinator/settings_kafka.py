@@ -1,0 +1,112 @@
+"""Settings of the connection to Kafka."""
+
+import re
+import ssl
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr, model_validator
+
+from sluicegate.coordinator.settings_sources import Section, SettingsError, Text
+from sluicegate.coordinator.units import Seconds
+
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def _reveal(secret: SecretStr | None) -> str | None:
+    """The secret itself, to be handed to a client and to nothing else."""
+    return None if secret is None else secret.get_secret_value()
+
+
+class KafkaSecurity(Section):
+    """How to prove to Kafka who we are; file names are paths of PEM files."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"] = "PLAIN"
+    username: Text | None = None
+    password: SecretStr | None = None
+    kerberos_service_name: Text = "kafka"
+    ca_file: FilePath | None = None
+    """The authorities to trust; None: those of the system."""
+    certificate_file: FilePath | None = None
+    key_file: FilePath | None = None
+    key_password: SecretStr | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        needs_password = self.protocol.startswith("SASL") and self.mechanism != "GSSAPI"
+        if needs_password and (self.username is None or self.password is None):
+            raise ValueError(f"{self.protocol} with {self.mechanism} needs `username` and `password`")
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
+        return self
+
+    def client_options(self) -> dict[str, Any]:
+        """The keyword arguments for clients of aiokafka. Raises SettingsError for unusable PEM files."""
+        options: dict[str, Any] = {"security_protocol": self.protocol}
+        if self.protocol.startswith("SASL"):
+            options["sasl_mechanism"] = self.mechanism
+            options["sasl_plain_username"] = self.username
+            options["sasl_plain_password"] = _reveal(self.password)
+            options["sasl_kerberos_service_name"] = self.kerberos_service_name
+        if self.protocol.endswith("SSL"):
+            options["ssl_context"] = self._ssl_context()
+        return options
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        key = "ca_file"
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate_file is not None:
+                key = "certificate_file"
+                # Without this a missing password makes OpenSSL ask for one on the terminal.
+                password = _reveal(self.key_password) or ""
+                context.load_cert_chain(self.certificate_file, self.key_file, password)
+        except (OSError, ValueError) as error:
+            problem = f"cannot be used ({error}); give PEM files, and `key_password` if the key has one"
+            raise SettingsError([f"kafka.security.{key}: {problem}"]) from error
+        return context
+
+
+def _join_servers(value: object) -> object:
+    return ",".join(str(server) for server in value) if isinstance(value, list | tuple) else value
+
+
+def _check_servers(value: str) -> str:
+    for server in value.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or "/" in host or not port.isdigit():
+            raise ValueError("must be host:port, several with commas")
+    return ",".join(server.strip() for server in value.split(","))
+
+
+def _check_topic(value: str) -> str:
+    if not _TOPIC_NAME.fullmatch(value):
+        raise ValueError("must be a topic name: letters, digits, `.`, `_` and `-`, at most 200 characters")
+    return value
+
+
+class KafkaSettings(Section):
+    """How to reach Kafka, and what our topics and group are called."""
+
+    bootstrap_servers: Annotated[str, BeforeValidator(_join_servers), AfterValidator(_check_servers)]
+    """`host:port`, several with commas."""
+    group_id: Text = "sluicegate"
+    topic_prefix: Annotated[str, AfterValidator(_check_topic)] = "sluicegate"
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
+    """Of the events topic when it is created; it must not change afterwards."""
+    replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
+    """Of topics when they are created."""
+    session_timeout: Seconds = 10.0
+    """After this silence another member takes over; the broker has limits for it."""
+    request_timeout: Seconds = 15.0
+    client_id: Text = "sluicegate"
+    security: KafkaSecurity = KafkaSecurity()
+
+    def client_options(self) -> dict[str, Any]:
+        """The keyword arguments that all clients of aiokafka share. Raises SettingsError; reads PEM files."""
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": self.client_id,
+            "request_timeout_ms": round(self.request_timeout * 1000),
+            **self.security.client_options(),
+        }
