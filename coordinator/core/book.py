@@ -126,7 +126,9 @@ class Book:
             return
         *parents, live = [region.lineages[name] for name in region.chain]
         drained = all(_decided(parent) >= (parent.limit or 0) for parent in parents)
-        region.left = drained and (region.final is None or region.final <= _decided(live))
+        # A lineage that ends where it began closes at its parent's last checkpoint.
+        stands = _decided(live) if live.decided is not None or live.start is None else live.start
+        region.left = drained and (region.final is None or region.final <= stands)
 
     def _compare(self, region: RegionState, envelope: Envelope, known: str | None, digest: str) -> None:
         if known is not None and known != digest:
