@@ -51,7 +51,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.definitions: list[Definition] = []
         # Each counter would be shown twice, with the time when it was made.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         ProcessCollector(registry=self.registry)
         self._log()
         self._streams()

@@ -1,15 +1,15 @@
 """Settings of the connection to Kafka."""
 
-import re
 import ssl
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr, model_validator
 
 from sluicegate.coordinator.settings_sources import Section, SettingsError, Text
-from sluicegate.coordinator.units import Seconds
+from sluicegate.coordinator.units import Bytes, Seconds
+from sluicegate.events.topics import MAX_MESSAGE_BYTES, TopicNames, TopicSpec, topic_specs
 
-_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+MIN_MESSAGE_BYTES: Final = 64 << 10
 
 
 def _reveal(secret: SecretStr | None) -> str | None:
@@ -80,9 +80,7 @@ def _check_servers(value: str) -> str:
 
 
 def _check_topic(value: str) -> str:
-    if not _TOPIC_NAME.fullmatch(value):
-        raise ValueError("must be a topic name: letters, digits, `.`, `_` and `-`, at most 200 characters")
-    return value
+    return TopicNames(value).prefix
 
 
 class KafkaSettings(Section):
@@ -95,7 +93,11 @@ class KafkaSettings(Section):
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
     """Of the events topic when it is created; it must not change afterwards."""
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
-    """Of topics when they are created."""
+    """Of topics when they are created; 3 where there are that many brokers."""
+    retention: Seconds = 7 * 86_400.0
+    """How long events and commits stay in the log; at least how long a stream may be stalled."""
+    max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
+    """What a message of the topics may take; writers split larger events."""
     session_timeout: Seconds = 10.0
     """After this silence another member takes over; the broker has limits for it."""
     request_timeout: Seconds = 15.0
@@ -110,3 +112,17 @@ class KafkaSettings(Section):
             "request_timeout_ms": round(self.request_timeout * 1000),
             **self.security.client_options(),
         }
+
+    def topic_names(self) -> TopicNames:
+        """The names of the deployment's topics."""
+        return TopicNames(self.topic_prefix)
+
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """How the topics are to be; `ensure_topics` and `verify_topics` take it."""
+        return topic_specs(
+            self.topic_names(),
+            partitions=self.partitions,
+            replication_factor=self.replication_factor,
+            retention_ms=round(self.retention * 1000),
+            max_message_bytes=self.max_message_bytes,
+        )
