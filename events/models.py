@@ -5,18 +5,31 @@ Times are milliseconds since the Unix epoch, sizes are bytes. Unknown fields are
 newer minor version can add some; a breaking change is a new major version in the event's type.
 """
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """A stream, region, lineage or writer: letters, digits, `_`, `.` and `-`, no `/`, at most 200 characters."""
 
-Count = Annotated[int, Field(ge=0)]
-Millis = int
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+
+# A parent segment, the root, or a scheme: with them a path could leave the event's location.
+_ESCAPES: Final = re.compile(r"(?:^|/)\.\.(?:/|$)|^/|^[A-Za-z][A-Za-z0-9+.\-]*:")
+
+
+def _stays_inside(path: str) -> str:
+    if (".." in path or ":" in path or path.startswith("/")) and _ESCAPES.search(path):
+        raise ValueError("a path must be relative, without a scheme and without '..'")
+    return path
+
+
+RelativePath = Annotated[str, StringConstraints(min_length=1), AfterValidator(_stays_inside)]
 
 
 class Body(BaseModel):
@@ -30,7 +43,7 @@ class Body(BaseModel):
 class FileInfo(Body):
     """One data file, and the table format's own description of it as an opaque blob."""
 
-    path: Annotated[str, StringConstraints(min_length=1)]
+    path: RelativePath
     """Relative to the event's `location`; no scheme, no `..`, not absolute."""
     size: Count
     rows: Count

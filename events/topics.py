@@ -191,7 +191,11 @@ async def _admin(
     bootstrap_servers: str, client_settings: Mapping[str, Any], seconds: float
 ) -> AsyncIterator[AIOKafkaAdminClient]:
     admin = AIOKafkaAdminClient(
-        bootstrap_servers=bootstrap_servers, **{"request_timeout_ms": int(seconds * 1000), **client_settings}
+        **{
+            "request_timeout_ms": int(seconds * 1000),
+            **client_settings,
+            "bootstrap_servers": bootstrap_servers,
+        }
     )
     try:
         async with asyncio.timeout(seconds):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, StringConstraints
+from pydantic import AfterValidator, BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
 from sluicegate.events import (
@@ -74,6 +74,8 @@ def constrained(hint: Any, constraints: tuple[Any, ...]) -> st.SearchStrategy[An
         wanted = next(each for each in constraints if isinstance(each, StringConstraints))
         if wanted.pattern:
             return NAMES
+        if any(isinstance(each, AfterValidator) for each in constraints):
+            return st.from_regex(r"[a-z=.]{3,9}(/[^/.]{1,5}){0,2}", fullmatch=True)
         return st.text(min_size=wanted.min_length or 0, max_size=min(wanted.max_length or 30, 30))
     return values_of(hint)
 

@@ -23,6 +23,7 @@ from sluicegate.events import (
 )
 
 HUGE = [b"%d" % 10**18, b"%d" % 10**30, b"9" * 10_000]
+ESCAPES = ["", "/a", "..", "../a", "a/..", "a/../b", "a\n/../b", "s3://b/a", "file:a", "C:a"]
 RawHeaders = tuple[tuple[str, bytes | None], ...]
 
 BODY = FilesWritten(
@@ -182,7 +183,9 @@ def test_broken_json_is_a_bad_body(event_type: EventType, body: bytes | None) ->
         {"files": {}},
         {"files": [{"path": "a", "size": 1, "rows": 1, "metadata": "not base64!"}]},
         {"files": [{"path": "a", "size": 1, "rows": 1, "partition": {"m": 1}}]},
-        {"files": [{"path": "", "size": 1, "rows": 1}]},
+        *({"files": [{"path": path, "size": 1, "rows": 1}]} for path in ESCAPES),
+        {"files": [{"path": "a", "size": 2**63, "rows": 1}]},
+        {"files": [{"path": "a", "size": 1, "rows": 1, "min_event_time": -(10**30)}]},
         {"files": [{"size": 1, "rows": 1}]},
     ],
 )
@@ -190,6 +193,14 @@ def test_bodies_beside_their_schema_are_refused(change: dict[str, Any]) -> None:
     body = json.loads(MESSAGE.value) | change
     with pytest.raises(BadBody, match="malformed at"):
         read_body(EventType.FILES_WRITTEN, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("path", ["a", "m=1/a.b", "..a", "a..", "a/..b/c..", "dt=1:2/a", "./a", "1:2"])
+def test_paths_below_the_location_are_read(path: str) -> None:
+    body = json.loads(MESSAGE.value) | {"files": [{"path": path, "size": 1, "rows": 1}]}
+    read = read_body(EventType.FILES_WRITTEN, json.dumps(body).encode())
+    assert isinstance(read, FilesWritten)
+    assert read.files[0].path == path
 
 
 def test_the_reason_stays_short() -> None:
