@@ -1,0 +1,87 @@
+"""One attempt of one writer: rows into files, and the files' description into the log."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluicegate.events import FileInfo, FilesWritten
+from sluicegate.lakes import Adapter, FileWriter
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Attempt, Region, files_written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table that an attempt writes to."""
+
+    adapter: Adapter
+    location: str
+    options: dict[str, str]
+    event_time_column: str | None
+    message_max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an attempt wrote and published."""
+
+    events: tuple[str, ...]
+    """The ids that a completion names; none if there were no rows."""
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    """Bytes of all files."""
+    min_event_time: int | None = None
+    """Milliseconds since the Unix epoch."""
+    max_event_time: int | None = None
+
+
+def write_attempt(
+    region: Region, attempt: Attempt, target: Target, batches: Iterable["pa.RecordBatch"]
+) -> Written:
+    """Write rows to files and publish them; when it returns, Kafka has acknowledged the events.
+
+    If it fails while writing, the adapter removes what was never described. If it fails while publishing,
+    the files stay: their events may be in the log. Raises LakeError, PublishFailed or EventTooLarge.
+    """
+    writer: FileWriter | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if writer is None:
+                writer = target.adapter.open_writer(target.location, target.options, target.event_time_column)
+            writer.write(batch)
+        files = tuple(writer.finish()) if writer is not None else ()
+    except BaseException:
+        if writer is not None:
+            writer.abort()
+        raise
+    if writer is None or not files:
+        return Written(events=())
+    body = FilesWritten(
+        format=target.adapter.name,
+        format_version=target.adapter.format_version,
+        location=writer.location,
+        schema_id=writer.schema_id,
+        files=files,
+    )
+    events = files_written(region, attempt, body, target.message_max_bytes)
+    shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
+    return _summary(tuple(event.envelope.id for event in events), files)
+
+
+def _summary(events: tuple[str, ...], files: tuple[FileInfo, ...]) -> Written:
+    earliest = [file.min_event_time for file in files if file.min_event_time is not None]
+    latest = [file.max_event_time for file in files if file.max_event_time is not None]
+    return Written(
+        events=events,
+        files=len(files),
+        rows=sum(file.rows for file in files),
+        size=sum(file.size for file in files),
+        min_event_time=min(earliest, default=None),
+        max_event_time=max(latest, default=None),
+    )

@@ -1,0 +1,44 @@
+"""An event loop in a thread of its own, for callers that are not asynchronous."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for blocking callers. The thread is a daemon: it never keeps a process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Run a coroutine to its end and return its result. Raises TimeoutError after `timeout` seconds."""
+
+        async def bounded() -> T:
+            async with asyncio.timeout(max(timeout, 0.001)):
+                return await coroutine
+
+        return asyncio.run_coroutine_threadsafe(bounded(), self._loop).result()
+
+    def stop(self) -> None:
+        """Cancel whatever still runs, and end the thread."""
+        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @staticmethod
+    async def _cancel_all() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,218 @@
+"""Publishing events to Kafka from blocking code: acknowledged by all replicas before `publish` returns."""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import (
+    BrokerResponseError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.metadata import MetadataRequest
+
+from sluicegate.events import Event, Message, encode, partition_of
+from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.loop_thread import LoopThread
+
+_LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; what counts is the broker's own limit
+_PAUSE: Final = 0.2  # seconds between attempts
+_TOPIC_GRACE: Final = 3.0  # seconds in which a topic that was just created may be unknown to a broker
+_STOP_TIMEOUT: Final = 5.0
+
+T = TypeVar("T")
+
+
+class Publisher:
+    """One idempotent producer, kept open between calls, with its event loop in a background thread.
+
+    Safe to use from several threads; not after a fork (see `shared_publisher`).
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._producer: AIOKafkaProducer | None = None
+
+    def publish(self, topic: str, events: Sequence[Event], timeout: float) -> None:
+        """Append events to their streams' partitions and wait until all replicas have them.
+
+        After a transient failure the same events are sent again by a new producer, until `timeout` seconds
+        have passed: the log may then hold an event twice, under one id. Raises PublishFailed (outcome
+        unknown), TopicMissing or EventTooLarge.
+        """
+        messages = [(event.envelope.stream, encode(event)) for event in events]
+        if messages:
+            self._insist(topic, timeout, lambda producer: _send(producer, topic, messages))
+
+    def partitions(self, topic: str, timeout: float) -> int:
+        """How many partitions the topic has. Raises as `publish` does."""
+        return self._insist(topic, timeout, lambda producer: _partitions(producer, topic))
+
+    def _insist(
+        self, topic: str, timeout: float, work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]]
+    ) -> T:
+        started = time.monotonic()
+        with self._lock:
+            while True:
+                try:
+                    return self._attempt(work, started + timeout - time.monotonic())
+                except TimeoutError as error:
+                    self._discard()
+                    raise self._failed(topic, timeout, error) from error
+                except KafkaError as error:
+                    self._discard()
+                    waited = time.monotonic() - started
+                    self._judge(error, topic, waited)
+                    if waited + _PAUSE >= timeout:
+                        raise self._failed(topic, timeout, error) from error
+                    time.sleep(_PAUSE)
+
+    def _attempt(self, work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]], timeout: float) -> T:
+        if self._thread is None:
+            self._thread = LoopThread("sluicegate-publisher")
+
+        async def open_and_work() -> T:
+            return await work(await self._open())
+
+        return self._thread.call(open_and_work(), timeout)
+
+    def close(self) -> None:
+        """Close the connection; the next call opens it again."""
+        with self._lock:
+            self._discard()
+
+    async def _open(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            compression = self._settings.compression_type
+            producer = AIOKafkaProducer(
+                **self._settings.client_arguments(),
+                acks="all",
+                enable_idempotence=True,
+                compression_type=None if compression == "none" else compression,
+                max_request_size=_LARGEST_REQUEST,
+            )
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
+            self._producer = producer
+        return self._producer
+
+    def _discard(self) -> None:
+        """Drop the producer with what it still holds: it is sent again under the same ids, or given up."""
+        thread, producer = self._thread, self._producer
+        self._thread = self._producer = None
+        if thread is None:
+            return
+        if producer is not None:
+            with contextlib.suppress(TimeoutError, KafkaError):
+                thread.call(_stop_without_flush(producer), _STOP_TIMEOUT)
+        thread.stop()
+
+    def _judge(self, error: KafkaError, topic: str, waited: float) -> None:
+        """Raise what repeating cannot change."""
+        if isinstance(error, MessageSizeTooLargeError):
+            raise EventTooLarge(
+                f"an event exceeds the broker's message limit for the topic {topic} even when compressed; "
+                "raise the topic's max.message.bytes (or lower the option message.max.bytes if it exceeds it)"
+            ) from error
+        if isinstance(error, UnknownTopicOrPartitionError):
+            if waited < _TOPIC_GRACE:
+                return
+            raise TopicMissing(
+                f"the topic {topic} does not exist on {self._settings.bootstrap_servers}; "
+                "create it (the coordinator does so when it starts), or correct the option topic.prefix"
+            ) from error
+        if isinstance(error, BrokerResponseError) and "AUTHORIZATION" in error.message:
+            raise TopicMissing(f"no permission to write to the topic {topic}: {error}") from error
+
+    def _failed(self, topic: str, timeout: float, error: Exception) -> PublishFailed:
+        return PublishFailed(
+            f"Kafka at {self._settings.bootstrap_servers} did not acknowledge events for the topic {topic} "
+            f"within {timeout:g} s ({error!r}); nothing was deleted, and trying again is safe"
+        )
+
+
+async def _send(producer: AIOKafkaProducer, topic: str, messages: Sequence[tuple[str, Message]]) -> None:
+    partitions = await _partitions(producer, topic)
+    acknowledgements = [
+        await producer.send(
+            topic,
+            message.value,
+            key=message.key,
+            partition=partition_of(stream, partitions),
+            headers=message.headers,
+        )
+        for stream, message in messages
+    ]
+    for outcome in await asyncio.gather(*acknowledgements, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _partitions(producer: AIOKafkaProducer, topic: str) -> int:
+    """Look the topic up without creating it, which a plain metadata request would do on some brokers."""
+    client = producer.client
+    if topic not in client.cluster.topics():
+        request = MetadataRequest([topic], allow_auto_topic_creation=False)
+        response = await client.send(client.get_random_node(), request)
+        code = response.topics[0][0]
+        if code:
+            raise for_code(code)()
+    return len(await producer.partitions_for(topic))
+
+
+async def _stop_without_flush(producer: AIOKafkaProducer) -> None:
+    """Flushing would wait for a broker that does not answer, for as long as it does not."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await producer.stop()
+
+
+class _Shared:
+    """The publishers of this process."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._publishers: dict[KafkaSettings, Publisher] = {}
+        self._inherited: list[Publisher] = []
+
+    def get(self, settings: KafkaSettings) -> Publisher:
+        with self._guard:
+            publisher = self._publishers.get(settings)
+            if publisher is None:
+                publisher = self._publishers[settings] = Publisher(settings)
+            return publisher
+
+    def after_fork(self) -> None:
+        """A child must not touch its parent's sockets; the objects are kept so that nothing closes them."""
+        self._guard = threading.Lock()
+        self._inherited.extend(self._publishers.values())
+        self._publishers = {}
+
+    def close(self) -> None:
+        for publisher in list(self._publishers.values()):
+            publisher.close()
+
+
+_shared = _Shared()
+os.register_at_fork(after_in_child=_shared.after_fork)
+atexit.register(_shared.close)
+
+
+def shared_publisher(settings: KafkaSettings) -> Publisher:
+    """The process's publisher for these settings: opened once, reused by all tasks of the process."""
+    return _shared.get(settings)

@@ -1,0 +1,85 @@
+"""Which region of which stream a writer belongs to, and the events that it makes."""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from sluicegate.events import NO_CHECKPOINT, Assignment, Body, Envelope, Event, EventType, FilesWritten
+from sluicegate.events.splitting import FileTooLarge, split_files
+from sluicegate.events.topics import TopicNames
+from sluicegate.writer_hooks.errors import EventTooLarge
+from sluicegate.writer_hooks.kafka import KafkaSettings
+
+DEFAULT_PREFIX: Final = "sluicegate"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region, and where its events go."""
+
+    stream: str
+    name: str
+    kafka: KafkaSettings
+    assignment: Assignment
+    bounded: bool = False
+    topic_prefix: str = DEFAULT_PREFIX
+    publish_timeout: float = 60.0
+    """Seconds in which Kafka must acknowledge what is published."""
+    opening_timeout: float = 60.0
+    """Seconds in which a coordinator must answer an opening."""
+
+    @property
+    def events_topic(self) -> str:
+        """Where the events go."""
+        return TopicNames(self.topic_prefix).events
+
+    @property
+    def commits_topic(self) -> str:
+        """Where the coordinator answers."""
+        return TopicNames(self.topic_prefix).commits
+
+    def event(
+        self,
+        kind: EventType,
+        lineage: str,
+        body: Body,
+        *,
+        checkpoint: int = NO_CHECKPOINT,
+        writer: str = "",
+        files: int = 0,
+    ) -> Event:
+        """A new event of this region, with an id of its own."""
+        return Event(
+            Envelope(str(uuid4()), kind, self.stream, self.name, lineage, checkpoint, writer, files), body
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one writer attempt works on."""
+
+    lineage: str
+    checkpoint: int
+    writer: str
+
+
+def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: int) -> list[Event]:
+    """Events that list the files of an attempt, each fit for a message of `limit` bytes.
+
+    Raises EventTooLarge if a single file's description exceeds the limit.
+    """
+    try:
+        parts = split_files(body, limit)
+    except FileTooLarge as error:
+        raise EventTooLarge(f"{error}; the option message.max.bytes must follow it") from error
+    return [
+        region.event(
+            EventType.FILES_WRITTEN,
+            attempt.lineage,
+            part,
+            checkpoint=attempt.checkpoint,
+            writer=attempt.writer,
+            files=len(part.files),
+        )
+        for part in parts
+    ]

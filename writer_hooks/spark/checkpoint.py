@@ -1,0 +1,189 @@
+"""What a query's checkpoint location says: who the query is, what a batch read, what it opened."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sluicegate.events import Assignment, Parent
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.spark.location import Location
+
+FOLDER: Final = "sluicegate"
+LINEAGE_FILE: Final = f"{FOLDER}/lineage.json"
+
+_OFFSET_LOG_VERSIONS: Final = ("v1", "v2")
+
+
+class LineageMarker(BaseModel):
+    """Which life of the query's batch numbering this is; a rewind raises the generation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: str
+    generation: int = 0
+    first: int = 0
+    """The first batch of this generation; it has no predecessor in the lineage."""
+    parents: tuple[Parent, ...] = ()
+
+    @property
+    def lineage(self) -> str:
+        """The lineage's name."""
+        return f"{self.query}.{self.generation}"
+
+
+class OpenedMarker(BaseModel):
+    """An opening that the coordinator accepted, so that later batches need not ask again."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    stream: str
+    region: str
+    assignment: Assignment
+    bounded: bool
+    topic_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSource:
+    """What a batch read."""
+
+    digest: str
+    """Equal for every replay of the batch, different for another range of the sources."""
+    watermark: int | None
+    """Milliseconds since the Unix epoch, when the query has a watermark and it has moved."""
+
+
+class Checkpoint:
+    """A query's checkpoint location. Every method may raise BadCheckpointLocation."""
+
+    def __init__(self, uri: str) -> None:
+        self._location = Location(uri)
+
+    def query_id(self) -> str | None:
+        """The id of the query, None before Spark has written it."""
+        content = self._location.read("metadata")
+        if content is None:
+            return None
+        found = _json(content, "metadata").get("id")
+        if not isinstance(found, str):
+            raise BadCheckpointLocation(f"{self._location.uri}/metadata names no query id")
+        return found
+
+    def lineage(self) -> LineageMarker:
+        """The lineage of the query; recorded when its first batch begins.
+
+        A checkpoint location whose query already has batches behind it, but no record of its lineage, is
+        refused: its numbering may belong to another sink, or the record was lost.
+        """
+        query = self.query_id()
+        if query is None:
+            raise BadCheckpointLocation(
+                f"{self._location.uri}/metadata does not exist where Python looks for it; give the "
+                "checkpoint location as the full URI that Spark uses"
+            )
+        marker = self._read_marker(query)
+        if marker is None:
+            newest = self._location.newest("offsets")
+            if newest:
+                raise BadCheckpointLocation(
+                    f"the checkpoint location {self._location.uri} has batches up to {newest}, but no "
+                    f"{LINEAGE_FILE}. If another sink wrote them, record where this one begins with "
+                    f"sluicegate.writer_hooks.start_lineage(location, first={newest}); "
+                    "if the file was deleted, restore it"
+                )
+            marker = LineageMarker(query=query)
+            self.write_lineage(marker)
+        return marker
+
+    def known_lineage(self) -> LineageMarker | None:
+        """The recorded lineage, None if there is none for the query that is there now."""
+        query = self.query_id()
+        return None if query is None else self._read_marker(query)
+
+    def write_lineage(self, marker: LineageMarker) -> None:
+        """Record a lineage."""
+        self._location.write(LINEAGE_FILE, marker.model_dump_json().encode())
+
+    def _read_marker(self, query: str) -> LineageMarker | None:
+        content = self._location.read(LINEAGE_FILE)
+        if content is None:
+            return None
+        try:
+            marker = LineageMarker.model_validate_json(content)
+        except ValidationError as error:
+            raise BadCheckpointLocation(
+                f"{self._location.uri}/{LINEAGE_FILE} is malformed: {error.errors()[0]['msg']}; restore it"
+            ) from error
+        # The record of a query that was there before, whose metadata was deleted: another life altogether.
+        return marker if marker.query == query else None
+
+    def opened(self, lineage: str) -> OpenedMarker | None:
+        """The accepted opening of a lineage, None if there is none."""
+        content = self._location.read(_opened_file(lineage))
+        if content is None:
+            return None
+        try:
+            return OpenedMarker.model_validate_json(content)
+        except ValidationError:
+            return None  # asking the coordinator again is safe
+
+    def write_opened(self, lineage: str, marker: OpenedMarker) -> None:
+        """Remember an accepted opening."""
+        self._location.write(_opened_file(lineage), marker.model_dump_json().encode())
+
+    def batch_source(self, batch: int) -> BatchSource:
+        """Digest and watermark of a batch, from Spark's offset log."""
+        _, before = self._offsets(batch - 1) if batch > 0 else ({}, ())
+        metadata, upto = self._offsets(batch)
+        digest = hashlib.sha256(json.dumps([before, upto]).encode()).hexdigest()
+        watermark = metadata.get("batchWatermarkMs", 0)
+        return BatchSource(digest, watermark if isinstance(watermark, int) and watermark > 0 else None)
+
+    def _offsets(self, batch: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+        name = f"offsets/{batch}"
+        content = self._location.read(name)
+        if content is None:
+            raise BadCheckpointLocation(
+                f"{self._location.uri}/{name} does not exist, so that the source range of a batch is unknown"
+            )
+        lines = content.decode().splitlines()
+        if len(lines) < 2 or lines[0] not in _OFFSET_LOG_VERSIONS:
+            raise BadCheckpointLocation(
+                f"{self._location.uri}/{name} is of an unknown version ({lines[:1]}); "
+                f"known are {', '.join(_OFFSET_LOG_VERSIONS)}"
+            )
+        # The second line holds wall-clock times and settings, which a replay may change.
+        return _json(lines[1].encode(), name), tuple(_canonical(line) for line in lines[2:])
+
+    def newest_planned(self) -> int | None:
+        """The newest batch that Spark has planned."""
+        return self._location.newest("offsets")
+
+    def newest_completed(self) -> int | None:
+        """The newest batch that Spark knows to be complete."""
+        return self._location.newest("commits")
+
+
+def _opened_file(lineage: str) -> str:
+    return f"{FOLDER}/opened-{lineage}.json"
+
+
+def _canonical(line: str) -> str:
+    """One source's offset, with the order of its JSON's keys made irrelevant."""
+    try:
+        return json.dumps(json.loads(line), sort_keys=True)
+    except ValueError:
+        return line
+
+
+def _json(content: bytes, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise BadCheckpointLocation(f"{name} in the checkpoint location is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadCheckpointLocation(f"{name} in the checkpoint location is no JSON object")
+    return found

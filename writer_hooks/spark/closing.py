@@ -1,0 +1,58 @@
+"""Closing a region: its query has read all that there is, and no further batch will come."""
+
+from collections.abc import Mapping
+
+from sluicegate.events import EventType, RegionClosed
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished
+from sluicegate.writer_hooks.opening import opening_event
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
+from sluicegate.writer_hooks.spark.options import SinkOptions
+
+
+def close_region(options: Mapping[str, str]) -> int | None:
+    """Announce the end of a region, and return its final checkpoint (None: it never completed one).
+
+    `options` are those of the query's sink, `checkpointLocation` among them. The query must not be running;
+    a query that runs again on the same checkpoint location opens its region again. Repeating is harmless.
+    Raises BatchUnfinished if Spark has planned a batch that it has not completed, BadOption,
+    BadCheckpointLocation or PublishFailed.
+    """
+    parsed = SinkOptions.parse(options)
+    region = parsed.region
+    checkpoint = Checkpoint(parsed.checkpoint_location)
+    marker = checkpoint.lineage()
+    planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
+    if planned != final:
+        raise BatchUnfinished(
+            f"the region {region.name} is not at its end: its query planned batch {planned} and completed "
+            f"{'none' if final is None else final}; start the query again, so that it finishes"
+        )
+    if final is not None and final < marker.first:
+        final = None
+    events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
+    if checkpoint.opened(marker.lineage) is None:
+        # A source without any data: nothing was ever opened, and what is not open cannot be closed.
+        events.insert(0, opening_event(region, marker.lineage, marker.parents))
+    shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
+    return final
+
+
+def start_lineage(checkpoint_location: str, first: int) -> str:
+    """Record that this sink begins at batch `first` of a query that wrote elsewhere before.
+
+    Returns the lineage. Raises BadCheckpointLocation if the query already has a lineage here, or if
+    there is no query.
+    """
+    checkpoint = Checkpoint(checkpoint_location)
+    known = checkpoint.known_lineage()
+    if known is not None:
+        raise BadCheckpointLocation(
+            f"the query in {checkpoint_location} has the lineage {known.lineage} from batch {known.first} on"
+        )
+    query = checkpoint.query_id()
+    if query is None:
+        raise BadCheckpointLocation(f"there is no query in {checkpoint_location}: metadata is missing")
+    marker = LineageMarker(query=query, first=first)
+    checkpoint.write_lineage(marker)
+    return marker.lineage

@@ -1,0 +1,89 @@
+"""Small files below a checkpoint location, local or on a remote store that pyarrow can reach."""
+
+import posixpath
+import re
+from typing import Final
+from uuid import uuid4
+
+from pyarrow import ArrowException
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
+
+_SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")
+_HADOOP_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
+_NUMBER: Final = re.compile(r"^\d+$")
+
+
+class Location:
+    """A folder that holds small files; every method may raise BadCheckpointLocation."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._files, self._root = _resolve(uri)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file, None if there is none."""
+        path = self._path(name)
+        try:
+            with self._files.open_input_stream(path) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, ArrowException) as error:
+            raise self._unusable(f"{name} cannot be read", error) from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file so that readers see the old content or the new one, never a part."""
+        path = self._path(name)
+        # An object store shows an object when it is complete; a file system needs a rename.
+        local = isinstance(self._files, LocalFileSystem)
+        target = f"{path}.{uuid4().hex}.tmp" if local else path
+        try:
+            self._files.create_dir(posixpath.dirname(path), recursive=True)
+            with self._files.open_output_stream(target) as stream:
+                stream.write(content)
+            if local:
+                self._files.move(target, path)
+        except (OSError, ArrowException) as error:
+            raise self._unusable(f"{name} cannot be written", error) from error
+
+    def newest(self, folder: str) -> int | None:
+        """The highest number among a folder's files that are named by a number; None if there is none."""
+        selector = FileSelector(self._path(folder), allow_not_found=True)
+        try:
+            found = self._files.get_file_info(selector)
+        except (OSError, ArrowException) as error:
+            raise self._unusable(f"{folder} cannot be listed", error) from error
+        numbers = [
+            int(info.base_name)
+            for info in found
+            if info.type == FileType.File and _NUMBER.match(info.base_name)
+        ]
+        return max(numbers, default=None)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._root, name)
+
+    def _unusable(self, what: str, error: Exception) -> BadCheckpointLocation:
+        return BadCheckpointLocation(f"in the checkpoint location {self.uri}, {what}: {error}")
+
+
+def _resolve(uri: str) -> tuple[FileSystem, str]:
+    match = _SCHEME.match(uri)
+    scheme = match[1] if match else ""
+    if not scheme and not uri.startswith("/"):
+        raise BadCheckpointLocation(
+            f"the checkpoint location {uri} is relative, so that Spark and Python may see different folders; "
+            "give an absolute path or a URI"
+        )
+    target = _HADOOP_NAMES.get(scheme, scheme) + uri[len(scheme) :]
+    try:
+        files, root = FileSystem.from_uri(target)
+    except (OSError, ArrowException) as error:
+        raise BadCheckpointLocation(
+            f"the checkpoint location {uri} cannot be reached from Python: {error}. Supported are local "
+            "paths, file:, s3:, s3a:, gs:, abfs(s): and hdfs: URIs, with the credentials that pyarrow.fs "
+            "finds on the driver's machine"
+        ) from error
+    return files, root

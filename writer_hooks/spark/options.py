@@ -1,0 +1,163 @@
+"""The options of the sink, checked in one place; a wrong one is named in the error."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sluicegate.events import Assignment
+from sluicegate.events.models import NAME_PATTERN
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Region
+
+TABLE_PREFIX: Final = "table."
+"""Options with this prefix go to the lake adapter, without it."""
+
+_KNOWN: Final = (
+    "stream",
+    "region",
+    "table",
+    "path",
+    "format",
+    "topic.prefix",
+    "event.time.column",
+    "assignment",
+    "regions",
+    "bounded",
+    "opening.timeout",
+    "publish.timeout",
+    "message.max.bytes",
+    "checkpointlocation",
+    "queryname",
+)
+_NAME: Final = re.compile(NAME_PATTERN)
+_SMALLEST_MESSAGE: Final = 16_384
+_DEFAULT_MESSAGE: Final = 1_000_000  # below Kafka's default limit of 1,048,588
+_TRUTH: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What `df.writeStream.format("sluicegate").option(...)` says."""
+
+    region: Region
+    table: str
+    """Location of the table."""
+    format: str
+    event_time_column: str | None
+    checkpoint_location: str
+    table_options: tuple[tuple[str, str], ...] = ()
+    message_max_bytes: int = _DEFAULT_MESSAGE
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
+        """Read Spark's options, whose names arrive in lower case. Raises BadOption."""
+        options = {name.lower(): value for name, value in given.items()}
+        for name in options:
+            if name not in _KNOWN and not name.startswith((PREFIX, TABLE_PREFIX)):
+                raise BadOption(
+                    f"unknown option {name}; known are {', '.join(_KNOWN[:-2])}, checkpointLocation, "
+                    f"{PREFIX}* (the Kafka client) and {TABLE_PREFIX}* (the table format)"
+                )
+        return cls(
+            region=_region(options),
+            table=_table(options),
+            format=options.get("format", "paimon"),
+            event_time_column=options.get("event.time.column") or None,
+            checkpoint_location=_required(
+                options, "checkpointlocation", "set it on the query itself, not in the session"
+            ),
+            table_options=tuple(
+                sorted(
+                    (name.removeprefix(TABLE_PREFIX), value)
+                    for name, value in options.items()
+                    if name.startswith(TABLE_PREFIX)
+                )
+            ),
+            message_max_bytes=_whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE),
+        )
+
+
+def _region(options: Mapping[str, str]) -> Region:
+    region = _name("region", _required(options, "region", "the failure domain that this query is"))
+    regions = tuple(part.strip() for part in options.get("regions", region).split(","))
+    for part in regions:
+        _name("regions", part)
+    if region not in regions or len(set(regions)) != len(regions):
+        raise BadOption(
+            f"the option regions must list each region of the stream once, this one ({region}) too: "
+            f"{options['regions']!r}"
+        )
+    if len(regions) > 1 and "assignment" not in options:
+        raise BadOption(
+            "the option assignment is missing: with several regions it numbers their list; "
+            "raise it whenever the list changes"
+        )
+    return Region(
+        stream=_name("stream", _required(options, "stream", "one job's output into one table")),
+        name=region,
+        kafka=KafkaSettings.from_options(options),
+        assignment=Assignment(number=_whole(options, "assignment", 0, 0), regions=regions),
+        bounded=_truth(options, "bounded"),
+        topic_prefix=_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX)),
+        publish_timeout=_seconds(options, "publish.timeout"),
+        opening_timeout=_seconds(options, "opening.timeout"),
+    )
+
+
+def _table(options: Mapping[str, str]) -> str:
+    table, path = options.get("table"), options.get("path")
+    if table is not None and path is not None and table != path:
+        raise BadOption(f"the options table ({table}) and path ({path}) both name a table; keep one")
+    location = table or path
+    if not location:
+        raise BadOption("the option table is missing: the location of the table (start(path) sets it too)")
+    return location
+
+
+def _required(options: Mapping[str, str], name: str, meaning: str) -> str:
+    value = options.get(name, "").strip()
+    if not value:
+        shown = "checkpointLocation" if name == "checkpointlocation" else name
+        raise BadOption(f"the option {shown} is missing: {meaning}")
+    return value
+
+
+def _name(option: str, value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise BadOption(
+            f"the option {option} must consist of letters, digits, _ . - (at most 200, not beginning with "
+            f". or -): {value!r}"
+        )
+    return value
+
+
+def _whole(options: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+    value = options.get(name)
+    if value is None:
+        return default
+    if not (value.isascii() and value.isdigit() and int(value) >= lowest):
+        raise BadOption(f"the option {name} must be a whole number from {lowest}: {value!r}")
+    return int(value)
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float = 60.0) -> float:
+    value = options.get(name)
+    if value is None:
+        return default
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise BadOption(f"the option {name} must be a number of seconds above 0: {value!r}")
+    return seconds
+
+
+def _truth(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name, "false").strip().lower()
+    if value not in _TRUTH:
+        raise BadOption(f"the option {name} must be true or false: {value!r}")
+    return _TRUTH[value]

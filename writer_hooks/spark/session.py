@@ -1,0 +1,80 @@
+"""What `attach` does to a Spark session."""
+
+import atexit
+import logging
+import tempfile
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sluicegate.writer_hooks.spark.listener import RegionListener
+from sluicegate.writer_hooks.spark.source import SluicegateSource
+
+_log = logging.getLogger(__name__)
+
+_BYTES_PER_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_RECORDS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_REUSE: Final = "spark.python.worker.reuse"
+_SPARKS_BYTES: Final = ("67108864", "67108864b", "64m", "64mb")
+_BEST_BYTES: Final = "2147483647"
+_BEST_RECORDS: Final = 10_000
+
+_attached: "WeakKeyDictionary[SparkSession, RegionListener]" = WeakKeyDictionary()
+
+
+def attach_to(spark: SparkSession, heartbeat_interval: float, idle_after: float) -> None:
+    """Register the data source and the listener with a session, once."""
+    if spark in _attached:
+        return
+    folder = str(Path(tempfile.gettempdir()) / f"sluicegate-{uuid4().hex}")
+    _tune(spark)
+    # A class of its own carries the folder's name to the workers.
+    spark.dataSource.register(
+        type(SluicegateSource.__name__, (SluicegateSource,), {"registry_folder": folder})
+    )
+    listener = RegionListener(folder, heartbeat_interval, idle_after)
+    if not _is_remote(spark):
+        listener.look_into(spark)
+        atexit.register(listener.close)
+    spark.streams.addListener(listener)
+    _attached[spark] = listener
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    return not hasattr(spark, "_jsparkSession")
+
+
+def _tune(spark: SparkSession) -> None:
+    """Set what makes the writer fast, unless the user has set something else; say what slows it down."""
+    current = _setting(spark, _BYTES_PER_BATCH)
+    if current is not None and current.lower() in _SPARKS_BYTES:
+        try:
+            spark.conf.set(_BYTES_PER_BATCH, _BEST_BYTES)
+        except PySparkException as error:
+            _log.warning("%s could not be set (%s); set it to %s", _BYTES_PER_BATCH, error, _BEST_BYTES)
+    elif current is not None and current.lower().removesuffix("b") != _BEST_BYTES:
+        _log.warning(
+            "%s is set to %s; with %s the writer is up to three times as fast",
+            _BYTES_PER_BATCH,
+            current,
+            _BEST_BYTES,
+        )
+    records = _setting(spark, _RECORDS_PER_BATCH)
+    if records is not None and records != str(_BEST_RECORDS):
+        _log.warning(
+            "%s is set to %s; the writer is fastest with %d", _RECORDS_PER_BATCH, records, _BEST_RECORDS
+        )
+    if (_setting(spark, _REUSE) or "true").lower() == "false":
+        _log.warning("%s is false: every task starts a Python process and connects to Kafka anew", _REUSE)
+
+
+def _setting(spark: SparkSession, name: str) -> str | None:
+    try:
+        value = spark.conf.get(name)
+    except PySparkException:
+        return None
+    return None if value is None else str(value)

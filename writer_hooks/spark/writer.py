@@ -1,0 +1,121 @@
+"""The sink's writer: `write` in the executors, `commit` and `abort` in a worker beside the driver."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from sluicegate.events import CheckpointCompleted, CheckpointFailed, Event, EventType
+from sluicegate.lakes import adapter
+from sluicegate.writer_hooks.attempt import Target, Written, write_attempt
+from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
+from sluicegate.writer_hooks.spark.options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+_HINT_TIMEOUT = 5.0  # seconds; a hint is not worth more
+
+
+@dataclass(frozen=True)
+class TaskResult(WriterCommitMessage):  # type: ignore[misc]
+    """What the winning attempt of a task wrote."""
+
+    attempt: Attempt
+    written: Written
+
+
+class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Made afresh for every batch, in the driver's worker; copies of it go to the executors."""
+
+    def __init__(self, options: SinkOptions, marker: LineageMarker, *, spark_watermark: bool) -> None:
+        self._options = options
+        self._marker = marker
+        self._spark_watermark = spark_watermark
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskResult:
+        """Write a task's rows; its events are acknowledged when it returns."""
+        attempt = self._this_attempt()
+        options = self._options
+        target = Target(
+            adapter=adapter(options.format),
+            location=options.table,
+            options=dict(options.table_options),
+            event_time_column=options.event_time_column,
+            message_max_bytes=options.message_max_bytes,
+        )
+        return TaskResult(attempt, write_attempt(options.region, attempt, target, iterator))
+
+    def _this_attempt(self) -> Attempt:
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if query != self._marker.query or batch is None:
+            raise NotOurs(
+                f"a task of the query {query} (batch {batch}) was given the sink of the query "
+                f"{self._marker.query}; the checkpoint location must be the query's own, and the trigger one "
+                "of micro-batches"
+            )
+        return Attempt(self._marker.lineage, int(batch), f"p{context.partitionId():05d}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the batch's completion; it names the events of the winning attempts."""
+        results = [self._own(message, batchId) for message in messages]
+        region = self._options.region
+        completion = self._completion(results, batchId)
+        shared_publisher(region.kafka).publish(region.events_topic, [completion], region.publish_timeout)
+
+    def _own(self, message: WriterCommitMessage | None, batch: int) -> TaskResult:
+        if not isinstance(message, TaskResult):
+            raise NotOurs(
+                f"batch {batch} came without the results of its tasks ({message!r}); continuous triggers are "
+                "not supported: use a micro-batch trigger (availableNow, processingTime)"
+            )
+        if message.attempt.checkpoint != batch or message.attempt.lineage != self._marker.lineage:
+            raise NotOurs(
+                f"batch {batch} of the lineage {self._marker.lineage} was given a result of "
+                f"{message.attempt}; the checkpoint location changed under the running query: restart it"
+            )
+        return message
+
+    def _completion(self, results: Sequence[TaskResult], batch: int) -> Event:
+        marker = self._marker
+        if batch < marker.first:
+            raise NotOurs(
+                f"batch {batch} is before the first one ({marker.first}) of the lineage {marker.lineage}"
+            )
+        source = Checkpoint(self._options.checkpoint_location).batch_source(batch)
+        watermark = source.watermark
+        if watermark is None and not self._spark_watermark:
+            times = (result.written.max_event_time for result in results)
+            watermark = max((time for time in times if time is not None), default=None)
+        body = CheckpointCompleted(
+            events=tuple(event for result in results for event in result.written.events),
+            predecessor=None if batch == marker.first else batch - 1,
+            source_digest=source.digest,
+            watermark=watermark,
+        )
+        return self._options.region.event(
+            EventType.CHECKPOINT_COMPLETED, marker.lineage, body, checkpoint=batch
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Say that the batch will be redone. Only a hint: it never fails, and nothing is deleted for it."""
+        region = self._options.region
+        lost = sum(message is None for message in messages)
+        body = CheckpointFailed(
+            outcome="redo", reason=f"Spark aborted the batch; {lost} tasks without result"
+        )
+        hint = region.event(EventType.CHECKPOINT_FAILED, self._marker.lineage, body, checkpoint=batchId)
+        try:
+            shared_publisher(region.kafka).publish(region.events_topic, [hint], _HINT_TIMEOUT)
+        except Exception as error:
+            _log.warning("the abort of batch %d of %s was not announced: %s", batchId, region.name, error)
