@@ -1,0 +1,96 @@
+"""What the contract suite does to a table of any format, behind a committer's back or through it."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Protocol
+
+from sluicegate.events import FilesWritten
+from sluicegate.lakes.port import (
+    Absent,
+    Answer,
+    CommitRequest,
+    Committer,
+    Publication,
+    Published,
+    SnapshotRef,
+)
+
+USER = "stream-a"
+
+
+class Fault(Enum):
+    """What happens to the next publication."""
+
+    LOST = "unknown outcome, and nothing is visible"
+    LANDED = "unknown outcome, and the snapshot is visible"
+
+
+class Lake(Protocol):
+    """A fresh table with one integer column `id`."""
+
+    location: str
+
+    def committer(self, user: str = USER, fault: Fault | None = None) -> Committer:
+        """Open a committer; the fault strikes its first publication."""
+        ...
+
+    def event(self, ids: Iterable[int]) -> FilesWritten:
+        """Write rows with the adapter's writer half."""
+        ...
+
+    def ids(self) -> list[int]:
+        """All committed rows, in order, as a reader of the table sees them."""
+        ...
+
+    def watermark(self) -> int | None: ...
+
+    def foreign(self, ids: Sequence[int] = ()) -> None:
+        """Commit as another product does."""
+        ...
+
+    def expire(self, keep: int) -> None: ...
+
+    def rollback(self, to: int) -> None: ...
+
+    def replace(self) -> None: ...
+
+
+class Stream:
+    """A coordinator's dealings with one table, reduced to what touches the port."""
+
+    def __init__(self, lake: Lake, committer: Committer | None = None) -> None:
+        self.lake = lake
+        self.committer = committer or lake.committer()
+        state = self.committer.inspect()
+        self.table = state.identity
+        self.recorded = state.head
+
+    def ask(self, decision: int, digest: str | None = None) -> Answer:
+        return self.committer.ask(decision, digest or f"digest-{decision}", self.table, self.recorded)
+
+    def head(self, decision: int) -> SnapshotRef | None:
+        answer = self.ask(decision)
+        assert isinstance(answer, Absent), answer
+        return answer.head
+
+    def publish(
+        self,
+        decision: int,
+        head: SnapshotRef | None,
+        events: Sequence[FilesWritten] = (),
+        watermark: int | None = None,
+    ) -> Publication:
+        request = CommitRequest(decision, f"digest-{decision}", head, watermark, events)
+        return self.committer.publish(request)
+
+    def commit(
+        self, decision: int, ids: Iterable[int] = (), watermark: int | None = None, record: bool = True
+    ) -> SnapshotRef:
+        """Ask and publish a decision for which nothing goes wrong."""
+        events = [self.lake.event(ids)]
+        self.committer.check(events)
+        outcome = self.publish(decision, self.head(decision), events, watermark)
+        assert isinstance(outcome, Published), outcome
+        if record:
+            self.recorded = outcome.snapshot
+        return outcome.snapshot

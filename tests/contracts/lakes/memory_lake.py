@@ -1,0 +1,60 @@
+"""The in-memory format under the contract."""
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from sluicegate.events import FilesWritten
+from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
+from sluicegate.lakes.port import OutcomeUnknown, Publication
+from tests.contracts.lakes.harness import USER, Fault
+
+
+class MemoryLake:
+    def __init__(self) -> None:
+        self.adapter = MemoryAdapter()
+        self.table = self.adapter.create("numbers", ["id"])
+        self.location = self.table.location
+
+    def committer(self, user: str = USER, fault: Fault | None = None) -> MemoryCommitter:
+        pending = [fault] if fault is not None else []
+
+        def faults(point: FaultPoint) -> Publication | None:
+            strikes = "publish.before" if pending == [Fault.LOST] else "publish.after"
+            if pending and point == strikes:
+                pending.clear()
+                return OutcomeUnknown("injected")
+            return None
+
+        return MemoryCommitter(self.table, user, faults)
+
+    def event(self, ids: Iterable[int]) -> FilesWritten:
+        writer = self.adapter.open_writer(self.location, {}, None)
+        writer.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
+        return FilesWritten(
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            location=writer.location,
+            schema_id=writer.schema_id,
+            files=tuple(writer.finish()),
+        )
+
+    def ids(self) -> list[int]:
+        batches = [batch for path in self.table.files for batch in self.table.data[path]]
+        return sorted(number for batch in batches for number in batch.column("id").to_pylist())
+
+    def watermark(self) -> int | None:
+        return self.table.head.watermark if self.table.head else None
+
+    def foreign(self, ids: Sequence[int] = ()) -> None:
+        event = self.event(ids)
+        self.table.foreign_commit([file.path for file in event.files], len(ids))
+
+    def expire(self, keep: int) -> None:
+        self.table.expire(keep)
+
+    def rollback(self, to: int) -> None:
+        self.table.rollback(to)
+
+    def replace(self) -> None:
+        self.table.replace()

@@ -1,0 +1,123 @@
+"""Paimon under the contract, with pypaimon itself as the reader and as the other writer."""
+
+import errno
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+from pypaimon.write.table_commit import StreamTableCommit
+
+from sluicegate.events import FilesWritten
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.paimon.snapshots import Snapshots
+from sluicegate.lakes.paimon.storage import LocalStorage
+from tests.contracts.lakes.harness import USER, Fault
+
+ID_ONLY = pa.schema([pa.field("id", pa.int64())])
+
+
+class FaultyStorage(LocalStorage):
+    """Fails once at the link that decides a commit."""
+
+    def __init__(self, location: str, fault: Fault | None) -> None:
+        super().__init__(location)
+        self.fault = fault
+
+    def link(self, draft: str, target: str) -> None:
+        fault, self.fault = self.fault, None
+        if fault is not Fault.LOST:
+            super().link(draft, target)
+        if fault is not None:
+            raise OSError(errno.EIO, "injected")
+
+
+class PaimonLake:
+    def __init__(
+        self,
+        warehouse: Path,
+        schema: pa.Schema = ID_ONLY,
+        partition_keys: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.adapter = ADAPTER
+        self._schema = Schema.from_pyarrow_schema(
+            schema, partition_keys=list(partition_keys), options={"bucket": "-1", **(options or {})}
+        )
+        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+        self.catalog.create_database("db", True)
+        self.catalog.create_table("db.numbers", self._schema, False)
+        self.root = warehouse / "db.db" / "numbers"
+        self.location = str(self.root)
+        self.foreign_commits = 0
+
+    @property
+    def table(self) -> Any:
+        return self.catalog.get_table("db.numbers")
+
+    @property
+    def storage(self) -> LocalStorage:
+        return LocalStorage(self.location)
+
+    def committer(self, user: str = USER, fault: Fault | None = None) -> PaimonCommitter:
+        return PaimonCommitter(FaultyStorage(self.location, fault), user)
+
+    def event(self, ids: Iterable[int]) -> FilesWritten:
+        return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
+
+    def write(self, *batches: pa.RecordBatch, event_time: str | None = None) -> FilesWritten:
+        writer = self.adapter.open_writer(self.location, {}, event_time)
+        for batch in batches:
+            writer.write(batch)
+        return FilesWritten(
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            location=writer.location,
+            schema_id=writer.schema_id,
+            files=tuple(writer.finish()),
+        )
+
+    def read(self) -> pa.Table:
+        builder = self.table.new_read_builder()
+        return builder.new_read().to_arrow(builder.new_scan().plan().splits())
+
+    def ids(self) -> list[int]:
+        return sorted(self.read().column("id").to_pylist())
+
+    def watermark(self) -> int | None:
+        head = Snapshots(self.storage).newest()
+        mark = head.fields.get("watermark") if head is not None else None
+        return mark if isinstance(mark, int) else None
+
+    def foreign(self, ids: Sequence[int] = ()) -> None:
+        self.foreign_write(pa.table({"id": pa.array(list(ids), pa.int64())}))
+
+    def foreign_write(self, rows: pa.Table) -> None:
+        table = self.table.copy({"snapshot.ignore-empty-commit": "false"})
+        write = table.new_stream_write_builder().new_write()
+        if rows.num_rows:
+            write.write_arrow(rows)
+        self.foreign_commits += 1
+        commit = StreamTableCommit(table, "another-product")
+        commit.commit(write.prepare_commit(self.foreign_commits), self.foreign_commits)
+        commit.close()
+        write.close()
+
+    def snapshot_ids(self) -> list[int]:
+        names = os.listdir(self.root / "snapshot")
+        return sorted(int(name[9:]) for name in names if name.startswith("snapshot-"))
+
+    def expire(self, keep: int) -> None:
+        for number in self.snapshot_ids()[:-keep]:
+            (self.root / "snapshot" / f"snapshot-{number}").unlink()
+
+    def rollback(self, to: int) -> None:
+        self.table.rollback_to(to)
+
+    def replace(self) -> None:
+        self.catalog.drop_table("db.numbers", False)
+        self.catalog.create_table("db.numbers", self._schema, False)
