@@ -6,9 +6,9 @@ newer minor version can add some; a breaking change is a new major version in th
 """
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
 
@@ -145,10 +145,19 @@ class StreamPolicy(Body):
 class StreamCommand(Body):
     """An operator's order, by way of the log so that every coordinator obeys it alike."""
 
-    command: Literal["accept"]
-    """`accept`: let this region's lineage start although it names no parents."""
-    region: Name
-    lineage: Name
+    command: Literal["accept", "resume"]
+    """`accept`: let this region's lineage start although it names no parents.
+
+    `resume`: decide again, after the cause of a logged stall has been removed.
+    """
+    region: Name | None = None
+    lineage: Name | None = None
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        if self.command == "accept" and (self.region is None or self.lineage is None):
+            raise ValueError("accept needs a region and a lineage")
+        return self
 
 
 class CutDecided(Body):
@@ -187,7 +196,11 @@ class CutCommitted(Body):
 
 
 class StreamStalled(Body):
-    """The stream, or one region of it, does not go on by itself; `reason` says what to do."""
+    """The stream, or one region of it, does not go on by itself; `reason` says what to do.
+
+    On the commits topic it is a notification. In the log of events it is the stall itself: nothing is
+    decided behind it until the stream is resumed.
+    """
 
     reason: str
     region: Name | None = None

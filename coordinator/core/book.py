@@ -50,6 +50,7 @@ class Book:
         if envelope.id in entry.parts:
             return DUPLICATE
         entry.parts[envelope.id] = Part(offset, envelope.files)
+        entry.last_time = time
         if entry.completion is not None and envelope.id in entry.missing:
             entry.missing.discard(envelope.id)
             if not entry.missing:
@@ -74,6 +75,7 @@ class Book:
             if fresh:
                 self._compare(region, envelope, entry.completion.body.source_digest, body.source_digest)
             return REPLAYED
+        entry.last_time = time
         problem = _misplaced(ledger, envelope.checkpoint, body.predecessor)
         if problem is None and not ledger.complete(
             envelope.checkpoint, entry, Completion(offset, time, body)

@@ -124,6 +124,7 @@ def take(book: Book, offset: int, body: CutDecided) -> Decision:
         watermark=_watermark(book, content),
         parts=[part.offset for part in parts],
         files=sum(part.files for part in parts),
+        last_time=max((entry.last_time for *_, entry in content), default=0),
         first_offset=min((entry.first_offset for *_, entry in content), default=offset),
     )
     for name, position in moves.items():

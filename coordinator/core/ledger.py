@@ -23,14 +23,14 @@ class Completion(NamedTuple):
 class Checkpoint:
     """What has arrived of one checkpoint of a lineage."""
 
-    __slots__ = ("completion", "first_offset", "first_time", "missing", "parts")
+    __slots__ = ("completion", "first_offset", "first_time", "last_time", "missing", "parts")
 
     def __init__(self, offset: int, time: int) -> None:
         self.parts: dict[str, Part] = {}
         self.completion: Completion | None = None
         self.missing: set[str] = set()
         self.first_offset = offset
-        self.first_time = time
+        self.first_time = self.last_time = time
 
     @property
     def whole(self) -> bool:

@@ -42,6 +42,7 @@ from sluicegate.events.models import (
     RegionOpened,
     StreamCommand,
     StreamPolicy,
+    StreamStalled,
 )
 from sluicegate.lakes.port import TableState
 
@@ -121,7 +122,10 @@ class StreamMachine:
         return ignored
 
     def unreadable(self, offset: int, reason: str) -> None:
-        """A record that only a newer release can read: nothing behind it may be taken."""
+        """What stands at this offset cannot be taken in, so nothing behind it may be: the stream stalls.
+
+        A record that only a newer release reads, or events that the log no longer has.
+        """
         if self._unreadable is None and offset > self.book.applied:
             self._unreadable = reason
             self._halt(Stall(reason))
@@ -199,6 +203,8 @@ class StreamMachine:
         """Why the stream, or a region of it, does not go on; None if nothing is in the way."""
         if self.stall is not None:
             return self.stall.reason
+        if self.book.state.blocked is not None:
+            return self.book.state.blocked
         faults = [region.fault for region in self.book.state.regions.values() if region.fault]
         return next(iter([*faults, *self.barred.values()]), None)
 
@@ -232,7 +238,10 @@ class StreamMachine:
                     self.book.state.policy = body
                 return None
             case StreamCommand():
-                openings.accept(self.book, body)
+                openings.obey(self.book, body)
+                return None
+            case StreamStalled():
+                self.book.state.blocked = body.reason
                 return None
         return UNEXPECTED
 
@@ -272,7 +281,8 @@ class StreamMachine:
             self._unanswered = []
         for name, region in self.book.state.regions.items():
             self.outbox.stalled(name, region.fault or self.barred.get(name), self.book.applied)
-        self.outbox.stalled(None, self.stall.reason if self.stall else None, self.book.applied)
+        reason = self.stall.reason if self.stall else self.book.state.blocked
+        self.outbox.stalled(None, reason, self.book.applied)
 
     def _become_ready(self) -> None:
         known = self.book.state.partition
@@ -320,7 +330,7 @@ class StreamMachine:
         if self._candidate is None and (self._consider or recheck):
             self._consider = False
             self._candidate = cuts.choose(self.book, () if self._now >= self._recheck_at else self.barred)
-        if self._candidate is None or self.book.state.policy is None:
+        if self._candidate is None or self.book.state.policy is None or self.book.state.blocked is not None:
             return None
         parts = self._unchecked(self._candidate)
         if not parts:

@@ -31,8 +31,12 @@ def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> st
     return None
 
 
-def accept(book: Book, body: StreamCommand) -> None:
-    """Let a lineage without parents start at its next opening."""
+def obey(book: Book, body: StreamCommand) -> None:
+    """Let a lineage without parents start at its next opening, or let the stream go on."""
+    if body.command == "resume":
+        book.state.blocked = None
+    if body.command != "accept" or body.region is None or body.lineage is None:
+        return
     region = book.state.regions.setdefault(body.region, RegionState())
     if body.lineage not in region.accepted and body.lineage not in region.lineages:
         region.accepted.append(body.lineage)

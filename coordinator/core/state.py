@@ -86,6 +86,8 @@ class Decision(Light):
     files: int
     first_offset: int
     """The first event that is needed to commit it."""
+    last_time: int = 0
+    """Append time in milliseconds of the last event that it includes."""
 
 
 class Due(Light):
@@ -120,6 +122,8 @@ class LightState(Light):
     committed: int = 0
     """Id of the last decision whose outcome is known."""
     watermark: int | None = None
+    blocked: str | None = None
+    """Why nothing is decided until an operator resumes the stream, by way of the log."""
     pending: list[Decision] = []
     """Valid decisions whose outcome is not known, in order."""
 
