@@ -1,0 +1,135 @@
+"""A small stand-in for the coordinator: it reads the log whole, and answers openings."""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from sluicegate.events import (
+    Body,
+    CheckpointCompleted,
+    Envelope,
+    Event,
+    EventType,
+    FilesWritten,
+    OpeningAnswered,
+    encode,
+    partition_of,
+    read_event,
+)
+from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+
+PARTITIONS = 3
+B = TypeVar("B", bound=Body)
+
+
+class Log:
+    """All events of one topic prefix, in a thread of its own; openings are answered by `answer`."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.bootstrap = bootstrap
+        self.names = TopicNames(prefix)
+        self.events: list[Event] = []
+        self.partitions: set[int] = set()
+        self.answer: Callable[[Event], OpeningAnswered | None] = accept
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), daemon=True)
+
+    def __enter__(self) -> "Log":
+        self._thread.start()
+        assert self._ready.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def of(self, kind: type[B], lineage: str | None = None) -> list[tuple[Envelope, B]]:
+        """The events with bodies of that kind, in the order of the log."""
+        return [
+            (event.envelope, event.body)
+            for event in list(self.events)
+            if isinstance(event.body, kind) and lineage in (None, event.envelope.lineage)
+        ]
+
+    def wait(self, condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}; the log has {self.kinds()}"
+            time.sleep(0.02)
+
+    def wait_completed(self, checkpoint: int) -> None:
+        """Wait until the log has been read up to the completion of a checkpoint."""
+        self.wait(
+            lambda: checkpoint in [envelope.checkpoint for envelope, _ in self.of(CheckpointCompleted)],
+            f"no completion of {checkpoint}",
+        )
+
+    def kinds(self) -> list[str]:
+        return [f"{event.envelope.type}@{event.envelope.checkpoint}" for event in list(self.events)]
+
+    def named_files(self) -> dict[int, list[FilesWritten]]:
+        """The bodies that each checkpoint's first completion names."""
+        written = {envelope.id: body for envelope, body in self.of(FilesWritten)}
+        named: dict[int, list[FilesWritten]] = {}
+        for envelope, body in self.of(CheckpointCompleted):
+            named.setdefault(envelope.checkpoint, [written[event] for event in body.events])
+        return named
+
+    async def _work(self) -> None:
+        await ensure_topics(self.bootstrap, topic_specs(self.names, partitions=PARTITIONS))
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="earliest")
+        producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap)
+        await consumer.start()
+        await producer.start()
+        consumer.assign([TopicPartition(self.names.events, at) for at in range(PARTITIONS)])
+        self._ready.set()
+        try:
+            while not self._stop.is_set():
+                for partition, records in (await consumer.getmany(timeout_ms=50)).items():
+                    self.partitions.add(partition.partition)
+                    for record in records:
+                        event = read_event(record.headers, record.value)
+                        assert isinstance(event, Event), event
+                        self.events.append(event)
+                        await self._maybe_answer(event, producer)
+        finally:
+            await consumer.stop()
+            await producer.stop()
+
+    async def _maybe_answer(self, event: Event, producer: AIOKafkaProducer) -> None:
+        if event.envelope.type is not EventType.REGION_OPENED:
+            return
+        body = self.answer(event)
+        if body is None:
+            return
+        stream = event.envelope.stream
+        envelope = Envelope(str(uuid.uuid4()), EventType.OPENING_ANSWERED, stream, event.envelope.region)
+        message = encode(Event(envelope, body))
+        await producer.send_and_wait(
+            self.names.commits,
+            message.value,
+            key=message.key,
+            partition=partition_of(stream, PARTITIONS),
+            headers=message.headers,
+        )
+
+
+def accept(opening: Event) -> OpeningAnswered:
+    return OpeningAnswered(opening=opening.envelope.id, accepted=True)
+
+
+def refuse(reason: str) -> Callable[[Event], OpeningAnswered]:
+    def answer(opening: Event) -> OpeningAnswered:
+        return OpeningAnswered(opening=opening.envelope.id, accepted=False, reason=reason)
+
+    return answer
+
+
+def silent(opening: Event) -> None:
+    return None
