@@ -4,11 +4,12 @@ Unknown keys are errors. Everything that is wrong is reported at once, at the st
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -31,6 +32,8 @@ __all__ = [
     "load",
 ]
 
+_SOUNDS_SECRET: Final = re.compile(r"secret|passw|token|key|credential|signature", re.IGNORECASE)
+_SHORTEST_SECRET: Final = 6
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 
 
@@ -54,6 +57,12 @@ class RedisSettings(Section):
         if not usable:
             raise ValueError("must look like redis://host:6379/0, rediss://... or unix:///path")
         return value
+
+    @property
+    def password(self) -> SecretStr | None:
+        """The password in the address."""
+        password = urlsplit(self.url.get_secret_value()).password
+        return None if password is None else SecretStr(password)
 
     @property
     def shown(self) -> str:
@@ -192,6 +201,21 @@ class Settings(BaseSettings):
                     "its own commits; give each a commit_user of its own"
                 )
         return named
+
+    def secrets(self) -> frozenset[str]:
+        """What must not appear in logs or messages; of the adapters' options those that sound secret."""
+        found = [self.kafka.security.password, self.kafka.security.key_password]
+        if self.redis is not None:
+            found += [self.redis.url, self.redis.password]
+        for stream in self.streams.values():
+            found += [
+                value
+                for name, value in stream.options.items()
+                # To hide each `id` or `true` would make logs unreadable.
+                if _SOUNDS_SECRET.search(name) and len(value) >= _SHORTEST_SECRET
+            ]
+        plain = {secret.get_secret_value() for secret in found if secret}
+        return frozenset(plain | {unquote(secret) for secret in plain})
 
     @classmethod
     def settings_customise_sources(
