@@ -32,10 +32,10 @@ CONTENT_TYPE: Final = b"application/json"
 SOURCE: Final = b"/sluicegate"
 
 _TYPE_PREFIX: Final = "sluicegate."
-_PER_CHECKPOINT: Final = frozenset(
+PER_CHECKPOINT: Final = frozenset(
     {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}
 )
-_PER_REGION: Final = _PER_CHECKPOINT | {
+PER_REGION: Final = PER_CHECKPOINT | {
     EventType.REGION_OPENED,
     EventType.REGION_HEARTBEAT,
     EventType.REGION_CLOSED,
@@ -45,7 +45,7 @@ _WIRE_TYPES: Final = {
     event_type: f"{_TYPE_PREFIX}{event_type}.v{MAJOR_VERSION}".encode() for event_type in EventType
 }
 _TYPES: Final = {
-    wire: (event_type, event_type in _PER_REGION, event_type in _PER_CHECKPOINT)
+    wire: (event_type, event_type in PER_REGION, event_type in PER_CHECKPOINT)
     for event_type, wire in _WIRE_TYPES.items()
 }
 """Of each type on the wire: the type, whether it needs a region, whether it needs a checkpoint."""
@@ -56,6 +56,11 @@ _MAX_DIGITS: Final = 18  # every number of so many digits fits into 64 bits
 _MAX_ID_LENGTH: Final = 64
 _MAX_REASON_LENGTH: Final = 500
 _CACHED: Final = 16_384
+
+
+def wire_type(event_type: EventType) -> bytes:
+    """The value of `ce_type` for events of a type."""
+    return _WIRE_TYPES[event_type]
 
 
 class Message(NamedTuple):

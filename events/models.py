@@ -36,7 +36,12 @@ class Body(BaseModel):
     """The base of every event body: immutable, tolerant of fields it does not know."""
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", ser_json_bytes="base64", val_json_bytes="base64", allow_inf_nan=False
+        frozen=True,
+        extra="ignore",
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
     )
 
 

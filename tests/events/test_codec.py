@@ -5,9 +5,9 @@ import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, StringConstraints
+from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError
 from pydantic.fields import FieldInfo
 
 from sluicegate.events import (
@@ -80,9 +80,14 @@ def constrained(hint: Any, constraints: tuple[Any, ...]) -> st.SearchStrategy[An
     return values_of(hint)
 
 
-def bodies_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
+@st.composite
+def bodies_of(draw: st.DrawFn, model: type[BaseModel]) -> Any:
     hints = get_type_hints(model, include_extras=True)
-    return st.builds(model, **{name: values_of(hints[name]) for name in model.model_fields})
+    values = {name: draw(values_of(hints[name])) for name in model.model_fields}
+    try:
+        return model(**values)
+    except ValidationError:  # fields that do not go together
+        return reject()
 
 
 @st.composite
