@@ -1,0 +1,158 @@
+"""What a commit leaves in the table, to the byte where it matters."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon.write.table_commit import StreamTableCommit
+
+from sluicegate.lakes.paimon.avro import Container, Header
+from sluicegate.lakes.paimon.manifests import Manifests
+from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.port import Published
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.paimon import reading
+
+EVENTS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("day", pa.string()),
+        ("hour", pa.int32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("note", pa.string()),
+        ("amount", pa.decimal128(20, 2)),
+    ]
+)
+
+
+def batch(count: int = 6) -> pa.RecordBatch:
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    return pa.record_batch(
+        {
+            "id": list(range(count)),
+            "day": ["2026-01-01", "a/b=c%", None] * (count // 3),
+            "hour": pa.array([index % 2 for index in range(count)], pa.int32()),
+            "at": [start + datetime.timedelta(minutes=index) for index in range(count)],
+            "note": [None if index % 2 else "n" * index for index in range(count)],
+            "amount": pa.array(range(count), pa.decimal128(20, 2)),
+        },
+        schema=EVENTS,
+    )
+
+
+def test_a_commit_reads_as_one_of_pypaimon_does(tmp_path: Path) -> None:
+    """The same files committed by both: every list, manifest and snapshot says the same."""
+    ours = PaimonLake(tmp_path / "ours", EVENTS, ["day", "hour"])
+    theirs = PaimonLake(tmp_path / "theirs", EVENTS, ["day", "hour"], {"metadata.stats-mode": "full"})
+    for decision in (1, 2, 3):
+        table = theirs.table
+        write = table.new_stream_write_builder().new_write()
+        write.write_arrow(pa.Table.from_batches([batch()]))
+        StreamTableCommit(table, "stream-a").commit(
+            write.prepare_commit(decision), decision, snapshot_properties={"any": "thing"}
+        )
+        stream = Stream(ours)
+        event = ours.write(batch())
+        assert isinstance(stream.publish(decision, stream.recorded, [event]), Published)
+    for number in (1, 2, 3):
+        left, right = reading.snapshot(ours.root, number), reading.snapshot(theirs.root, number)
+        assert list(left) == list(right)
+        differing = {key for key in left if left[key] != right[key]}
+        assert differing <= {
+            "uuid", "timeMillis", "properties", "writerVersion", "baseManifestList", "deltaManifestList",
+            "baseManifestListSize", "deltaManifestListSize",
+        }  # fmt: skip
+        assert comparable(reading.manifests(ours.root, number)) == comparable(
+            reading.manifests(theirs.root, number)
+        )
+        assert comparable(reading.entries(ours.root, number)) == comparable(
+            reading.entries(theirs.root, number)
+        )
+
+
+def comparable(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records without what differs from one write to the next: names, times, sizes."""
+    if found and "_FILE" in found[0]:
+        found = [{**record, **record["_FILE"], "_FILE": None} for record in found]
+    passing = {"_FILE_NAME", "_FILE_SIZE", "_CREATION_TIME"}
+    return [{key: value for key, value in record.items() if key not in passing} for record in found]
+
+
+def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, EVENTS, ["day", "hour"])
+    stream = Stream(lake)
+    event = lake.write(batch())
+    stream.committer.check([event])
+    assert len(event.files) == 6
+    assert isinstance(stream.publish(1, None, [event]), Published)
+    whole = lake.read().sort_by("id").select(EVENTS.names)
+    assert whole.cast(EVENTS).equals(pa.Table.from_batches([batch()]))
+
+
+def test_a_filter_on_the_partition_finds_exactly_its_rows(tmp_path: Path) -> None:
+    """The partition statistics of our manifests prune, and prune nothing too much."""
+    lake = PaimonLake(tmp_path, EVENTS, ["day", "hour"])
+    stream = Stream(lake)
+    for decision in range(1, 36):
+        event = lake.write(batch())
+        head = stream.head(decision)
+        outcome = stream.publish(decision, head, [event])
+        assert isinstance(outcome, Published)
+        stream.recorded = outcome.snapshot
+    builder = lake.table.new_read_builder()
+    predicates = builder.new_predicate_builder()
+    for predicate, expected in (
+        (predicates.equal("day", "2026-01-01"), 70),
+        (predicates.is_null("day"), 70),
+        (predicates.is_not_null("day"), 140),
+        (predicates.equal("hour", 1), 105),
+        (predicates.greater_than("hour", 1), 0),
+        (predicates.equal("day", "never"), 0),
+    ):
+        filtered = lake.table.new_read_builder().with_filter(predicate)
+        found = filtered.new_read().to_arrow(filtered.new_scan().plan().splits())
+        assert (found.num_rows if found is not None else 0) == expected
+
+
+def test_an_independent_reader_agrees(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    for decision in range(1, 40):
+        stream.commit(decision, [decision])
+    for number in range(1, 40):
+        ids = reading.rows(lake.root, number).column("id").to_pylist()
+        assert ids == list(range(1, number + 1))
+        assert reading.snapshot(lake.root, number)["deltaRecordCount"] == 1
+        delta = reading.records(lake.root, reading.snapshot(lake.root, number)["deltaManifestList"])
+        assert [line["_NUM_ADDED_FILES"] for line in delta] == [1]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "null", "deflate", "snappy"])
+def test_the_tables_codec_is_used_where_it_can_be(tmp_path: Path, codec: str) -> None:
+    lake = PaimonLake(tmp_path, options={"manifest.compression": codec})
+    stream = Stream(lake)
+    for decision in range(1, 33):
+        stream.commit(decision, [decision])
+        if decision % 10 == 0:
+            lake.foreign([1_000 + decision])
+    assert lake.ids() == [*range(1, 33), 1_010, 1_020, 1_030]
+    name = reading.manifests(lake.root, 1)[0]["_FILE_NAME"]
+    written = Container((lake.root / "manifest" / name).read_bytes()).codec
+    assert written == {"zstd": "zstandard", "snappy": "zstandard"}.get(codec, codec)
+
+
+def test_our_headers_are_pypaimons(tmp_path: Path) -> None:
+    """Otherwise lists would be decoded and written anew in every commit."""
+    lake = PaimonLake(tmp_path)
+    lake.foreign([1])
+    manifests = Manifests(lake.storage, Table(lake.storage).newest())
+    of = reading.snapshot(lake.root, 1)
+    listed = Container((lake.root / "manifest" / of["deltaManifestList"]).read_bytes())
+    name = reading.manifests(lake.root, 1)[0]["_FILE_NAME"]
+    manifest = Container((lake.root / "manifest" / name).read_bytes())
+    headers: tuple[Header, Header] = (manifests._lists, manifests._entries)
+    assert headers[0].matches(listed)
+    assert headers[1].matches(manifest)
