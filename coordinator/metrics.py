@@ -148,9 +148,9 @@ class Metrics:
         self._position.labels(str(partition)).set(position)
         self._low_water.labels(str(partition)).set(low_water)
 
-    def event(self, event_type: str) -> None:
-        """An event was read."""
-        self._events.labels(event_type).inc()
+    def events_read(self, event_type: str, count: int) -> None:
+        """Events of a type were read."""
+        self._events.labels(event_type).inc(count)
 
     def dead_letter(self, reason: str) -> None:
         """A message was put aside; `reason` is one of few words, not a sentence."""

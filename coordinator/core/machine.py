@@ -419,6 +419,7 @@ class StreamMachine:
             self.stall = None
             decision = state.pending.pop(0)
             state.committed = decision.id
+            state.snapshot = outcome.snapshot.id if outcome.snapshot else None
             self._checked.difference_update(decision.parts)
             self._commit = None
             self.outbox.committed(decision, outcome.snapshot)

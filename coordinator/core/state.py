@@ -121,6 +121,8 @@ class LightState(Light):
     """Id of the last valid decision."""
     committed: int = 0
     """Id of the last decision whose outcome is known."""
+    snapshot: int | None = None
+    """The table's snapshot of the last committed decision, if it was seen."""
     watermark: int | None = None
     blocked: str | None = None
     """Why nothing is decided until an operator resumes the stream, by way of the log."""

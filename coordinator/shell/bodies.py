@@ -1,0 +1,135 @@
+"""Bodies of pending `files.written` events: kept within a budget, fetched again by offset beyond it."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+GAP: Final = 500
+"""Offsets further apart than this are sought, nearer ones are read through."""
+
+
+class BodyUnavailable(Exception):
+    """A body is not, or no longer, in the log; the text says which."""
+
+
+class Budget:
+    """Bytes that all partitions' bodies may take together."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.held = 0
+
+    def take(self, size: int) -> bool:
+        """Reserve memory; False if it is used up."""
+        if self.held + size > self.most:
+            return False
+        self.held += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Free what was reserved."""
+        self.held -= size
+
+
+class Bodies:
+    """The bodies of one partition's pending events, by offset."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._held: dict[int, bytes] = {}
+
+    def keep(self, offset: int, body: bytes) -> None:
+        """Hold a body if the budget allows; else it is fetched again when it is needed."""
+        if offset not in self._held and self._budget.take(len(body)):
+            self._held[offset] = body
+
+    def get(self, offset: int) -> bytes | None:
+        """The body, if it is held."""
+        return self._held.get(offset)
+
+    def drop(self, offsets: Iterable[int]) -> None:
+        """Forget bodies that are not needed any more."""
+        for offset in offsets:
+            body = self._held.pop(offset, None)
+            if body is not None:
+                self._budget.give_back(len(body))
+
+    def drop_all(self) -> None:
+        """Forget everything."""
+        self.drop(list(self._held))
+
+    def offsets(self) -> list[int]:
+        """The offsets of the bodies that are held."""
+        return list(self._held)
+
+
+class BodyFetcher:
+    """Reads single records of the events topic by their offset, outside of any group."""
+
+    def __init__(self, topic: str, options: dict[str, Any], patience: float) -> None:
+        self._topic = topic
+        self._options = options
+        self._patience = patience
+        self._consumer: AIOKafkaConsumer | None = None
+        self._lock = asyncio.Lock()
+
+    async def fetch(self, partition: int, offsets: Sequence[int]) -> dict[int, bytes]:
+        """Read the bodies at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError."""
+        async with self._lock:
+            if self._consumer is None:
+                consumer = AIOKafkaConsumer(
+                    auto_offset_reset="none", enable_auto_commit=False, **self._options
+                )
+                await consumer.start()
+                self._consumer = consumer
+            return await self._read(self._consumer, TopicPartition(self._topic, partition), sorted(offsets))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+    async def _read(
+        self, consumer: AIOKafkaConsumer, source: TopicPartition, wanted: list[int]
+    ) -> dict[int, bytes]:
+        consumer.assign([source])
+        first = (await consumer.beginning_offsets([source]))[source]
+        if wanted[0] < first:
+            raise BodyUnavailable(
+                f"the event at offset {wanted[0]} of partition {source.partition} is no longer in the log, "
+                f"which begins at {first}; its files cannot be committed from the log"
+            )
+        found: dict[int, bytes] = {}
+        for run in _runs(wanted):
+            consumer.seek(source, run[0])
+            await self._read_run(consumer, source, run, found)
+        missing = [offset for offset in wanted if offset not in found]
+        if missing:
+            raise BodyUnavailable(f"there is no event at offset {missing[0]} of partition {source.partition}")
+        return found
+
+    async def _read_run(
+        self, consumer: AIOKafkaConsumer, source: TopicPartition, run: list[int], found: dict[int, bytes]
+    ) -> None:
+        needed = set(run)
+        position = run[0]
+        async with asyncio.timeout(self._patience):
+            while position <= run[-1]:
+                batch = await consumer.getmany(source, timeout_ms=1000)
+                for record in batch.get(source, []):
+                    position = record.offset + 1
+                    if record.offset in needed:
+                        found[record.offset] = record.value or b""
+
+
+def _runs(offsets: list[int]) -> list[list[int]]:
+    """Cut ascending offsets into runs without a large gap."""
+    runs = [[offsets[0]]]
+    for before, offset in pairwise(offsets):
+        if offset - before > GAP:
+            runs.append([])
+        runs[-1].append(offset)
+    return runs

@@ -1,0 +1,69 @@
+"""Dead letters: what cannot be used, as it came, with the reason. Delivered before its offset is released."""
+
+import asyncio
+from typing import NamedTuple
+
+import structlog
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+REASON_HEADER = "sluicegate-reason"
+SOURCE_HEADER = "sluicegate-source"
+
+
+class _Letter(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+
+class DeadLetters:
+    """Sends in the background, in order, until each is acknowledged."""
+
+    def __init__(self, topic: str, producer: AIOKafkaProducer, metrics: Metrics) -> None:
+        self._topic = topic
+        self._producer = producer
+        self._metrics = metrics
+        self._waiting: list[_Letter] = []
+        self._seen: set[tuple[int, int]] = set()
+        self._more = asyncio.Event()
+
+    def put(self, record: ConsumerRecord, kind: str, reason: str) -> None:
+        """Put a message aside; `kind` names the reason in a word for the metrics."""
+        place = (record.partition, record.offset)
+        if place in self._seen:
+            return
+        self._seen.add(place)
+        self._metrics.dead_letter(kind)
+        source = f"{record.topic}/{record.partition}/{record.offset}"
+        log.warning("dead letter", source=source, reason=reason)
+        headers = [*record.headers, (REASON_HEADER, reason.encode()), (SOURCE_HEADER, source.encode())]
+        self._waiting.append(_Letter(*place, record.key, record.value, headers))
+        self._more.set()
+
+    def first_waiting(self, partition: int) -> int | None:
+        """The first offset of a partition whose letter is not delivered; it must not be released."""
+        return min((letter.offset for letter in self._waiting if letter.partition == partition), default=None)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._waiting:
+                letter = self._waiting[0]
+                try:
+                    await self._producer.send_and_wait(
+                        self._topic, letter.value, key=letter.key, headers=letter.headers
+                    )
+                except KafkaError as error:
+                    log.warning("dead letter not delivered yet", error=str(error))
+                    await asyncio.sleep(1)
+                    continue
+                self._waiting.pop(0)

@@ -1,0 +1,38 @@
+"""What the effects of all streams share: clients, topics, threads, memory."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaProducer
+
+from sluicegate.coordinator.metrics import Metrics
+from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
+from sluicegate.coordinator.shell.deadletters import DeadLetters
+from sluicegate.events.topics import TopicNames
+from sluicegate.state_store import StateStore
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """How many partitions the topics have."""
+
+    events: int
+    commits: int
+    state: int
+
+
+@dataclass(frozen=True)
+class Links:
+    """Everything outside of the process, and what is shared inside of it."""
+
+    settings: Settings
+    topics: TopicNames
+    partitions: Partitions
+    producer: AIOKafkaProducer
+    fetcher: BodyFetcher
+    store: StateStore | None
+    threads: ThreadPoolExecutor
+    budget: Budget
+    dead_letters: DeadLetters
+    metrics: Metrics

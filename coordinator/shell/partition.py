@@ -1,0 +1,212 @@
+"""One assigned partition of the events topic: its streams, and where each record belongs."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from sluicegate.coordinator.core.machine import VOID, MachineSettings, StreamMachine
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.shell.links import Links
+from sluicegate.coordinator.shell.records import UnreadableRecord, read_records
+from sluicegate.coordinator.shell.stray import StrayEvents
+from sluicegate.coordinator.shell.stream import StreamRunner
+from sluicegate.events.codec import BadBody, read_body, read_envelope
+from sluicegate.events.envelope import EventType, Poison
+from sluicegate.events.partitioning import partition_of
+
+log = structlog.get_logger(__name__)
+
+
+class PartitionRunner:
+    """The streams of one partition for one assignment epoch. After `stop` nothing of it has an effect."""
+
+    def __init__(self, number: int, epoch: int, consumer: AIOKafkaConsumer, links: Links) -> None:
+        self.number = number
+        self.epoch = epoch
+        self.source = TopicPartition(links.topics.events, number)
+        self.position = 0
+        self.started = False
+        self.streams: dict[str, StreamRunner] = {}
+        self._consumer = consumer
+        self._links = links
+        self._stray = StrayEvents(number, links)
+        self._stopped = False
+        self._log_start = 0
+
+    async def start(self) -> None:
+        """Read the state records and go to the smallest offset that is needed.
+
+        Raises KafkaError or TimeoutError; it may be called again then.
+        """
+        settings = self._links.settings
+        names = [name for name in settings.streams if self._is_home(name)]
+        options = settings.kafka.client_options()
+        records = await read_records(self._links.topics.state, options, names, settings.kafka.request_timeout)
+        begin = (await self._consumer.beginning_offsets([self.source]))[self.source]
+        end = await self.end_offset()
+        if self._stopped:
+            return
+        committed = await self._consumer.committed(self.source)
+        self._stray.skip_before(committed or 0)
+        for name in names:
+            self.streams[name] = self._make(name, records.get(name), begin, end)
+        needed = [runner.machine.low_water for runner in self.streams.values()]
+        self.position = max(begin, min([*needed, end]))
+        self._consumer.seek(self.source, self.position)
+        self._consumer.resume(self.source)
+        self.started = True
+        log.info("partition assigned", partition=self.number, position=self.position, end=end, streams=names)
+        self.reached()
+
+    async def stop(self, grace: float, *, last_record: bool = False) -> None:
+        """End the streams' work."""
+        self._stopped = True
+        for runner in self.streams.values():
+            await runner.stop(grace)
+            if last_record:
+                await runner.write_last_record()
+            self._links.metrics.forget_stream(runner.stream)
+        self._links.metrics.forget_partition(self.number)
+
+    def take(self, records: Sequence[ConsumerRecord]) -> None:
+        """Hand records of the log to their streams, in order."""
+        if not self.started or self._stopped:
+            return
+        counts: Counter[EventType] = Counter()
+        for record in records:
+            envelope = read_envelope(record.headers)
+            if isinstance(envelope, Poison):
+                self._poison(record, envelope)
+                continue
+            counts[envelope.type] += 1
+            runner = self.streams.get(envelope.stream)
+            if runner is None:
+                self._stray.take(record, envelope)
+            elif envelope.type is EventType.FILES_WRITTEN:
+                if runner.machine.arrived(record.offset, record.timestamp, envelope, None) is None:
+                    runner.bodies.keep(record.offset, record.value or b"")
+            else:
+                self._control(runner, record)
+        self.position = records[-1].offset + 1
+        for event_type, count in counts.items():
+            self._links.metrics.events_read(event_type, count)
+        self.reached()
+
+    def reached(self) -> None:
+        """Tell all streams how far the partition has been read, and start what they want."""
+        for runner in self.streams.values():
+            runner.machine.reached(self.position)
+        self.pump()
+
+    def pump(self) -> None:
+        """Let every stream look at the time."""
+        for runner in self.streams.values():
+            runner.pump()
+
+    def refuse(self, reason: str) -> None:
+        """Stall every stream of the partition: its log cannot be read on."""
+        for runner in self.streams.values():
+            runner.machine.unreadable(max(self.position, runner.machine.book.applied + 1), reason)
+        self.pump()
+
+    def measure(self, now_ms: int) -> None:
+        """Bring the gauges up to date."""
+        metrics = self._links.metrics
+        highwater = self._consumer.highwater(self.source)
+        if highwater is not None:
+            metrics.lag(self.number, max(0, highwater - self.position))
+        metrics.offsets(self.number, self.position, self.low_water())
+        for name, runner in self.streams.items():
+            book = runner.machine.book
+            oldest = book.oldest_unsealed()
+            age = 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000)
+            metrics.pending(name, book.pending_files(), age)
+            metrics.stalled(name, runner.machine.stall_reason is not None)
+
+    def low_water(self) -> int:
+        """The smallest offset that a recovery of the partition needs."""
+        needed = [self.position, *self._needed()]
+        waiting = self._links.dead_letters.first_waiting(self.number)
+        return min(needed if waiting is None else [*needed, waiting])
+
+    async def end_offset(self) -> int:
+        """The offset behind the last record. Raises KafkaError."""
+        end: int = (await self._consumer.end_offsets([self.source]))[self.source]
+        return end
+
+    async def release_offsets(self) -> None:
+        """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
+        if not self._stopped:
+            await self._consumer.commit({self.source: self.low_water()})
+
+    def _needed(self) -> Iterable[int]:
+        for runner in self.streams.values():
+            yield runner.machine.book.low_water(runner.machine.position)
+
+    def _is_home(self, stream: str) -> bool:
+        return partition_of(stream, self._links.partitions.events) == self.number
+
+    def _make(
+        self, name: str, record: StateRecord | UnreadableRecord | None, begin: int, end: int
+    ) -> StreamRunner:
+        settings = self._links.settings
+        wanted = settings.streams[name]
+        readable = record if isinstance(record, StateRecord) else None
+        machine = StreamMachine(
+            name,
+            self.number,
+            readable,
+            MachineSettings(
+                policy=wanted.policy(), record_interval=round(settings.state_record_interval * 1000)
+            ),
+        )
+        problem = str(record) if isinstance(record, UnreadableRecord) else None
+        if readable is not None:
+            problem = _range_problem(readable, begin, end)
+        elif problem is None:
+            machine.low_water = begin
+        if problem is not None:
+            machine.unreadable(machine.book.applied + 1, problem)
+        return StreamRunner(machine, wanted, self._links, self)
+
+    def _control(self, runner: StreamRunner, record: ConsumerRecord) -> None:
+        envelope = read_envelope(record.headers)
+        if isinstance(envelope, Poison):
+            return
+        try:
+            body = read_body(envelope.type, record.value)
+        except BadBody as error:
+            self._links.dead_letters.put(record, "broken body", str(error))
+            return
+        ignored = runner.machine.arrived(record.offset, record.timestamp, envelope, body)
+        if ignored is None:
+            return
+        refused = ignored.startswith(VOID) or envelope.type is EventType.REGION_OPENED
+        if refused and record.offset > runner.machine.low_water:
+            self._links.metrics.refused(runner.stream, VOID if ignored.startswith(VOID) else "opening")
+        log.info("no effect", stream=runner.stream, type=envelope.type, offset=record.offset, reason=ignored)
+
+    def _poison(self, record: ConsumerRecord, poison: Poison) -> None:
+        runner = self.streams.get(poison.stream or "")
+        if poison.newer_version and runner is not None:
+            runner.machine.unreadable(record.offset, poison.reason)
+        else:
+            self._stray.put(record, "poison", poison.reason)
+
+
+def _range_problem(record: StateRecord, begin: int, end: int) -> str | None:
+    """Why the log does not hold what the record needs; None if it does."""
+    if record.low_water < begin:
+        return (
+            f"events from offset {record.low_water} on are needed, but the log begins at {begin}: they were "
+            "deleted by retention while nothing was committed. Rewind the regions to their committed "
+            "checkpoints as new lineages, and raise retention.ms of the events topic"
+        )
+    if record.low_water > end or record.applied >= end:
+        return (
+            f"offset {max(record.low_water, record.applied + 1)} was reached before, but the log ends at "
+            f"{end}: the events topic was recreated. Restore it, or move the stream to a new topic prefix"
+        )
+    return None

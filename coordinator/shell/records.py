@@ -1,0 +1,74 @@
+"""State records in the compacted topic: read whole at an assignment, written by key."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from pydantic import ValidationError
+
+from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+
+
+class UnreadableRecord(Exception):
+    """A state record that this release cannot read; the text says what to do."""
+
+
+async def read_records(
+    topic: str, options: dict[str, Any], streams: Collection[str], patience: float
+) -> dict[str, StateRecord | UnreadableRecord]:
+    """The newest record of each of the streams that has one. Raises KafkaError or TimeoutError.
+
+    All partitions are read, so that a record is found wherever it was written.
+    """
+    consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
+    await consumer.start()
+    try:
+        async with asyncio.timeout(patience):
+            newest = await _newest(consumer, topic, {stream.encode(): stream for stream in streams})
+    finally:
+        await consumer.stop()
+    return {stream: _parse(stream, value) for stream, (_, value) in newest.items()}
+
+
+async def _newest(
+    consumer: AIOKafkaConsumer, topic: str, streams: dict[bytes, str]
+) -> dict[str, tuple[int, bytes]]:
+    partitions = await _partitions(consumer, topic)
+    ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
+    begins: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
+    consumer.assign(partitions)
+    for partition in partitions:
+        consumer.seek(partition, begins[partition])
+    newest: dict[str, tuple[int, bytes]] = {}
+    behind = {partition for partition in partitions if begins[partition] < ends[partition]}
+    while behind:
+        for records in (await consumer.getmany(timeout_ms=200)).values():
+            for record in records:
+                stream = streams.get(record.key or b"")
+                held = newest.get(stream) if stream else None
+                if stream and record.value is not None and (held is None or held[0] <= record.timestamp):
+                    newest[stream] = (record.timestamp, record.value)
+        positions = {partition: await consumer.position(partition) for partition in behind}
+        behind = {partition for partition in behind if positions[partition] < ends[partition]}
+    return newest
+
+
+async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+    while not (found := consumer.partitions_for_topic(topic)):
+        await consumer.topics()
+    return [TopicPartition(topic, number) for number in sorted(found)]
+
+
+def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:
+    try:
+        record = StateRecord.model_validate_json(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        return UnreadableRecord(f"the state record of {stream} cannot be read: {problem['msg']}")
+    if record.version > RECORD_VERSION:
+        return UnreadableRecord(
+            f"the state record of {stream} is of version {record.version}, this release reads "
+            f"{RECORD_VERSION}; upgrade the coordinator"
+        )
+    return record

@@ -1,0 +1,316 @@
+"""The service: a member of the consumer group, its assignments, its clocks and its end."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from sluicegate.coordinator.health import HealthServer
+from sluicegate.coordinator.metrics import Metrics
+from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
+from sluicegate.coordinator.shell.deadletters import DeadLetters
+from sluicegate.coordinator.shell.links import Links, Partitions
+from sluicegate.coordinator.shell.partition import PartitionRunner
+from sluicegate.coordinator.shell.startup import make_store, wait_for_topics
+from sluicegate.coordinator.shell.view import view_of
+from sluicegate.events.topics import MAX_MESSAGE_BYTES, TopicNames
+from sluicegate.state_store import StateStoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+TICK = 0.1
+"""Seconds between two looks at the time."""
+GRACE = 10.0
+"""Seconds for what is under way at a graceful stop."""
+MOST_RECORDS = 5_000
+"""Records handled before the loop turns to other work."""
+ALIVE_LIMIT = 30.0
+VIEW_INTERVAL = 10.0
+RETRY = 1.0
+
+
+class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Forwards the group's decisions to the service."""
+
+    def __init__(self, service: "Service") -> None:
+        self._service = service
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        await self._service.revoke([source.partition for source in revoked])
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._service.assign([source.partition for source in assigned])
+
+
+class Service:
+    """One coordinator process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._topics = TopicNames(settings.kafka.topic_prefix)
+        self._metrics = Metrics()
+        self._runners: dict[int, PartitionRunner] = {}
+        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._epoch = 0
+        self._ticked = time.monotonic()
+        self._trouble: str | None = "not started yet"
+        self._consumer: AIOKafkaConsumer | None = None
+        self._links: Links | None = None
+        self.http_port: int | None = None
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises TopicError when the topics are missing or wrong."""
+        async with AsyncExitStack() as stack:
+            http = self._settings.http
+            server = await stack.enter_async_context(HealthServer(self, self._metrics, http.host, http.port))
+            self.http_port = server.port
+            log.info("listening", host=http.host, port=server.port)
+            counts = await wait_for_topics(self._settings, self._topics, stop)
+            if counts is None:
+                return
+            links = await self._connect(counts, stack)
+            self._links = links
+            consumer = await self._join(stack, links)
+            tasks = [
+                asyncio.create_task(links.dead_letters.run()),
+                asyncio.create_task(self._tick()),
+                asyncio.create_task(self._keep_views(links)),
+            ]
+            consuming = asyncio.create_task(self._consume(consumer))
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({consuming, stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("stopping")
+            for task in (stopping, consuming, *tasks):
+                task.cancel()
+            ended = await asyncio.gather(consuming, *tasks, return_exceptions=True)
+            await self._wind_up()
+            for outcome in ended:
+                if isinstance(outcome, Exception):
+                    raise outcome
+
+    async def _connect(self, counts: Partitions, stack: AsyncExitStack) -> Links:
+        settings = self._settings
+        options = settings.kafka.client_options()
+        producer = AIOKafkaProducer(
+            acks="all", enable_idempotence=True, max_request_size=MAX_MESSAGE_BYTES, **options
+        )
+        await producer.start()
+        stack.push_async_callback(producer.stop)
+        fetcher = BodyFetcher(self._topics.events, options, settings.kafka.request_timeout)
+        stack.push_async_callback(fetcher.close)
+        store = make_store(settings)
+        if store is not None:
+            stack.push_async_callback(store.close)
+        threads = ThreadPoolExecutor(settings.commit_threads, thread_name_prefix="commit")
+        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+        return Links(
+            settings=settings,
+            topics=self._topics,
+            partitions=counts,
+            producer=producer,
+            fetcher=fetcher,
+            store=store,
+            threads=threads,
+            budget=Budget(settings.memory.body_budget),
+            dead_letters=DeadLetters(self._topics.dead_letters, producer, self._metrics),
+            metrics=self._metrics,
+        )
+
+    async def _join(self, stack: AsyncExitStack, links: Links) -> AIOKafkaConsumer:
+        kafka = self._settings.kafka
+        session = round(kafka.session_timeout * 1000)
+        consumer = AIOKafkaConsumer(
+            group_id=kafka.group_id,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            session_timeout_ms=session,
+            heartbeat_interval_ms=max(100, session // 5),
+            max_poll_interval_ms=max(300_000, session * 10),
+            fetch_max_bytes=64 << 20,
+            max_partition_fetch_bytes=8 << 20,
+            **kafka.client_options(),
+        )
+        self._consumer = consumer
+        await consumer.start()
+        stack.push_async_callback(consumer.stop)
+        consumer.subscribe([links.topics.events], listener=_Assignments(self))
+        return consumer
+
+    async def _wind_up(self) -> None:
+        """Let commits under way come to their end, and leave records for the successor."""
+        for task in self._starting.values():
+            task.cancel()
+        for runner in self._runners.values():
+            await runner.stop(GRACE, last_record=True)
+        self._runners.clear()
+
+    # --- assignments ------------------------------------------------------------------------------
+
+    def assign(self, partitions: list[int]) -> None:
+        """Take over partitions; each is read once its state records are."""
+        if self._consumer is None or self._links is None:
+            return
+        self._epoch += 1
+        self._metrics.assigned(self._epoch)
+        self._trouble = None
+        for number in partitions:
+            runner = PartitionRunner(number, self._epoch, self._consumer, self._links)
+            # Not read before the state records say from where.
+            self._consumer.pause(runner.source)
+            self._runners[number] = runner
+            self._starting[number] = asyncio.create_task(self._start(runner))
+
+    async def revoke(self, partitions: list[int]) -> None:
+        """Give partitions up: nothing of this epoch has an effect on them any more."""
+        log.info("partitions revoked", partitions=partitions)
+        for number in partitions:
+            task = self._starting.pop(number, None)
+            if task is not None:
+                task.cancel()
+            runner = self._runners.pop(number, None)
+            if runner is not None:
+                await runner.stop(0.0)
+        self._trouble = "no partitions are assigned"
+
+    async def _start(self, runner: PartitionRunner) -> None:
+        while not runner.started:
+            try:
+                await runner.start()
+            except (KafkaError, TimeoutError) as error:
+                log.warning("state records not read yet", partition=runner.number, error=str(error))
+                await asyncio.sleep(RETRY)
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    async def _consume(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            try:
+                batches = await consumer.getmany(timeout_ms=200, max_records=MOST_RECORDS)
+            except NoOffsetForPartitionError:
+                # A new group has no offsets; the state records say where to read.
+                batches = {}
+            except OffsetOutOfRangeError as error:
+                self._refuse(error)
+                batches = {}
+            self._ticked = time.monotonic()
+            for source, records in batches.items():
+                runner = self._runners.get(source.partition)
+                if runner is not None and records:
+                    runner.take(records)
+            await asyncio.sleep(0)
+
+    def _refuse(self, error: OffsetOutOfRangeError) -> None:
+        for source in error.args[0] if error.args and isinstance(error.args[0], dict) else []:
+            runner = self._runners.get(source.partition)
+            if runner is not None:
+                self._consumer_pause(source)
+                runner.refuse(
+                    f"offset {runner.position} is not in the log of partition {source.partition} any more: "
+                    "events were deleted before they were read. Rewind the regions to their committed "
+                    "checkpoints as new lineages, and raise retention.ms of the events topic"
+                )
+
+    def _consumer_pause(self, source: TopicPartition) -> None:
+        if self._consumer is not None:
+            self._consumer.pause(source)
+
+    async def _tick(self) -> None:
+        turns = 0
+        while True:
+            await asyncio.sleep(TICK)
+            turns += 1
+            for runner in list(self._runners.values()):
+                if runner.started:
+                    runner.pump()
+                    if turns % 10 == 0:
+                        runner.measure(time.time_ns() // 1_000_000)
+            if self._links is not None:
+                self._metrics.bodies_held(self._links.budget.held)
+
+    async def _keep_views(self, links: Links) -> None:
+        """Write the views again when the state store has lost them."""
+        while links.store is not None:
+            await asyncio.sleep(VIEW_INTERVAL)
+            for partition in list(self._runners.values()):
+                for runner in list(partition.streams.values()):
+                    record = runner.last_view
+                    if record is None:
+                        continue
+                    with suppress(StateStoreUnavailable):
+                        if await links.store.read(runner.stream) is None:
+                            user = links.settings.streams[runner.stream].commit_user
+                            await links.store.write(view_of(record, user))
+
+    # --- health -----------------------------------------------------------------------------------
+
+    def alive(self) -> str | None:
+        """Why the process should be restarted; None while its loops turn."""
+        silent = time.monotonic() - self._ticked
+        if self._consumer is not None and silent > ALIVE_LIMIT:
+            return f"the consumer loop has not turned for {silent:.0f} s"
+        return None
+
+    def unready(self) -> list[str]:
+        """Why the service does not do its work now."""
+        reasons = [self._trouble] if self._trouble else []
+        for number, runner in self._runners.items():
+            if not runner.started:
+                reasons.append(f"partition {number}: its state records are not read yet")
+            reasons += [
+                f"stream {name}: {stream.machine.trouble}"
+                for name, stream in runner.streams.items()
+                if stream.machine.trouble and stream.machine.stall_reason is None
+            ]
+        return reasons
+
+    def status(self) -> dict[str, Any]:
+        """What this member owns, and where it stands."""
+        return {
+            "epoch": self._epoch,
+            "partitions": {
+                str(number): {"position": runner.position, "low_water": runner.low_water()}
+                for number, runner in self._runners.items()
+                if runner.started
+            },
+            "streams": {
+                name: {
+                    "decision": stream.machine.book.state.committed,
+                    "cut": {
+                        region: {"lineage": held.ref.lineage, "checkpoint": held.ref.checkpoint}
+                        for region, held in stream.machine.book.state.regions.items()
+                        if held.ref is not None
+                    },
+                    "watermark": stream.machine.book.state.watermark,
+                    "ready": stream.machine.ready,
+                    "stalled": stream.machine.stall_reason,
+                }
+                for runner in self._runners.values()
+                for name, stream in runner.streams.items()
+            },
+        }
+
+
+async def serve(settings: Settings) -> None:
+    """Run one service until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await Service(settings).run(stop)
+
+
+def run_service(settings: Settings) -> int:
+    """Run the service to its end; returns the exit status. Raises TopicError or CannotServe."""
+    asyncio.run(serve(settings))
+    return 0

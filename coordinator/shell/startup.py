@@ -1,0 +1,59 @@
+"""What must be there before the service serves: Kafka, its topics with the right settings, a store."""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+from aiokafka.admin import AIOKafkaAdminClient
+
+from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.links import Partitions
+from sluicegate.events.topics import BrokersUnavailable, TopicNames, TopicsRefused, topic_specs, verify_topics
+from sluicegate.state_store import RedisStateStore, StateStore
+
+log = structlog.get_logger(__name__)
+
+RETRY = 2.0
+
+
+async def wait_for_topics(settings: Settings, topics: TopicNames, stop: asyncio.Event) -> Partitions | None:
+    """Wait for Kafka and check the topics; None if `stop` was set. Raises TopicsRefused with all problems."""
+    kafka = settings.kafka
+    options = kafka.client_options()
+    servers = options.pop("bootstrap_servers")
+    specs = topic_specs(topics, partitions=kafka.partitions, replication_factor=kafka.replication_factor)
+    while not stop.is_set():
+        try:
+            problems = await verify_topics(servers, specs, options)
+            if problems:
+                raise TopicsRefused("\n".join(map(str, problems)))
+            return await _count(settings, topics)
+        except BrokersUnavailable as error:
+            log.warning("Kafka is away, trying again", error=str(error))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), RETRY)
+    return None
+
+
+async def _count(settings: Settings, topics: TopicNames) -> Partitions:
+    admin = AIOKafkaAdminClient(**settings.kafka.client_options())
+    await admin.start()
+    try:
+        found = {
+            each["topic"]: len(each["partitions"])
+            for each in await admin.describe_topics([topics.events, topics.commits, topics.state])
+        }
+    finally:
+        await admin.close()
+    return Partitions(found[topics.events], found[topics.commits], found[topics.state])
+
+
+def make_store(settings: Settings) -> StateStore | None:
+    """The state store that the settings name, if they name one."""
+    if settings.redis is None:
+        return None
+    return RedisStateStore(
+        settings.redis.url.get_secret_value(),
+        prefix=settings.redis.key_prefix,
+        timeout=settings.redis.timeout,
+    )

@@ -1,0 +1,77 @@
+"""Events that belong to no stream of the partition they stand in: put aside, and the owner is told."""
+
+import asyncio
+import uuid
+
+import structlog
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.shell.links import Links
+from sluicegate.events.codec import encode
+from sluicegate.events.envelope import Envelope, Event, EventType
+from sluicegate.events.models import StreamStalled
+from sluicegate.events.partitioning import partition_of
+
+log = structlog.get_logger(__name__)
+
+
+class StrayEvents:
+    """Unknown streams, events on the wrong partition, and poison, of one partition."""
+
+    def __init__(self, partition: int, links: Links) -> None:
+        self._partition = partition
+        self._links = links
+        self._first = 0
+        self._told: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def skip_before(self, offset: int) -> None:
+        """Events before the group's offset have been put aside already."""
+        self._first = offset
+
+    def put(self, record: ConsumerRecord, kind: str, reason: str) -> None:
+        """Put a record aside, unless that was done before a restart."""
+        if record.offset >= self._first:
+            self._links.dead_letters.put(record, kind, reason)
+
+    def take(self, record: ConsumerRecord, envelope: Envelope) -> None:
+        """Put aside an event of a stream that is not at home here."""
+        stream = envelope.stream
+        if stream not in self._links.settings.streams:
+            self.put(
+                record,
+                "unknown stream",
+                f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart",
+            )
+            return
+        home = partition_of(stream, self._links.partitions.events)
+        reason = (
+            f"an event of stream {stream} stands on partition {self._partition}, offset {record.offset}, but "
+            f"the stream's partition is {home}: the topic has grown, or a producer chooses itself. "
+            f"Mend it, send the dead letter again, and resume: sluicegate resume --stream {stream}"
+        )
+        if record.offset >= self._first and stream not in self._told:
+            self._told.add(stream)
+            task = asyncio.create_task(self._stall(stream, home, reason))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self.put(record, "wrong partition", reason)
+
+    async def _stall(self, stream: str, home: int, reason: str) -> None:
+        """Tell the stream's owner by way of the log, whoever that is."""
+        event = Event(
+            Envelope(str(uuid.uuid4()), EventType.STREAM_STALLED, stream), StreamStalled(reason=reason)
+        )
+        message = encode(event)
+        try:
+            await self._links.producer.send_and_wait(
+                self._links.topics.events,
+                message.value,
+                key=message.key,
+                partition=home,
+                headers=message.headers,
+            )
+        except KafkaError as error:
+            self._told.discard(stream)
+            log.warning("stall not logged", stream=stream, error=str(error))

@@ -1,0 +1,250 @@
+"""One stream while its partition is assigned: runs the effects that the core hands out."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.core.effects import (
+    Announce,
+    AppendDecision,
+    Appended,
+    AppendPolicy,
+    Ask,
+    CheckFiles,
+    Done,
+    Effect,
+    EndOffset,
+    Failed,
+    FetchEnd,
+    InspectTable,
+    Publish,
+    ReleaseOffsets,
+    Result,
+    WriteRecord,
+    WriteView,
+)
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.state import Decision, StateRecord
+from sluicegate.coordinator.settings import StreamSettings
+from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
+from sluicegate.coordinator.shell.links import Links
+from sluicegate.coordinator.shell.table import StreamTable
+from sluicegate.coordinator.shell.view import view_of
+from sluicegate.events.codec import encode
+from sluicegate.events.envelope import Envelope, Event, EventType
+from sluicegate.events.models import Body
+from sluicegate.events.partitioning import partition_of
+from sluicegate.lakes.port import Found, OutcomeUnknown, Published
+from sluicegate.state_store import StateStoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+
+class LogPartition(Protocol):
+    """What a stream needs of the partition that it stands in."""
+
+    number: int
+
+    async def end_offset(self) -> int:
+        """The offset behind the last record. Raises KafkaError."""
+        ...
+
+    async def release_offsets(self) -> None:
+        """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
+        ...
+
+
+class StreamRunner:
+    """Feeds one machine with outcomes, for the life of one assignment."""
+
+    def __init__(
+        self, machine: StreamMachine, settings: StreamSettings, links: Links, partition: LogPartition
+    ) -> None:
+        self.machine = machine
+        self.bodies = Bodies(links.budget)
+        self.last_view: StateRecord | None = None
+        self._settings = settings
+        self._links = links
+        self._partition = partition
+        self._table = StreamTable(settings, links.threads)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._asked_at: dict[int, float] = {}
+        self._log = log.bind(stream=machine.stream)
+        self._stall: str | None = None
+
+    @property
+    def stream(self) -> str:
+        return self.machine.stream
+
+    def pump(self) -> None:
+        """Start what the core wants started."""
+        if self._closed:
+            return
+        for effect in self.machine.poll(time.monotonic_ns() // 1_000_000):
+            task = asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._tell_stall()
+
+    async def stop(self, grace: float) -> None:
+        """Start nothing more; let what runs come to its end for `grace` seconds, then leave it behind."""
+        self._closed = True
+        tasks = list(self._tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if not tasks or not late:
+            self._table.close()
+        self.bodies.drop_all()
+
+    async def write_last_record(self) -> None:
+        """Write a record on a graceful stop, so that the successor need not read as much."""
+        if self.machine.ready and self.machine.book.state.assignment is not None:
+            result = await self._effect(WriteRecord(self.machine.record()))
+            if isinstance(result, Failed):
+                self._log.warning("last state record not written", reason=result.reason)
+
+    async def _run(self, effect: Effect) -> None:
+        name = type(effect).__name__
+        self._log.debug("effect", state="started", effect=name)
+        result = await self._effect(effect)
+        if isinstance(result, Failed):
+            self._links.metrics.effect_failed(name)
+            self._log.warning("effect failed, will be tried again", effect=name, reason=result.reason)
+        self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
+        self._measure(effect, result)
+        # An outcome from before a stop is void: the successor asks again.
+        if not self._closed or isinstance(effect, WriteRecord):
+            self.machine.finished(effect, result)
+            self.pump()
+
+    async def _effect(self, effect: Effect) -> Result:
+        try:
+            return await self._perform(effect)
+        except (KafkaError, TimeoutError, StateStoreUnavailable, BodyUnavailable, OSError) as error:
+            return Failed(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            self._log.exception("effect raised", effect=type(effect).__name__)
+            if isinstance(effect, Publish):
+                return OutcomeUnknown(f"{type(error).__name__}: {error}")
+            return Failed(f"{type(error).__name__}: {error}")
+
+    async def _perform(self, effect: Effect) -> Result:
+        """What concerns the table and the log; the rest follows a commit."""
+        match effect:
+            case InspectTable():
+                return await self._table.inspect(effect)
+            case Ask():
+                self._asked_at.setdefault(effect.decision, time.monotonic())
+                return await self._table.ask(effect)
+            case CheckFiles():
+                offsets = [offset for part in effect.parts for offset in part.offsets]
+                return await self._table.check(effect, await self._read_bodies(offsets))
+            case Publish():
+                return await self._table.publish(effect, await self._read_bodies(effect.offsets))
+            case FetchEnd():
+                return EndOffset(await self._partition.end_offset())
+            case AppendDecision(body):
+                return await self._append(EventType.CUT_DECIDED, body)
+            case AppendPolicy(body):
+                return await self._append(EventType.STREAM_POLICY, body)
+        await self._follow_up(effect)
+        return Done()
+
+    async def _follow_up(self, effect: Effect) -> None:
+        match effect:
+            case WriteRecord(record):
+                await self._write_record(record)
+            case Announce(due):
+                envelope = Envelope(due.id, due.type, self.stream, due.region, due.lineage)
+                await self._send(
+                    self._links.topics.commits, self._links.partitions.commits, Event(envelope, due.body)
+                )
+            case WriteView(record):
+                self.last_view = record
+                if self._links.store is not None:
+                    await self._links.store.write(view_of(record, self._settings.commit_user))
+            case ReleaseOffsets():
+                await self._partition.release_offsets()
+
+    async def _append(self, event_type: EventType, body: Body) -> Result:
+        event = Event(Envelope(str(uuid.uuid4()), event_type, self.stream), body)
+        message = encode(event)
+        sent = await self._links.producer.send_and_wait(
+            self._links.topics.events,
+            message.value,
+            key=message.key,
+            partition=self._partition.number,
+            headers=message.headers,
+        )
+        return Appended(sent.offset)
+
+    async def _send(self, topic: str, partitions: int, event: Event) -> None:
+        message = encode(event)
+        await self._links.producer.send_and_wait(
+            topic,
+            message.value,
+            key=message.key,
+            partition=partition_of(self.stream, partitions),
+            headers=message.headers,
+        )
+
+    async def _write_record(self, record: StateRecord) -> None:
+        await self._links.producer.send_and_wait(
+            self._links.topics.state,
+            record.model_dump_json().encode(),
+            key=self.stream.encode(),
+            partition=partition_of(self.stream, self._links.partitions.state),
+        )
+        self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
+
+    async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, bytes]:
+        held = {offset: body for offset in offsets if (body := self.bodies.get(offset)) is not None}
+        dropped = [offset for offset in offsets if offset not in held]
+        if dropped:
+            held |= await self._links.fetcher.fetch(self._partition.number, dropped)
+            self._links.metrics.bodies_refetched(len(dropped))
+        return held
+
+    def _measure(self, effect: Effect, result: Result) -> None:
+        pending = self.machine.book.state.pending
+        if not pending or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
+            return
+        decision = pending[0]
+        self.bodies.drop(decision.parts)
+        if isinstance(effect, Publish):
+            self._tell_commit(decision)
+
+    def _tell_commit(self, decision: Decision) -> None:
+        metrics = self._links.metrics
+        delay = max(0.0, time.time() - decision.last_time / 1000)
+        started = self._asked_at.pop(decision.id, None)
+        if started is not None:
+            metrics.commit_took(self.stream, time.monotonic() - started)
+        metrics.cut_visible(self.stream, "partial" if decision.fallbacks else "full", delay)
+        metrics.watermark(self.stream, decision.watermark)
+        self._log.info(
+            "committed",
+            decision=decision.id,
+            files=decision.files,
+            watermark=decision.watermark,
+            event_to_snapshot_ms=round(delay * 1000),
+            cut={name: at.checkpoint for name, at in decision.cut.items()},
+        )
+
+    def _tell_stall(self) -> None:
+        reason = self.machine.stall_reason
+        if reason != self._stall:
+            self._stall = reason
+            if reason is None:
+                self._log.info("goes on")
+            else:
+                self._log.error("stalled", reason=reason)
