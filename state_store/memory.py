@@ -1,0 +1,52 @@
+"""The state store in memory: for tests, and for a coordinator without Redis."""
+
+from sluicegate.state_store.port import StateStoreUnavailable, StreamView
+
+
+class MemoryStateStore:
+    """Keeps the views in this process, as text, so that no reader can change them."""
+
+    def __init__(self) -> None:
+        self.available = True
+        """Set it to False to see how your code takes an outage."""
+        self._views: dict[str, tuple[int, str]] = {}
+
+    async def write(self, view: StreamView) -> bool:
+        """See StateStore."""
+        self._check_available()
+        stored = self._views.get(view.stream)
+        if stored is not None and stored[0] > view.revision:
+            return False
+        self._views[view.stream] = view.revision, view.model_dump_json()
+        return True
+
+    async def read(self, stream: str) -> StreamView | None:
+        """See StateStore."""
+        self._check_available()
+        stored = self._views.get(stream)
+        return None if stored is None else StreamView.model_validate_json(stored[1])
+
+    async def streams(self) -> list[str]:
+        """See StateStore."""
+        self._check_available()
+        return sorted(self._views)
+
+    async def remove(self, stream: str) -> None:
+        """See StateStore."""
+        self._check_available()
+        self._views.pop(stream, None)
+
+    async def ping(self) -> None:
+        """See StateStore."""
+        self._check_available()
+
+    async def close(self) -> None:
+        """See StateStore."""
+
+    def wipe(self) -> None:
+        """Forget everything, as a Redis does that restarts empty."""
+        self._views.clear()
+
+    def _check_available(self) -> None:
+        if not self.available:
+            raise StateStoreUnavailable("the state store in memory was set to be unavailable")

@@ -1,0 +1,138 @@
+"""The state store in Redis: a hash per stream that people can read too.
+
+`HGETALL <prefix>:stream:<stream>` shows a view, `SMEMBERS <prefix>:streams` the streams. Names, texts and
+numbers stand there as they are, the rest as JSON; fields without a value are absent. Nothing expires.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, cast
+
+from pydantic import ValidationError
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from sluicegate.state_store.port import StateStoreUnavailable, StreamView, UnreadableView
+
+_TEXTS: Final = frozenset({"stream", "commit_user", "stalled"})
+
+# KEYS: the view, the set of streams. ARGV: the revision, the stream, then fields and values.
+_WRITE: Final = """\
+local stored = tonumber(redis.call('HGET', KEYS[1], 'revision'))
+if stored and stored > tonumber(ARGV[1]) then
+  return 0
+end
+redis.call('SADD', KEYS[2], ARGV[2])
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+return 1
+"""
+
+
+class RedisStateStore:
+    """Keeps the views in Redis or Valkey. `timeout` is in seconds and bounds each call as a whole."""
+
+    def __init__(self, url: str, *, prefix: str = "sluicegate", timeout: float = 1.0) -> None:
+        # No retries inside: the caller's time is bounded, and a commit must not wait for a view.
+        self._redis: Redis = Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._write = self._redis.register_script(_WRITE)
+        self._prefix = prefix
+        self._timeout = timeout
+
+    async def write(self, view: StreamView) -> bool:
+        """See StateStore."""
+        arguments: list[str] = [str(view.revision), view.stream]
+        for name, value in _fields(view).items():
+            arguments += [name, value]
+        keys = [self._key(view.stream), self._streams]
+        async with self._bounded():
+            return bool(await self._write(keys, arguments))
+
+    async def read(self, stream: str) -> StreamView | None:
+        """See StateStore."""
+        key = self._key(stream)
+        async with self._bounded():
+            fields = cast("dict[str, str]", await self._redis.hgetall(key))  # decode_responses
+        if not fields:
+            return None
+        try:
+            return _view(fields)
+        except ValueError as error:
+            raise UnreadableView(
+                f"the hash {key} is no view of a stream ({_reason(error)}); the stream's next commit writes "
+                "it again, or delete it"
+            ) from error
+
+    async def streams(self) -> list[str]:
+        """See StateStore."""
+        async with self._bounded():
+            return sorted(cast("set[str]", await self._redis.smembers(self._streams)))
+
+    async def remove(self, stream: str) -> None:
+        """See StateStore."""
+        async with self._bounded(), self._redis.pipeline(transaction=True) as both:
+            both.delete(self._key(stream))
+            both.srem(self._streams, stream)
+            await both.execute()
+
+    async def ping(self) -> None:
+        """See StateStore."""
+        async with self._bounded():
+            await self._redis.ping()
+
+    async def close(self) -> None:
+        """See StateStore."""
+        # A server that hangs must not hold up a shutdown; the sockets are closed all the same.
+        with contextlib.suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(self._timeout):
+                await self._redis.aclose()
+
+    def _key(self, stream: str) -> str:
+        return f"{self._prefix}:stream:{stream}"
+
+    @property
+    def _streams(self) -> str:
+        return f"{self._prefix}:streams"
+
+    @contextlib.asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._timeout):
+                yield
+        except TimeoutError as error:
+            raise StateStoreUnavailable(f"Redis did not answer within {self._timeout:g} s") from error
+        except (RedisError, OSError) as error:
+            raise StateStoreUnavailable(f"Redis failed: {error}") from error
+
+
+def _fields(view: StreamView) -> dict[str, str]:
+    values = view.model_dump(mode="json")
+    return {
+        name: value if name in _TEXTS else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _view(fields: Mapping[str, str]) -> StreamView:
+    known = {name: text for name, text in fields.items() if name in StreamView.model_fields}
+    return StreamView.model_validate(
+        {name: text if name in _TEXTS else json.loads(text) for name, text in known.items()}
+    )
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)

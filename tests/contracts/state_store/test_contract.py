@@ -1,0 +1,117 @@
+"""What every state store does, in memory and in Redis alike."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sluicegate.events import Position
+from sluicegate.state_store import MemoryStateStore, RedisStateStore, RegionView, StateStore, StreamView
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
+async def store(request: pytest.FixtureRequest, unique: str) -> AsyncIterator[StateStore]:
+    if request.param == "memory":
+        yield MemoryStateStore()
+        return
+    redis = RedisStateStore(request.getfixturevalue("redis_url"), prefix=unique)
+    yield redis
+    await redis.close()
+
+
+def view(revision: int, stream: str = "flights", **fields: Any) -> StreamView:
+    defaults = {"updated_at": 1_700_000_000_000 + revision, "commit_user": "sluicegate-flights"}
+    return StreamView(stream=stream, revision=revision, **(defaults | fields))
+
+
+FULL = view(
+    41,
+    decision=7,
+    snapshot=2**63 - 1,
+    cut={"EWR": Position(lineage="q1.0", checkpoint=12), "JFK": Position(lineage="q2.1", checkpoint=0)},
+    fallbacks={"JFK": Position(lineage="q2.1", checkpoint=0), "LGA": None},
+    watermark=-5,
+    assignment=3,
+    regions={
+        "EWR": RegionView(watermark=1_357_034_400_000),
+        "JFK": RegionView(state="stalled", reason="a file is lost; rewind 'JFK'", consecutive_fallbacks=2),
+        "LGA": RegionView(state="idle"),
+    },
+    listeners={"mark-done": {"backlog": 4, "done": ["m=1", "m=ü"], "next": None, "ratio": 0.5}, "tags": {}},
+    stalled='table "t" was rolled back\nask: sluicegate …',
+)
+
+
+async def test_an_empty_store_knows_nothing(store: StateStore) -> None:
+    await store.ping()
+    assert await store.read("flights") is None
+    assert await store.streams() == []
+
+
+@pytest.mark.parametrize("written", [FULL, view(-1), view(0), view(2**53 - 1)])
+async def test_a_view_is_read_as_it_was_written(store: StateStore, written: StreamView) -> None:
+    assert await store.write(written)
+    assert await store.read("flights") == written
+
+
+async def test_a_newer_view_replaces_the_older_one_whole(store: StateStore) -> None:
+    await store.write(FULL)
+    newer = view(42)
+    assert await store.write(newer)
+    assert await store.read("flights") == newer
+
+
+async def test_an_older_view_is_refused(store: StateStore) -> None:
+    await store.write(FULL)
+    assert not await store.write(view(40, decision=99))
+    assert not await store.write(view(9))  # 9 is above 41 only as text
+    assert await store.read("flights") == FULL
+
+
+async def test_revisions_are_exact_up_to_their_limit(store: StateStore) -> None:
+    assert await store.write(view(2**53 - 1))
+    assert not await store.write(view(2**53 - 2))
+
+
+async def test_an_equal_revision_is_written_again(store: StateStore) -> None:
+    await store.write(view(5))
+    assert await store.write(view(5))
+    moved = view(5, listeners={"tags": {"backlog": 0}})
+    assert await store.write(moved)
+    assert await store.read("flights") == moved
+
+
+async def test_streams_are_apart(store: StateStore) -> None:
+    await store.write(view(5, "b"))
+    assert await store.write(view(1, "a"))
+    assert await store.write(view(2, "streams"))
+    assert await store.streams() == ["a", "b", "streams"]
+    assert await store.read("a") == view(1, "a")
+
+
+async def test_a_removed_stream_starts_anew(store: StateStore) -> None:
+    await store.write(FULL)
+    await store.write(view(1, "other"))
+    await store.remove("flights")
+    await store.remove("never seen")
+    assert await store.read("flights") is None
+    assert await store.streams() == ["other"]
+    assert await store.write(view(0))
+    assert await store.streams() == ["flights", "other"]
+
+
+async def test_the_highest_of_racing_writes_stays(store: StateStore) -> None:
+    outcomes = await asyncio.gather(*(store.write(view(i * 7 % 50)) for i in range(50)))
+    assert await store.read("flights") == view(49)
+    assert outcomes[7]  # 49, the highest
+
+
+async def test_closing_may_be_repeated(store: StateStore) -> None:
+    await store.close()
+    await store.close()
+
+
+def test_a_view_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        FULL.revision = 1  # type: ignore[misc]

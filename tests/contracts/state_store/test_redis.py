@@ -1,0 +1,174 @@
+"""What only a real server can show: its outages, and what people find in it."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from redis.asyncio import Redis
+
+from sluicegate.embedded import EmbeddedValkey
+from sluicegate.events import Position
+from sluicegate.state_store import (
+    RedisStateStore,
+    RegionView,
+    StateStoreUnavailable,
+    StreamView,
+    UnreadableView,
+)
+
+pytestmark = pytest.mark.redis
+
+
+def view(revision: int, stream: str = "flights") -> StreamView:
+    return StreamView(
+        stream=stream,
+        revision=revision,
+        updated_at=1_700_000_000_000,
+        commit_user="sluicegate-flights",
+        decision=7,
+        cut={"EWR": Position(lineage="q1.0", checkpoint=12)},
+        regions={"EWR": RegionView()},
+    )
+
+
+async def until_written(store: RedisStateStore, wanted: StreamView) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            assert await store.write(wanted)
+        except StateStoreUnavailable:
+            assert time.monotonic() < deadline, "Redis is back, and the store does not notice"
+            await asyncio.sleep(0.02)
+        else:
+            return
+
+
+async def test_people_can_read_it(redis_url: str, unique: str) -> None:
+    store = RedisStateStore(redis_url, prefix=unique)
+    await store.write(view(41))
+    async with Redis.from_url(redis_url, decode_responses=True) as redis:
+        fields = await redis.hgetall(f"{unique}:stream:flights")
+        assert await redis.smembers(f"{unique}:streams") == {"flights"}
+        assert await redis.ttl(f"{unique}:stream:flights") == -1
+    await store.close()
+    assert json.loads(fields.pop("regions"))["EWR"]["state"] == "active"
+    assert fields == {
+        "stream": "flights",
+        "revision": "41",
+        "updated_at": "1700000000000",
+        "commit_user": "sluicegate-flights",
+        "decision": "7",
+        "cut": '{"EWR":{"lineage":"q1.0","checkpoint":12}}',
+        "fallbacks": "{}",
+        "listeners": "{}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("cut", "{"), ("decision", "many"), ("revision", ""), ("cut", '{"EWR": 1}')]
+)
+async def test_what_is_no_view_is_told_as_such_and_written_over(
+    redis_url: str, unique: str, field: str, value: str
+) -> None:
+    store = RedisStateStore(redis_url, prefix=unique)
+    await store.write(view(41))
+    async with Redis.from_url(redis_url) as redis:
+        await redis.hset(f"{unique}:stream:flights", field, value)
+    with pytest.raises(UnreadableView, match=f"{unique}:stream:flights is no view"):
+        await store.read("flights")
+    assert await store.write(view(41))
+    assert await store.read("flights") == view(41)
+    await store.close()
+
+
+async def test_fields_of_a_newer_release_are_ignored(redis_url: str, unique: str) -> None:
+    store = RedisStateStore(redis_url, prefix=unique)
+    await store.write(view(41))
+    async with Redis.from_url(redis_url) as redis:
+        await redis.hset(f"{unique}:stream:flights", "mood", "good")
+    assert await store.read("flights") == view(41)
+    await store.close()
+
+
+async def test_a_kill_and_an_empty_restart(own_valkey: EmbeddedValkey) -> None:
+    store = RedisStateStore(own_valkey.url)
+    await store.write(view(41))
+    own_valkey.kill()
+    for _ in range(2):
+        with pytest.raises(StateStoreUnavailable):
+            await store.write(view(42))
+        with pytest.raises(StateStoreUnavailable):
+            await store.ping()
+    own_valkey.start()
+    await until_written(store, view(3, "other"))
+    assert await store.read("flights") is None
+    assert await store.streams() == ["other"]
+    assert await store.write(view(42))
+    assert await store.read("flights") == view(42)
+    await store.close()
+
+
+async def test_a_frozen_server_holds_nobody_up_and_answers_are_not_mixed_up(
+    own_valkey: EmbeddedValkey,
+) -> None:
+    store = RedisStateStore(own_valkey.url, timeout=0.3)
+    await store.write(view(41))
+    await store.write(view(1, "other"))
+    own_valkey.suspend()
+    try:
+        start = time.monotonic()
+        outcomes = await asyncio.gather(
+            store.write(view(42)),
+            store.read("flights"),
+            store.read("other"),
+            store.streams(),
+            store.remove("nothing"),
+            store.ping(),
+            return_exceptions=True,
+        )
+        took = time.monotonic() - start
+    finally:
+        own_valkey.resume()
+    assert [type(outcome) for outcome in outcomes] == [StateStoreUnavailable] * 6
+    assert took < 1.5
+    await until_written(store, view(43))
+    for _ in range(5):
+        assert await store.read("other") == view(1, "other")
+        assert await store.read("flights") == view(43)
+        assert await store.streams() == ["flights", "other"]
+    await store.close()
+
+
+async def test_a_cancelled_call_leaves_the_connection_usable(redis_url: str, unique: str) -> None:
+    store = RedisStateStore(redis_url, prefix=unique)
+    await store.write(view(41))
+    await store.write(view(1, "other"))
+    for _ in range(50):
+        task = asyncio.create_task(store.read("flights"))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await store.read("other") == view(1, "other")
+    await store.close()
+
+
+async def test_errors_of_the_server_are_retriable_ones_without_secrets(own_valkey: EmbeddedValkey) -> None:
+    address = own_valkey.url.replace("redis://", "redis://user:secret@")
+    store = RedisStateStore(address)
+    with pytest.raises(StateStoreUnavailable) as caught:
+        await store.ping()
+    assert "secret" not in str(caught.value)
+    await store.close()
+
+
+async def test_a_full_server_refuses_as_unavailable(own_valkey: EmbeddedValkey) -> None:
+    store = RedisStateStore(own_valkey.url)
+    await store.write(view(41))
+    async with Redis.from_url(own_valkey.url) as redis:
+        await redis.config_set("maxmemory", "1")
+        with pytest.raises(StateStoreUnavailable):
+            await store.write(view(42))
+        await redis.config_set("maxmemory", "0")
+    assert await store.read("flights") == view(41)
+    await store.close()
