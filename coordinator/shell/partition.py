@@ -43,7 +43,13 @@ class PartitionRunner:
         settings = self._links.settings
         names = [name for name in settings.streams if self._is_home(name)]
         options = settings.kafka.client_options()
-        records = await read_records(self._links.topics.state, options, names, settings.kafka.request_timeout)
+        records = await read_records(
+            self._links.topics.state,
+            self._links.partitions.state,
+            options,
+            names,
+            settings.kafka.request_timeout,
+        )
         begin = (await self._consumer.beginning_offsets([self.source]))[self.source]
         end = await self.end_offset()
         if self._stopped:

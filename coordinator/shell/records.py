@@ -15,26 +15,26 @@ class UnreadableRecord(Exception):
 
 
 async def read_records(
-    topic: str, options: dict[str, Any], streams: Collection[str], patience: float
+    topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
 ) -> dict[str, StateRecord | UnreadableRecord]:
     """The newest record of each of the streams that has one. Raises KafkaError or TimeoutError.
 
     All partitions are read, so that a record is found wherever it was written.
     """
+    sources = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
     await consumer.start()
     try:
         async with asyncio.timeout(patience):
-            newest = await _newest(consumer, topic, {stream.encode(): stream for stream in streams})
+            newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams})
     finally:
         await consumer.stop()
     return {stream: _parse(stream, value) for stream, (_, value) in newest.items()}
 
 
 async def _newest(
-    consumer: AIOKafkaConsumer, topic: str, streams: dict[bytes, str]
+    consumer: AIOKafkaConsumer, partitions: list[TopicPartition], streams: dict[bytes, str]
 ) -> dict[str, tuple[int, bytes]]:
-    partitions = await _partitions(consumer, topic)
     ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
     begins: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
     consumer.assign(partitions)
@@ -52,12 +52,6 @@ async def _newest(
         positions = {partition: await consumer.position(partition) for partition in behind}
         behind = {partition for partition in behind if positions[partition] < ends[partition]}
     return newest
-
-
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    while not (found := consumer.partitions_for_topic(topic)):
-        await consumer.topics()
-    return [TopicPartition(topic, number) for number in sorted(found)]
 
 
 def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:

@@ -240,8 +240,10 @@ class Service:
 
     async def _keep_views(self, links: Links) -> None:
         """Write the views again when the state store has lost them."""
-        while links.store is not None:
+        while True:
             await asyncio.sleep(VIEW_INTERVAL)
+            if links.store is None:
+                continue
             for partition in list(self._runners.values()):
                 for runner in list(partition.streams.values()):
                     record = runner.last_view

@@ -1,0 +1,222 @@
+"""A job without Spark: writes real files with the writer half and says on Kafka what a driver would say."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from pypaimon import CatalogFactory, Schema
+
+from sluicegate.events import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    Envelope,
+    Event,
+    EventType,
+    FileInfo,
+    FilesWritten,
+    OpeningAnswered,
+    Parent,
+    RegionClosed,
+    RegionOpened,
+    encode,
+    partition_of,
+    read_event,
+)
+from sluicegate.events.envelope import Poison
+from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.lakes.registry import adapter
+from tests.integration.waiting import until
+
+SCHEMA = pa.schema([("id", pa.int64()), ("origin", pa.string()), ("at", pa.timestamp("ms"))])
+PARTITIONS = 3
+
+
+def create_table(root: Path, name: str = "flights", **options: str) -> str:
+    """Make an append table; returns its location."""
+    catalog = CatalogFactory.create({"warehouse": str(root)})
+    catalog.create_database("db", ignore_if_exists=True)
+    schema = Schema.from_pyarrow_schema(SCHEMA, options={"bucket": "-1", **options})
+    catalog.create_table(f"db.{name}", schema, ignore_if_exists=False)
+    return str(root / "db.db" / name)
+
+
+def read_ids(location: str) -> list[int]:
+    """Every id in the table, by pypaimon's own reader."""
+    path = Path(location)
+    catalog = CatalogFactory.create({"warehouse": str(path.parents[1])})
+    builder = catalog.get_table(f"{path.parent.name.removesuffix('.db')}.{path.name}").new_read_builder()
+    splits = builder.new_scan().plan().splits()
+    return sorted(builder.new_read().to_arrow(splits)["id"].to_pylist()) if splits else []
+
+
+async def make_topics(bootstrap: str, prefix: str) -> TopicNames:
+    """Make the four topics."""
+    names = TopicNames(prefix)
+    await ensure_topics(bootstrap, topic_specs(names, partitions=PARTITIONS))
+    return names
+
+
+@dataclass
+class Job:
+    """One region's writers and driver."""
+
+    bootstrap: str
+    topics: TopicNames
+    stream: str
+    location: str
+    region: str = "r1"
+    regions: tuple[str, ...] = ("r1",)
+    lineage: str = "q1.0"
+    batch: int = 0
+    previous: int | None = None
+    producer: AIOKafkaProducer = field(init=False)
+
+    async def __aenter__(self) -> "Job":
+        self.producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all")
+        await self.producer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.producer.stop()
+
+    async def say(
+        self,
+        event_type: EventType,
+        body: Body,
+        *,
+        checkpoint: int = -1,
+        files: int = 0,
+        partition: int | None = None,
+    ) -> str:
+        """Append an event; returns its id."""
+        region_level = event_type not in (EventType.STREAM_COMMAND, EventType.CUT_DECIDED)
+        envelope = Envelope(
+            str(uuid.uuid4()),
+            event_type,
+            self.stream,
+            self.region if region_level else "",
+            self.lineage if region_level else "",
+            checkpoint,
+            "w0" if files else "",
+            files,
+        )
+        message = encode(Event(envelope, body))
+        home = partition_of(self.stream, PARTITIONS)
+        await self.producer.send_and_wait(
+            self.topics.events,
+            message.value,
+            key=message.key,
+            headers=message.headers,
+            partition=home if partition is None else partition,
+        )
+        return envelope.id
+
+    async def open(self, *parents: Parent) -> OpeningAnswered:
+        """Open the lineage and wait for the answer."""
+        body = RegionOpened(
+            parents=parents, assignment=Assignment(number=0, regions=self.regions), bounded=True
+        )
+        opening = await self.say(EventType.REGION_OPENED, body)
+        answers = await until(
+            self.notifications, lambda found: any(_answers(event, opening) for event in found)
+        )
+        answer = next(event.body for event in answers if _answers(event, opening))
+        assert isinstance(answer, OpeningAnswered)
+        return answer
+
+    def write_files(
+        self, *groups: Sequence[int], writer_options: dict[str, str] | None = None
+    ) -> FilesWritten:
+        """Write one file per group of ids."""
+        files: list[FileInfo] = []
+        for ids in groups:
+            writer = adapter("paimon").open_writer(self.location, writer_options or {}, "at")
+            table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
+            for batch in table.cast(SCHEMA).to_batches():
+                writer.write(batch)
+            files.extend(writer.finish())
+            location, schema_id = writer.location, writer.schema_id
+        return FilesWritten(
+            format="paimon",
+            format_version=adapter("paimon").format_version,
+            location=location,
+            schema_id=schema_id,
+            files=tuple(files),
+        )
+
+    async def written(self, body: FilesWritten, **how: Any) -> str:
+        """Publish a `files.written` for the current batch."""
+        return await self.say(
+            EventType.FILES_WRITTEN, body, checkpoint=self.batch, files=len(body.files), **how
+        )
+
+    async def complete(self, *events: str, digest: str | None = None, watermark: int | None = None) -> None:
+        """Complete the current batch with these events."""
+        body = CheckpointCompleted(
+            events=events,
+            predecessor=self.previous,
+            source_digest=digest or f"range-{self.region}-{self.batch}",
+            watermark=watermark,
+        )
+        await self.say(EventType.CHECKPOINT_COMPLETED, body, checkpoint=self.batch)
+        self.previous, self.batch = self.batch, self.batch + 1
+
+    async def run_batch(self, *groups: Sequence[int]) -> None:
+        """Write, publish and complete one batch."""
+        events = [await self.written(self.write_files(group)) for group in groups]
+        await self.complete(*events)
+
+    async def close(self) -> None:
+        """End the region."""
+        await self.say(EventType.REGION_CLOSED, RegionClosed(final=self.previous))
+
+    async def notifications(self) -> list[Event]:
+        """All that was said of the stream on the commits topic."""
+        return [
+            event
+            for event in await read_topic(self.bootstrap, self.topics.commits)
+            if event.envelope.stream == self.stream
+        ]
+
+    async def committed(self, ids: Sequence[int]) -> None:
+        """Wait until the table holds exactly these ids."""
+        await until(lambda: read_ids(self.location), lambda found: found == sorted(ids))
+
+
+async def read_topic(bootstrap: str, topic: str) -> list[Event]:
+    """All events of a topic, in the order of their partitions."""
+    return [
+        event
+        for record in await read_records(bootstrap, topic)
+        if not isinstance(event := read_event(record.headers, record.value), Poison)
+    ]
+
+
+async def read_records(bootstrap: str, topic: str) -> list[Any]:
+    """All records of a topic."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    await consumer.start()
+    try:
+        count = 1 if topic.endswith("dead-letters") else PARTITIONS
+        found = [TopicPartition(topic, number) for number in range(count)]
+        ends = await consumer.end_offsets(found)
+        consumer.assign(found)
+        await consumer.seek_to_beginning(*found)
+        records: list[Any] = []
+        while any([await consumer.position(source) < ends[source] for source in found]):
+            for batch in (await consumer.getmany(timeout_ms=100)).values():
+                records.extend(batch)
+        return records
+    finally:
+        await consumer.stop()
+
+
+def _answers(event: Event, opening: str) -> bool:
+    return isinstance(event.body, OpeningAnswered) and event.body.opening == opening

@@ -1,0 +1,72 @@
+"""The main way: from events on a real Kafka to snapshots of a real table."""
+
+from pathlib import Path
+
+import pytest
+
+from sluicegate.events import CutCommitted, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from tests.integration.coordinator import running, settings_for
+from tests.integration.job import Job, create_table, make_topics, read_ids
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_batches_of_one_region_become_snapshots(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    topics = await make_topics(kafka_bootstrap, unique)
+    table = create_table(tmp_path)
+    settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
+    async with running(settings), Job(kafka_bootstrap, topics, "flights", table) as job:
+        assert (await job.open()).accepted
+        await job.run_batch([1, 2], [3])
+        await job.committed([1, 2, 3])
+        await job.run_batch([4])
+        await job.committed([1, 2, 3, 4])
+        told = [event.body for event in await job.notifications() if isinstance(event.body, CutCommitted)]
+        assert [body.decision for body in told] == [1, 2]
+        assert told[-1].cut["r1"].checkpoint == 1
+
+
+async def test_a_cut_waits_for_every_active_region(kafka_bootstrap: str, unique: str, tmp_path: Path) -> None:
+    topics = await make_topics(kafka_bootstrap, unique)
+    table = create_table(tmp_path)
+    settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
+    regions = ("r1", "r2")
+    async with (
+        running(settings),
+        Job(kafka_bootstrap, topics, "flights", table, "r1", regions) as first,
+        Job(kafka_bootstrap, topics, "flights", table, "r2", regions, "q2.0") as second,
+    ):
+        await first.open()
+        await second.open()
+        await first.run_batch([1])
+        await first.run_batch([2])
+        await second.run_batch([3])
+        await first.committed([1, 2, 3])
+        await first.run_batch([4])
+        await second.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True))
+        await first.committed([1, 2, 3, 4])
+
+
+async def test_a_restarted_coordinator_goes_on_where_the_last_one_stood(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    topics = await make_topics(kafka_bootstrap, unique)
+    table = create_table(tmp_path)
+    settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
+    async with Job(kafka_bootstrap, topics, "flights", table) as job:
+        async with running(settings):
+            await job.open()
+            await job.run_batch([1])
+            await job.committed([1])
+        await job.run_batch([2])
+        await job.run_batch([3])
+        assert read_ids(table) == [1]
+        async with running(settings):
+            await job.committed([1, 2, 3])
+            await job.close()
+            status = await until(job.notifications, lambda found: len(found) >= 3)
+            assert [event.envelope.type for event in status].count(EventType.CUT_COMMITTED) == 2
