@@ -1,0 +1,299 @@
+"""Storage that fails, blobs that lie, hints that are wrong: nothing is lost and nothing doubled."""
+
+import errno
+import os
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
+
+from sluicegate.events import FilesWritten
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.paimon.storage import LocalStorage
+from sluicegate.lakes.port import (
+    Absent,
+    BadFiles,
+    Found,
+    LakeUnavailable,
+    OutcomeUnknown,
+    Published,
+    Refused,
+    TableRefused,
+    Unproven,
+)
+from tests.contracts.lakes.harness import USER, Fault, Stream
+from tests.contracts.lakes.paimon_lake import PaimonLake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> PaimonLake:
+    return PaimonLake(tmp_path)
+
+
+def fails(code: int) -> Callable[..., None]:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return failing
+
+
+def manifest_files(lake: PaimonLake) -> set[str]:
+    folder = lake.root / "manifest"
+    return set(os.listdir(folder)) if folder.exists() else set()
+
+
+def spoiled(event: FilesWritten, change: Callable[[bytes], bytes]) -> FilesWritten:
+    (file,) = event.files
+    return event.model_copy(update={"files": (file.model_copy(update={"metadata": change(file.metadata)}),)})
+
+
+def edited(event: FilesWritten, **changes: Any) -> FilesWritten:
+    """The event with an entry that says something else; keys of _FILE are looked up there."""
+
+    def edit(raw: bytes) -> bytes:
+        record = fastavro.schemaless_reader(BytesIO(raw), MANIFEST_ENTRY_SCHEMA)
+        assert isinstance(record, dict)
+        for key, value in changes.items():
+            inside = record["_FILE"] if key in record["_FILE"] else record
+            inside[key] = value
+        out = BytesIO()
+        fastavro.schemaless_writer(out, MANIFEST_ENTRY_SCHEMA, record)
+        return out.getvalue()
+
+    return spoiled(event, edit)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"_KIND": 1},
+        {"_VERSION": 3},
+        {"_BUCKET": 1},
+        {"_TOTAL_BUCKETS": 4},
+        {"_ROW_COUNT": 5},
+        {"_FILE_SIZE": 5},
+        {"_SCHEMA_ID": 5},
+        {"_LEVEL": 1},
+        {"_FILE_NAME": "other.parquet"},
+        {"_FILE_NAME": "../../escape.parquet"},
+        {"_EXTERNAL_PATH": "file:///etc/passwd"},
+        {"_EXTRA_FILES": ["extra"]},
+        {"_FIRST_ROW_ID": 0},
+    ],
+)
+def test_an_entry_that_contradicts_its_event_is_refused(lake: PaimonLake, changes: dict[str, Any]) -> None:
+    bad = edited(lake.event([1]), **changes)
+    stream = Stream(lake)
+    with pytest.raises(BadFiles):
+        stream.committer.check([bad])
+    assert isinstance(stream.publish(1, None, [bad]), Refused)
+    assert stream.ask(1) == Absent(None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: b"",
+        lambda raw: raw[:-1],
+        lambda raw: raw + b"\0",
+        lambda raw: raw * 2,
+        lambda raw: b"\xff" * 40,
+    ],
+)
+def test_a_malformed_entry_is_refused(lake: PaimonLake, change: Callable[[bytes], bytes]) -> None:
+    bad = spoiled(lake.event([1]), change)
+    stream = Stream(lake)
+    with pytest.raises(BadFiles):
+        stream.committer.check([bad])
+    assert isinstance(stream.publish(1, None, [bad]), Refused)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_no_bytes_break_the_check(lake: PaimonLake, data: st.DataObject) -> None:
+    event = lake.event([1])
+    raw = bytearray(event.files[0].metadata)
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        lake.committer().check([spoiled(event, lambda _: bytes(raw))])
+    except BadFiles:
+        return
+
+
+def test_missing_and_torn_files_are_named(lake: PaimonLake) -> None:
+    event = lake.event([1])
+    path = lake.root / event.files[0].path
+    committer = lake.committer()
+    committer.check([event])
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BadFiles, match=r"data-.* bytes instead of"):
+        committer.check([event])
+    path.unlink()
+    with pytest.raises(BadFiles, match=r"data-.* is not in"):
+        committer.check([event])
+
+
+def test_a_full_disk_before_the_link_changes_nothing(
+    lake: PaimonLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    event = lake.event([2])
+    before = manifest_files(lake)
+    for name in ("write", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fails(errno.ENOSPC))
+            with pytest.raises(LakeUnavailable):
+                stream.publish(2, stream.head(2), [event])
+    assert manifest_files(lake) == before
+    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
+    assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_a_file_system_without_links_is_refused(
+    lake: PaimonLake, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    stream = Stream(lake)
+    monkeypatch.setattr(os, "link", fails(code))
+    outcome = stream.publish(1, stream.head(1), [lake.event([1])])
+    assert isinstance(outcome, Refused)
+    assert "links" in outcome.reason
+    assert manifest_files(lake) == set()
+
+
+def test_an_unknown_outcome_keeps_every_file(lake: PaimonLake) -> None:
+    stream = Stream(lake, lake.committer(fault=Fault.LOST))
+    event = lake.event([1])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), OutcomeUnknown)
+    assert len(manifest_files(lake)) == 3
+    landed = Stream(lake, lake.committer(fault=Fault.LANDED))
+    assert isinstance(landed.publish(1, landed.head(1), [event]), OutcomeUnknown)
+    assert lake.ids() == [1]
+
+
+class _Overtaken(LocalStorage):
+    """Another product commits between our look at the head and our link."""
+
+    def __init__(self, lake: PaimonLake) -> None:
+        super().__init__(lake.location)
+        self._lake = lake
+
+    def link(self, draft: str, target: str) -> None:
+        self._lake.foreign([1_000])
+        super().link(draft, target)
+
+
+def test_a_definite_conflict_leaves_no_manifests_behind(lake: PaimonLake) -> None:
+    stream = Stream(lake, PaimonCommitter(_Overtaken(lake), USER))
+    outcome = stream.publish(1, stream.head(1), [lake.event([1])])
+    assert type(outcome).__name__ == "Conflict"
+    assert len(manifest_files(lake)) == 3
+    assert lake.ids() == [1_000]
+    assert [name for name in os.listdir(lake.root / "snapshot") if name.endswith(".tmp")] == []
+
+
+class _SlowAcknowledgement(LocalStorage):
+    """The link lands, but the file system repeats the request and answers that the name is taken."""
+
+    def link(self, draft: str, target: str) -> None:
+        super().link(draft, target)
+        raise FileExistsError(errno.EEXIST, "injected")
+
+
+def test_a_repeated_link_is_recognised_as_ours(lake: PaimonLake) -> None:
+    stream = Stream(lake, PaimonCommitter(_SlowAcknowledgement(lake.location), USER))
+    outcome = stream.publish(1, stream.head(1), [lake.event([1])])
+    assert isinstance(outcome, Published)
+    assert stream.ask(1) == Found(outcome.snapshot)
+    assert lake.ids() == [1]
+
+
+@pytest.mark.parametrize("hint", [b"1", b"", b"not a number", b"77", None])
+def test_a_wrong_hint_misleads_nobody(lake: PaimonLake, hint: bytes | None) -> None:
+    stream = Stream(lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+    latest = lake.root / "snapshot" / "LATEST"
+    latest.unlink() if hint is None else latest.write_bytes(hint)
+    assert isinstance(stream.ask(3), Found)
+    stream.commit(4, [4])
+    assert lake.ids() == [1, 2, 3, 4]
+
+
+def test_a_gap_in_the_history_is_no_proof(lake: PaimonLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    for number in range(4):
+        lake.foreign([1_000 + number])
+    (lake.root / "snapshot" / "snapshot-3").unlink()
+    answer = stream.ask(2)
+    assert isinstance(answer, Unproven)
+    assert "3" in answer.reason
+
+
+def test_our_snapshot_overwritten_by_a_careless_writer_is_noticed(lake: PaimonLake) -> None:
+    """Some products check and then rename, and so replace a snapshot that is there already."""
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    path = lake.root / "snapshot" / "snapshot-2"
+    path.write_bytes(path.read_bytes().replace(b"stream-a", b"careless"))
+    assert isinstance(stream.ask(3), Unproven)
+
+
+def test_an_unreadable_snapshot_is_waited_for(lake: PaimonLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    path = lake.root / "snapshot" / "snapshot-1"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:50])
+    with pytest.raises(LakeUnavailable):
+        stream.ask(2)
+    path.write_bytes(whole)
+    assert isinstance(stream.ask(2), Absent)
+
+
+def test_a_snapshot_of_a_newer_version_is_refused(lake: PaimonLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    path = lake.root / "snapshot" / "snapshot-1"
+    path.write_bytes(path.read_bytes().replace(b'"version": 3', b'"version": 4'))
+    fresh = Stream.__new__(Stream)
+    with pytest.raises(TableRefused, match="version 4"):
+        Stream.__init__(fresh, lake)
+    stream.recorded = None
+    head = stream.committer.ask(2, "digest-2", stream.table, None)
+    assert isinstance(head, Absent)
+    assert isinstance(stream.publish(2, head.head, []), Refused)
+
+
+def test_lists_that_are_gone_stop_the_commit_before_it_starts(lake: PaimonLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    for name in manifest_files(lake):
+        if name.startswith("manifest-list"):
+            (lake.root / "manifest" / name).unlink()
+    with pytest.raises(LakeUnavailable, match="manifest-list"):
+        stream.publish(2, stream.head(2), [lake.event([2])])
+    assert lake.snapshot_ids() == [1]
+
+
+def test_what_is_carried_from_the_head_is_carried(lake: PaimonLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    path = lake.root / "snapshot" / "snapshot-1"
+    more = b'"statistics": "stat-1",\n  "indexManifest": "index-1",\n  "uuid"'
+    path.write_bytes(path.read_bytes().replace(b'"uuid"', more))
+    stream.recorded = lake.committer().inspect().head
+    stream.commit(2, [])
+    content = (lake.root / "snapshot" / "snapshot-2").read_text()
+    assert '"statistics": "stat-1"' in content
+    assert '"indexManifest": "index-1"' in content

@@ -1,0 +1,96 @@
+"""Two processes commit at once, with a pause where commits used to be lost."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sluicegate.events import FilesWritten
+from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.paimon import reading
+
+COMMITS = 30
+PAUSE = "0.003"
+
+
+Racer = subprocess.Popen[str]
+
+
+def start(lake: PaimonLake, user: str, events: list[FilesWritten], folder: Path) -> Racer:
+    """Start a process that is about to commit these events."""
+    prepared = folder / f"{user}-{len(list(folder.iterdir()))}.jsonl"
+    prepared.write_text("\n".join(event.model_dump_json() for event in events))
+    command = [sys.executable, str(Path(__file__).with_name("racer.py")), lake.location, user]
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*command, str(prepared), PAUSE], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def go(*racers: Racer) -> None:
+    """Wait until all are ready, then let them loose together."""
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n", racer.communicate()
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+
+
+def finish(*racers: Racer) -> int:
+    """The conflicts that the racers met."""
+    conflicts = 0
+    for racer in racers:
+        out, err = racer.communicate(timeout=120)
+        assert racer.returncode == 0, err
+        conflicts += int(out)
+    return conflicts
+
+
+def test_two_streams_on_one_table_lose_nothing(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    ours = [lake.event([number]) for number in range(COMMITS)]
+    theirs = [lake.event([1_000 + number]) for number in range(COMMITS)]
+    racers = (start(lake, "a", ours, tmp_path), start(lake, "b", theirs, tmp_path))
+    go(*racers)
+    conflicts = finish(*racers)
+    expected = [*range(COMMITS), *range(1_000, 1_000 + COMMITS)]
+    assert lake.ids() == expected
+    assert sorted(reading.rows(lake.root, 2 * COMMITS).column("id").to_pylist()) == expected
+    assert conflicts > 0, "the two never met, so nothing was tested"
+
+
+@pytest.mark.parametrize("racers", [2, 3])
+def test_coordinators_of_one_stream_double_nothing(tmp_path: Path, racers: int) -> None:
+    lake = PaimonLake(tmp_path)
+    events = [lake.event([number]) for number in range(COMMITS)]
+    started = [start(lake, "a", events, tmp_path) for _ in range(racers)]
+    go(*started)
+    finish(*started)
+    assert lake.snapshot_ids() == list(range(1, COMMITS + 1))
+    assert lake.ids() == list(range(COMMITS))
+    identifiers = [reading.snapshot(lake.root, number)["commitIdentifier"] for number in lake.snapshot_ids()]
+    assert identifiers == list(range(1, COMMITS + 1))
+
+
+def committed(lake: PaimonLake) -> int:
+    return len(lake.snapshot_ids()) if (lake.root / "snapshot").exists() else 0
+
+
+def test_a_killed_committer_leaves_all_or_nothing(tmp_path: Path) -> None:
+    """Killed at arbitrary points three times, the last one finishes the work."""
+    lake = PaimonLake(tmp_path)
+    events = [lake.event([number]) for number in range(COMMITS)]
+    racers = [start(lake, "a", events, tmp_path) for _ in range(4)]
+    for kill_at, racer in zip((3, 13, 23), racers[:3], strict=True):
+        go(racer)
+        while committed(lake) < kill_at:
+            assert racer.poll() is None, "it ended before it could be killed"
+            time.sleep(0.001)
+        racer.kill()
+        racer.communicate()
+    go(racers[3])
+    finish(racers[3])
+    assert lake.ids() == list(range(COMMITS))
+    assert lake.snapshot_ids() == list(range(1, COMMITS + 1))

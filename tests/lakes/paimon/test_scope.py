@@ -1,0 +1,151 @@
+"""Tables that are out of scope are refused by name, by both halves."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+
+from sluicegate.lakes import adapter
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, Published, Refused, TableRefused
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.paimon_lake import ID_ONLY, PaimonLake
+
+
+def table(
+    warehouse: Path,
+    options: Mapping[str, str],
+    schema: pa.Schema = ID_ONLY,
+    primary_keys: list[str] | None = None,
+    partition_keys: list[str] | None = None,
+) -> str:
+    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+    catalog.create_database("db", True)
+    made = Schema.from_pyarrow_schema(
+        schema, partition_keys=partition_keys or [], primary_keys=primary_keys or [], options=dict(options)
+    )
+    catalog.create_table("db.t", made, False)
+    return str(warehouse / "db.db" / "t")
+
+
+def refused_by_both(location: str, *words: str) -> None:
+    with pytest.raises(TableRefused) as by_committer:
+        ADAPTER.open_committer(location, "user", {})
+    with pytest.raises(TableRefused) as by_writer:
+        ADAPTER.open_writer(location, {}, None)
+    for refusal in (by_committer, by_writer):
+        assert all(word in str(refusal.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bucket": "4", "bucket-key": "id"},
+        {"deletion-vectors.enabled": "true"},
+        {"row-tracking.enabled": "true"},
+        {"data-file.external-paths": "file:///elsewhere"},
+        {"file.format": "lance"},
+    ],
+)
+def test_features_that_cannot_be_written_are_named(tmp_path: Path, options: dict[str, str]) -> None:
+    location = table(tmp_path, options)
+    refused_by_both(location, next(iter(options)))
+
+
+def test_a_changelog_producer_is_refused(tmp_path: Path) -> None:
+    """pypaimon does not make such an append table; another product may have."""
+    location = table(tmp_path, {"a": "b"})
+    schema = Path(location) / "schema" / "schema-0"
+    schema.write_text(schema.read_text().replace('"a": "b"', '"changelog-producer": "input"'))
+    refused_by_both(location, "changelog-producer = input")
+
+
+def test_a_primary_key_is_refused(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    refused_by_both(table(tmp_path, {"bucket": "1"}, schema, primary_keys=["id"]), "primary key")
+
+
+def test_a_partition_type_whose_path_depends_on_the_zone_is_refused(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+    refused_by_both(table(tmp_path, {}, schema, partition_keys=["at"]), "at", "TIMESTAMP")
+
+
+def test_harmless_options_are_no_reason(tmp_path: Path) -> None:
+    location = table(
+        tmp_path,
+        {"bucket": "-1", "deletion-vectors.enabled": "false", "changelog-producer": "none", "branch": "main"},
+    )
+    ADAPTER.open_committer(location, "user", {}).inspect()
+
+
+def test_no_table_and_other_stores_are_refused(tmp_path: Path) -> None:
+    refused_by_both(str(tmp_path / "nothing"), "no Paimon table")
+    refused_by_both("s3://bucket/db.db/t", "put-if-absent")
+    with pytest.raises(TableRefused, match="commit user"):
+        ADAPTER.open_committer(table(tmp_path, {}), "", {})
+
+
+def test_a_path_and_its_uri_are_the_same_table(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path / "with space and %")
+    for location in (lake.location, lake.root.as_uri(), lake.location + "/"):
+        assert ADAPTER.open_writer(location, {}, None).location == lake.root.as_uri()
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    assert lake.ids() == [1]
+
+
+def test_the_registry_knows_paimon() -> None:
+    assert adapter("paimon") is ADAPTER
+
+
+def alter(lake: PaimonLake, *changes: SchemaChange) -> None:
+    lake.catalog.alter_table("db.numbers", list(changes), False)
+
+
+def test_files_of_an_older_schema_are_committed(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    old = lake.event([1])
+    alter(lake, SchemaChange.add_column("more", AtomicType("STRING")))
+    new = lake.write(pa.record_batch({"id": pa.array([2], pa.int64()), "more": ["x"]}))
+    assert (old.schema_id, new.schema_id) == (0, 1)
+    stream.committer.check([old, new])
+    outcome = stream.publish(1, stream.head(1), [old, new])
+    assert isinstance(outcome, Published)
+    assert lake.read().sort_by("id").to_pylist() == [{"id": 1, "more": None}, {"id": 2, "more": "x"}]
+
+
+def test_a_schema_that_the_table_lacks_is_refused(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    event = lake.event([1]).model_copy(update={"schema_id": 9})
+    with pytest.raises(BadFiles, match="schema 9"):
+        stream.committer.check([event])
+    assert isinstance(stream.publish(1, None, [event]), Refused)
+
+
+def test_a_table_that_leaves_the_scope_stops_the_commits(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    event = lake.event([2])
+    alter(lake, SchemaChange.set_option("deletion-vectors.enabled", "true"))
+    outcome = stream.publish(2, stream.head(2), [event])
+    assert isinstance(outcome, Refused)
+    assert "deletion-vectors.enabled" in outcome.reason
+
+
+def test_a_dropped_table_is_waited_for(tmp_path: Path) -> None:
+    """A missing folder may as well be a storage that is not mounted."""
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    lake.catalog.drop_table("db.numbers", False)
+    with pytest.raises(LakeUnavailable, match="dropped, or its storage is not mounted"):
+        stream.ask(2)
+    with pytest.raises(LakeUnavailable):
+        stream.publish(2, stream.recorded, [])

@@ -1,0 +1,231 @@
+"""The writer half: what it takes, what it refuses, how it describes files."""
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.arrow import conform
+from sluicegate.lakes.paimon.writer import PaimonWriter
+from sluicegate.lakes.port import LakeUnavailable, Published, SchemaMismatch, TableRefused
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.paimon_lake import PaimonLake
+
+UTC = datetime.UTC
+TABLE = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+        pa.field("local", pa.timestamp("ms")),
+        pa.field("share", pa.float64()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def row(**columns: Any) -> pa.RecordBatch:
+    given = {"id": pa.array([1], pa.int64()), **columns}
+    return pa.record_batch({name: value for name, value in given.items() if value is not None})
+
+
+def test_columns_are_put_in_order_and_absent_ones_are_null() -> None:
+    fitted = conform(pa.record_batch({"share": [0.5], "id": pa.array([7], pa.int64())}), TABLE)
+    assert fitted.schema.equals(TABLE)
+    assert fitted.to_pylist() == [
+        {"id": 7, "name": None, "at": None, "local": None, "share": 0.5, "tags": None}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("id", pa.array([5], pa.int16()), 5),
+        ("id", pa.array([5], pa.uint32()), 5),
+        ("share", pa.array([0.5], pa.float32()), 0.5),
+        ("name", pa.array(["x"], pa.large_string()), "x"),
+        ("name", pa.array(["x"]).dictionary_encode(), "x"),
+        ("name", pa.nulls(1), None),
+        ("tags", pa.array([["x"]], pa.large_list(pa.large_string())), ["x"]),
+        (
+            "at",
+            pa.array([datetime.datetime(2026, 1, 2, 3)], pa.timestamp("us", tz="America/New_York")),
+            datetime.datetime(2026, 1, 2, 3, tzinfo=UTC),
+        ),
+        (
+            "at",
+            pa.array([datetime.datetime(2026, 1, 2, 3)], pa.timestamp("s")),
+            datetime.datetime(2026, 1, 2, 3, tzinfo=UTC),
+        ),
+        (
+            "local",
+            pa.array([datetime.datetime(2026, 1, 2, 3)], pa.timestamp("us", tz="UTC")),
+            datetime.datetime(2026, 1, 2, 3),
+        ),
+    ],
+)
+def test_what_loses_nothing_is_accepted(column: str, value: pa.Array, expected: object) -> None:
+    fitted = conform(row(**{column: value}), TABLE)
+    assert fitted.column(column).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"extra": pa.array([1])}, ["extra"]),
+        ({"id": None, "name": pa.array(["x"])}, ["id", "missing"]),
+        ({"id": pa.nulls(1, pa.int64())}, ["id", "null"]),
+        ({"id": pa.array([1], pa.uint64())}, ["id", "uint64"]),
+        ({"id": pa.array(["1"])}, ["id", "string"]),
+        ({"share": pa.array([1], pa.int64())}, ["share"]),
+        ({"name": pa.array([1])}, ["name"]),
+        ({"tags": pa.array(["x"])}, ["tags"]),
+        ({"local": pa.array([1], pa.timestamp("us"))}, ["local", "lose data"]),
+        ({"local": pa.array([0], pa.timestamp("us", tz="Asia/Tokyo"))}, ["local", "Tokyo"]),
+        ({"extra": pa.array([1]), "name": pa.array([1])}, ["extra", "name"]),
+    ],
+)
+def test_what_would_lose_something_is_named(columns: dict[str, Any], named: list[str]) -> None:
+    with pytest.raises(SchemaMismatch) as refused:
+        conform(row(**columns), TABLE)
+    assert all(name in str(refused.value) for name in named)
+
+
+def test_a_mismatch_is_told_by_write(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    writer = ADAPTER.open_writer(lake.location, {}, None)
+    with pytest.raises(SchemaMismatch, match="extra"):
+        writer.write(pa.record_batch({"id": pa.array([1]), "extra": pa.array([2])}))
+    writer.write(pa.record_batch({"id": pa.array([1])}))
+    assert [info.rows for info in writer.finish()] == [1]
+
+
+EVENTS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
+
+
+def events(day: str, *minutes: int | None) -> pa.RecordBatch:
+    start = datetime.datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
+    at = [None if minute is None else start + datetime.timedelta(minutes=minute) for minute in minutes]
+    return pa.record_batch({"id": range(len(at)), "day": [day] * len(at), "at": at}, schema=EVENTS)
+
+
+@pytest.mark.parametrize("stats", ["full", "none", "truncate(16)"])
+def test_event_times_are_each_files_own_where_statistics_say_them(tmp_path: Path, stats: str) -> None:
+    lake = PaimonLake(tmp_path, EVENTS, ["day"], {"metadata.stats-mode": stats})
+    event = lake.write(events("a", 3, 1, None), events("b", 7), event_time="at")
+    ranges = {info.partition["day"]: (info.min_event_time, info.max_event_time) for info in event.files}
+    if stats == "none":
+        assert ranges == {"a": (0, 360_000), "b": (0, 360_000)}
+    else:
+        assert ranges == {"a": (0, 120_000), "b": (360_000, 360_000)}
+
+
+def test_files_without_event_times_say_so(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, EVENTS, ["day"])
+    (info,) = lake.write(events("a", None, None), event_time="at").files
+    assert (info.min_event_time, info.max_event_time) == (None, None)
+
+
+@pytest.mark.parametrize("column", ["absent", "day"])
+def test_an_unusable_event_time_column_is_refused(tmp_path: Path, column: str) -> None:
+    lake = PaimonLake(tmp_path, EVENTS, ["day"])
+    with pytest.raises(TableRefused, match=column):
+        ADAPTER.open_writer(lake.location, {}, column)
+
+
+def test_infos_describe_what_is_on_disk(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, EVENTS, ["day"])
+    event = lake.write(events("2026-01-01", 1, 2), events("x/y=z", 3), events("", 4))
+    assert event.location == Path(lake.location).as_uri()
+    assert {info.partition["day"] for info in event.files} == {
+        "2026-01-01",
+        "x/y=z",
+        "__DEFAULT_PARTITION__",
+    }
+    for info in event.files:
+        path = lake.root / info.path
+        assert path.stat().st_size == info.size
+        with pq.ParquetFile(path) as file:
+            assert file.metadata.num_rows == info.rows
+
+
+def test_many_small_batches_become_one_row_group(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    batches = [
+        pa.record_batch({"id": pa.array(range(start, start + 100), pa.int64())})
+        for start in range(0, 10_000, 100)
+    ]
+    (info,) = lake.write(*batches).files
+    with pq.ParquetFile(lake.root / info.path) as file:
+        assert (file.metadata.num_row_groups, file.metadata.num_rows) == (1, 10_000)
+    assert lake.read() is None or lake.read().num_rows == 0
+
+
+def test_the_target_file_size_rolls_files(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, options={"target-file-size": "64kb"})
+    event = lake.event(range(30_000))
+    assert len(event.files) >= 3
+    stream = Stream(lake)
+    assert isinstance(stream.publish(1, None, [event]), Published)
+    assert lake.ids() == list(range(30_000))
+
+
+def test_an_attempt_without_rows_has_no_files(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    assert lake.event([]).files == ()
+
+
+def data_files(root: Path) -> list[Path]:
+    return sorted(root.rglob("*.parquet"))
+
+
+def test_abort_removes_what_was_never_described(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, options={"target-file-size": "64kb"})
+    writer = ADAPTER.open_writer(lake.location, {}, None)
+    writer.write(pa.record_batch({"id": pa.array(range(30_000), pa.int64())}))
+    writer._flush()
+    assert data_files(lake.root)
+    writer.abort()
+    assert data_files(lake.root) == []
+
+
+def test_abort_keeps_what_was_described(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    writer = ADAPTER.open_writer(lake.location, {}, None)
+    writer.write(pa.record_batch({"id": pa.array([1], pa.int64())}))
+    writer.finish()
+    writer.abort()
+    assert len(data_files(lake.root)) == 1
+
+
+def test_files_are_synced_before_they_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync that fails means no description, and an abort that leaves nothing behind."""
+    lake = PaimonLake(tmp_path, EVENTS, ["day"])
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    event = lake.write(events("a", 1), events("b", 2))
+    for info in event.files:
+        path = lake.root / info.path
+        assert {str(path), str(path.parent), str(path.parent.parent), str(lake.root)} <= set(synced)
+
+    def broken(_: int) -> None:
+        raise OSError(5, "injected")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    writer: PaimonWriter = ADAPTER.open_writer(lake.location, {}, None)
+    writer.write(events("c", 3))
+    with pytest.raises(LakeUnavailable, match="durable"):
+        writer.finish()
+    writer.abort()
+    assert len(data_files(lake.root)) == 2
