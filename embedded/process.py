@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 # Ends at EOF, when the parent let go or died; `kill 0` is its own group, so that no reused pid can be hit.
-_LEASH_SCRIPT: Final = "read -r _; kill -KILL 0"
+# The kernel hangs up on a group that loses its parent while a member is frozen, so that signal is ignored.
+_LEASH_SCRIPT: Final = "trap '' HUP INT QUIT TERM; read -r _; kill -KILL 0"
 
 _held: set[int] = set()
 

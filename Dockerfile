@@ -1,0 +1,48 @@
+# syntax=docker/dockerfile:1
+
+# The coordinator: no Java, no Spark, no test tools.
+FROM python:3.12-slim AS build
+
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    UV_LINK_MODE=copy \
+    UV_COMPILE_BYTECODE=1
+
+# uv checks the hashes of a constraints file, so that the one lock file also covers a part of what it names.
+RUN pip install uv==0.13.8 && uv venv /opt/sluicegate
+
+WORKDIR /src
+COPY pyproject.toml requirements.lock ./
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv pip install --python /opt/sluicegate --no-build --constraint requirements.lock \
+        --requirements pyproject.toml --extra paimon
+
+# setuptools, which builds the project, comes from the same lock file.
+COPY . .
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv pip install --python /opt/sluicegate --no-deps --build-constraint requirements.lock .
+
+
+FROM python:3.12-slim
+
+LABEL org.opencontainers.image.title="sluicegate" \
+      org.opencontainers.image.description="Event-driven, exactly-once commit coordinator for data-lake tables" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
+# The warehouse exists in the image so that a fresh volume there belongs to the user.
+RUN groupadd --gid 10001 sluicegate \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin sluicegate \
+    && install --directory --owner 10001 --group 10001 /var/lib/sluicegate/warehouse
+
+COPY --from=build /opt/sluicegate /opt/sluicegate
+
+ENV PATH=/opt/sluicegate/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+
+USER 10001:10001
+WORKDIR /var/lib/sluicegate
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+
+CMD ["sluicegate", "run", "--config", "/etc/sluicegate/sluicegate.toml"]

@@ -1,0 +1,91 @@
+"""The cache shows a whole directory or none, whoever asks at the same time and whoever is killed."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluicegate.embedded.cache import cache_dir, cached_directory
+
+_FILLER = """
+import sys, time
+from pathlib import Path
+from sluicegate.embedded.cache import cached_directory
+
+def fill(directory):
+    with open(sys.argv[1], "a") as journal:
+        journal.write("filled\\n")
+    (directory / "first").write_text("1")
+    print("half", flush=True)
+    time.sleep(float(sys.argv[2]))
+    (directory / "second").write_text("2")
+
+found = cached_directory("thing", fill)
+print(*sorted(f.name + f.read_text() for f in found.iterdir() if f.suffix != ".json"), flush=True)
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("SLUICEGATE_CACHE", str(directory))
+    return directory
+
+
+def filler(tmp_path: Path, seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _FILLER, str(tmp_path / "journal"), str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_that_ask_at_once_fill_once(cache: Path, tmp_path: Path) -> None:
+    processes = [filler(tmp_path, 0.5) for _ in range(4)]
+    answers = [process.communicate(timeout=60)[0].splitlines()[-1] for process in processes]
+    assert answers == ["first1 second2"] * 4
+    assert (tmp_path / "journal").read_text() == "filled\n"
+
+
+def test_a_killed_fill_is_done_again_by_who_waits(cache: Path, tmp_path: Path) -> None:
+    with filler(tmp_path, 60) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "half\n"
+        with filler(tmp_path, 0) as waiting:
+            assert not (cache / "thing").exists()
+            killed.send_signal(signal.SIGKILL)
+            assert waiting.communicate(timeout=60)[0].splitlines()[-1] == "first1 second2"
+    assert sorted(entry.name for entry in cache.iterdir()) == ["thing", "thing.lock"]
+
+
+def test_a_failed_fill_leaves_nothing(cache: Path) -> None:
+    def fail(directory: Path) -> None:
+        (directory / "part").write_text("x")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        cached_directory("thing", fail)
+    assert [entry.name for entry in cache.iterdir()] == ["thing.lock"]
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated"])
+def test_a_damaged_directory_is_filled_again(cache: Path, damage: str) -> None:
+    def fill(directory: Path) -> None:
+        (directory / "file").write_text("content")
+
+    file = cached_directory("thing", fill) / "file"
+    if damage == "removed":
+        file.unlink()
+    else:
+        file.write_text("con")
+    assert (cached_directory("thing", fill) / "file").read_text() == "content"
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLUICEGATE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / ".cache" / "sluicegate"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_dir() == tmp_path / "xdg" / "sluicegate"
+    monkeypatch.setenv("SLUICEGATE_CACHE", str(tmp_path / "own"))
+    assert cache_dir() == tmp_path / "own"

@@ -1,0 +1,70 @@
+"""The compose file agrees with what else knows about the same servers."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sluicegate.coordinator.settings import load
+from sluicegate.embedded import KAFKA_VERSION, SHARED_BROKER_SETTINGS, SHARED_VALKEY_SETTINGS
+from sluicegate.embedded.valkey import valkey_binary
+from tests.servers import COMPOSE_FILE, compose_service
+
+# Names, addresses and places inside a container; all else must be shared with the embedded broker.
+_CONTAINER_ONLY = {
+    "KAFKA_PROCESS_ROLES",
+    "KAFKA_NODE_ID",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS",
+    "KAFKA_LISTENERS",
+    "KAFKA_ADVERTISED_LISTENERS",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP",
+    "KAFKA_CONTROLLER_LISTENER_NAMES",
+    "KAFKA_INTER_BROKER_LISTENER_NAME",
+    "KAFKA_LOG_DIRS",
+    "KAFKA_HEAP_OPTS",
+}
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
+    return loaded
+
+
+def test_the_brokers_share_their_settings() -> None:
+    environment = compose_service("kafka").environment
+    shared = {key: value for key, value in environment.items() if key not in _CONTAINER_ONLY}
+    assert shared == {
+        "KAFKA_" + key.upper().replace(".", "_"): value for key, value in SHARED_BROKER_SETTINGS.items()
+    }
+
+
+def test_the_valkeys_share_their_settings() -> None:
+    options = [part for key, value in SHARED_VALKEY_SETTINGS.items() for part in (f"--{key}", value)]
+    assert compose_service("valkey").command == ["valkey-server", *options]
+
+
+def test_images_and_embedded_servers_have_the_same_versions() -> None:
+    assert compose_service("kafka").image == f"apache/kafka:{KAFKA_VERSION}"
+    told = subprocess.run([valkey_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    name, _, version = compose_service("valkey").image.partition(":")
+    assert name == "valkey/valkey"
+    assert f" v={version}." in told
+
+
+def test_the_coordinator_needs_only_its_streams_in_the_file(document: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "sluicegate.toml"
+    file.write_text('[streams.flights]\ntable = "/var/lib/sluicegate/warehouse/flights"\n', encoding="utf-8")
+    coordinator = document["services"]["coordinator"]
+    settings = load(file, coordinator["environment"])
+    assert settings.kafka.bootstrap_servers == "kafka:9092"
+    assert settings.http.host == "0.0.0.0"  # noqa: S104
+    assert coordinator["ports"] == [f"127.0.0.1:{settings.http.port}:{settings.http.port}"]
+    assert f":{settings.http.port}/readyz" in coordinator["healthcheck"]["test"][-1]
+
+
+def test_every_service_has_a_health_check_and_every_named_volume_exists(document: dict[str, Any]) -> None:
+    assert all("healthcheck" in service for service in document["services"].values())
+    assert set(document["volumes"]) == {"kafka-data", "warehouse"}

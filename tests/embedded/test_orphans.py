@@ -1,0 +1,75 @@
+"""No server outlives the process that started it, however that process ends."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+_PARENT = """
+import json, os, sys, time
+from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+
+# Several, as it is a race whether a frozen server escapes.
+servers = [EmbeddedKafka(), *(EmbeddedValkey() for _ in range(8))]
+for server in servers:
+    server.start()
+    if sys.argv[1] == "frozen":
+        server.suspend()
+child = os.fork() if sys.argv[1] == "forked" else None
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+pids, directories = [server.pid for server in servers], [str(server.data_dir) for server in servers]
+print(json.dumps({"pids": pids, "directories": directories, "child": child}), flush=True)
+if sys.argv[1] == "exits":
+    sys.exit()
+time.sleep(60)
+"""
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen", "forked", "exits"])
+def test_servers_go_with_their_parent(how: str) -> None:
+    command = [sys.executable, "-c", _PARENT, how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        told = json.loads(parent.stdout.readline())
+        if how != "exits":
+            parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        try:
+            assert _wait_until(lambda: all(_gone(pid) for pid in told["pids"]))
+        finally:
+            _clean_up(told)
+
+
+def _clean_up(told: dict[str, Any]) -> None:
+    """End what the parent's abrupt end left on purpose, and its temporary directories."""
+    if told["child"] is not None:
+        psutil.Process(told["child"]).kill()
+    for directory in told["directories"]:
+        shutil.rmtree(directory)
