@@ -1,0 +1,100 @@
+"""The checks of `sluicegate check` that ask Redis and the tables."""
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, RedisError
+
+from sluicegate.coordinator.cli.finding import Finding, fine, problem
+from sluicegate.coordinator.settings import RedisSettings, StreamSettings
+from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
+from sluicegate.lakes.registry import adapter
+
+_WRITTEN_FOLDERS: Final = ("", "snapshot", "manifest")
+"""Where commits write, if it is there already."""
+
+
+async def check_redis(redis: RedisSettings | None) -> Finding:
+    """Whether Redis answers; without one configured nothing is missing."""
+    if redis is None:
+        return fine("redis", "not configured, not needed: only other services would read it")
+    client = Redis.from_url(
+        redis.url.get_secret_value(), socket_timeout=redis.timeout, socket_connect_timeout=redis.timeout
+    )
+    try:
+        await client.ping()
+    except AuthenticationError:
+        return problem("redis", f"{redis.shown} refuses user or password; check redis.url")
+    except (RedisError, OSError) as error:
+        return problem("redis", f"{redis.shown} does not answer ({error}); check redis.url and that it runs")
+    finally:
+        await client.aclose()
+    return fine("redis", f"{redis.shown} answers")
+
+
+def check_stream(stream: str, settings: StreamSettings) -> list[Finding]:
+    """Whether the table opens, is in scope, and can be written; blocks."""
+    name = f"table of {stream}"
+    try:
+        committer = adapter(settings.format).open_committer(
+            settings.table, settings.commit_user, settings.adapter_options()
+        )
+        try:
+            state = committer.inspect()
+        finally:
+            committer.close()
+    except TableRefused as error:
+        return [problem(name, f"{settings.table}: {error}")]
+    except LakeUnavailable as error:
+        return [problem(name, f"{settings.table} cannot be read now: {error}; check the storage, try again")]
+    return [
+        fine(name, f"{settings.table} is in scope; {_standing(state, settings)}"),
+        *_check_write(name, settings),
+    ]
+
+
+def _standing(state: TableState, settings: StreamSettings) -> str:
+    head = f"snapshot {state.head.id}" if state.head else "no snapshot yet"
+    if state.newest_decision is None:
+        return f"{head}, none by {settings.commit_user}"
+    return f"{head}, last commit by {settings.commit_user}: {state.newest_decision}"
+
+
+def _check_write(name: str, settings: StreamSettings) -> list[Finding]:
+    parts = urlsplit(settings.table)
+    if parts.scheme not in ("", "file"):
+        return []
+    root = Path(unquote(parts.path) if parts.scheme else settings.table)
+    for folder in _WRITTEN_FOLDERS:
+        path = root / folder
+        if path.is_dir() and (reason := _refused_write(path)) is not None:
+            return [
+                problem(
+                    f"{name}, writing",
+                    f"{path}: {reason}; let this user write there, on a file system that has hard links",
+                )
+            ]
+    return [fine(f"{name}, writing", "files can be made, linked and removed")]
+
+
+def _refused_write(folder: Path) -> str | None:
+    """Try what a commit does: make a file, and link it where none may be yet."""
+    # Readers skip hidden names, and nobody else knows this one.
+    made = folder / f".sluicegate-check-{uuid.uuid4().hex}"
+    linked = made.with_suffix(".link")
+    try:
+        made.touch(exist_ok=False)
+        os.link(made, linked)
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        for path in (made, linked):
+            # Where nothing can be made, nothing can be removed either; that is not the news.
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return None

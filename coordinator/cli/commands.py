@@ -1,0 +1,49 @@
+"""Operator's orders: events like all others, so that every coordinator obeys them alike."""
+
+import uuid
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaProducer
+
+from sluicegate.coordinator.cli.errors import UserError
+from sluicegate.coordinator.cli.kafka import Unreadable, partition_count, read_records
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.settings import Settings
+from sluicegate.events import Envelope, Event, EventType, StreamCommand, encode, partition_of
+
+
+class Place(NamedTuple):
+    """Where an order stands in the events topic."""
+
+    partition: int
+    offset: int
+
+
+async def known_record(settings: Settings, stream: str) -> StateRecord:
+    """The stream's state record. Raises UserError if the stream was never opened."""
+    record = (await read_records(settings)).get(stream)
+    if record is None:
+        raise UserError(
+            f"stream {stream} has no state record in {settings.kafka.topic_names().state}: "
+            "no job has opened it yet, so there is nothing to order"
+        )
+    if isinstance(record, Unreadable):
+        raise UserError(f"stream {stream}: {record.reason}")
+    return record
+
+
+async def append_command(settings: Settings, stream: str, command: StreamCommand) -> Place:
+    """Append an order to the log, acknowledged by all replicas. Raises KafkaError, UserError."""
+    topic = settings.kafka.topic_names().events
+    partition = partition_of(stream, await partition_count(settings, topic))
+    event = Event(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
+    message = encode(event)
+    producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
+    try:
+        await producer.start()
+        found = await producer.send_and_wait(
+            topic, key=message.key, value=message.value, headers=message.headers, partition=partition
+        )
+    finally:
+        await producer.stop()
+    return Place(found.partition, found.offset)

@@ -1,0 +1,143 @@
+"""`sluicegate status`: where the streams stand, by the log alone."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from sluicegate.coordinator.cli.errors import run_async
+from sluicegate.coordinator.cli.kafka import LogOffsets, Unreadable, read_offsets, read_records
+from sluicegate.coordinator.cli.options import config_option, json_option, require_stream
+from sluicegate.coordinator.core.state import RegionState, StateRecord
+from sluicegate.coordinator.settings import Settings
+from sluicegate.events import partition_of
+
+
+@click.command()
+@config_option
+@click.option("--stream", help="Only this stream.")
+@json_option
+def status(settings: Settings, stream: str | None, as_json: bool) -> None:
+    """Show the streams: regions, cut, lag, last commit, watermark, and why one is stalled.
+
+    Read from the state records, which are written after each commit; the service need not run.
+    """
+    if stream is not None:
+        require_stream(settings, stream)
+    shown = run_async(settings, _collect(settings))
+    if stream is not None:
+        shown = [each for each in shown if each["stream"] == stream]
+    if as_json:
+        click.echo(json.dumps({"streams": shown}, indent=2))
+        return
+    for each in shown:
+        click.echo("\n".join(_lines(each)))
+
+
+async def _collect(settings: Settings) -> list[dict[str, Any]]:
+    records = await read_records(settings)
+    offsets = await read_offsets(settings)
+    return [
+        describe(name, records.get(name), offsets, configured=name in settings.streams)
+        for name in sorted({*records, *settings.streams})
+    ]
+
+
+def describe(
+    stream: str, record: StateRecord | Unreadable | None, offsets: LogOffsets, *, configured: bool
+) -> dict[str, Any]:
+    """A stream as JSON values; times in milliseconds since the Unix epoch."""
+    known = record.state.partition if isinstance(record, StateRecord) else None
+    partition = partition_of(stream, len(offsets.end)) if known is None else known
+    end, group = offsets.end.get(partition), offsets.group.get(partition)
+    shown: dict[str, Any] = {
+        "stream": stream,
+        "configured": configured,
+        "opened": record is not None,
+        "problem": record.reason if isinstance(record, Unreadable) else None,
+        "partition": partition,
+        "end_offset": end,
+        "group_offset": group,
+        "lag": None if end is None else end - min(group or 0, end),
+    }
+    if isinstance(record, StateRecord):
+        shown |= _of_record(record)
+    return shown
+
+
+def _of_record(record: StateRecord) -> dict[str, Any]:
+    state = record.state
+    snapshot = state.recorded
+    names = set(state.regions) | set(state.assignment.regions if state.assignment else ())
+    assigned = state.assignment.regions if state.assignment else ()
+    return {
+        "stalled": record.stalled or state.blocked,
+        "applied_offset": record.applied,
+        "low_water": record.low_water,
+        "assignment": state.assignment.number if state.assignment else None,
+        "decided": state.decided,
+        "committed": state.committed,
+        "pending": len(state.pending),
+        "snapshot": snapshot.id if snapshot else None,
+        "table": state.table,
+        "watermark": state.watermark,
+        "regions": {
+            name: _region(state.regions.get(name), assigned=name in assigned) for name in sorted(names)
+        },
+    }
+
+
+def _region(region: RegionState | None, *, assigned: bool) -> dict[str, Any]:
+    if region is None:
+        return {"state": "not opened", "lineage": None, "cut": None, "watermark": None, "reason": None}
+    return {
+        "state": _state(region, assigned=assigned),
+        "lineage": region.live,
+        "cut": region.ref.model_dump() if region.ref else None,
+        "watermark": region.watermark,
+        "reason": region.fault,
+    }
+
+
+def _state(region: RegionState, *, assigned: bool) -> str:
+    """In the order of what matters most to who looks."""
+    if region.fault:
+        return "stalled"
+    if region.left:
+        return "finished"
+    if not assigned:
+        return "not assigned"
+    if region.closed:
+        return "closing"
+    if not region.chain:
+        return "not opened"
+    return "idle" if region.idle else "active"
+
+
+def _lines(shown: dict[str, Any]) -> list[str]:
+    """A stream for people."""
+    lag = f"lag {shown['lag']} (partition {shown['partition']})"
+    note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
+    if "regions" not in shown:
+        return [f"{shown['stream']}  {shown['problem'] or 'not opened yet'}  {lag}{note}"]
+    snapshot = "" if shown["snapshot"] is None else f" (snapshot {shown['snapshot']})"
+    commit = f"commit {shown['committed']}{snapshot}" if shown["committed"] else "no commit yet"
+    pending = f", {shown['pending']} decided and not confirmed" if shown["pending"] else ""
+    lines = [
+        f"{shown['stream']}  {commit}{pending}  watermark {_time(shown['watermark'])}  {lag}{note}",
+    ]
+    if shown["stalled"]:
+        lines.append(f"  STALLED: {shown['stalled']}")
+    width = max((len(name) for name in shown["regions"]), default=0)
+    for name, region in shown["regions"].items():
+        cut = region["cut"]
+        at = f"checkpoint {cut['checkpoint']} of lineage {cut['lineage']}" if cut else "nothing committed"
+        lines.append(f"  {name:<{width}}  {region['state']:<12}  {at}")
+    return lines
+
+
+def _time(millis: int | None) -> str:
+    if millis is None:
+        return "-"
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat().replace("+00:00", "Z")
