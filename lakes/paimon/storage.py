@@ -159,12 +159,14 @@ class LocalStorage:
         os.link(draft, target)
 
     def hint(self, name: str, content: bytes) -> None:
-        target = self._path(name)
-        draft = f"{os.path.dirname(target)}/.{os.path.basename(target)}.{uuid.uuid4()}.tmp"
+        # In place, not by a rename: the file system would flush it first, and a torn hint does no harm.
         with contextlib.suppress(OSError):
-            with open(draft, "wb") as file:
-                file.write(content)
-            os.replace(draft, target)
+            descriptor = os.open(self._path(name), os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                os.pwrite(descriptor, content, 0)
+                os.ftruncate(descriptor, len(content))
+            finally:
+                os.close(descriptor)
 
     def discard(self, folder: str, names: list[str]) -> None:
         for name in names:
