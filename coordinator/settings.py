@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sluicegate.coordinator.settings_kafka import KafkaSecurity, KafkaSettings
@@ -115,19 +115,13 @@ def _no_partial_yet(value: object) -> object:
     return value
 
 
-def _own_location(valid: dict[str, Any]) -> tuple[str, ...]:
-    return (valid["table"],) if "table" in valid else ()
-
-
 class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
     format: Name = "paimon"
     table: Text
     """The table's URI, or an absolute path."""
-    allowed_locations: Annotated[
-        tuple[Text, ...], Field(default_factory=_own_location, validate_default=True)
-    ]
+    allowed_locations: Annotated[tuple[Text, ...], Field(default=(), validate_default=True)]
     """URI prefixes; data files outside all of them are refused. Default: the table's own location."""
     commit_user: str = ""
     """By whom the table's history says a commit was made. Default: `sluicegate-<stream>`."""
@@ -146,10 +140,11 @@ class StreamSettings(Section):
 
     @field_validator("allowed_locations", mode="after")
     @classmethod
-    def _as_uris(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _as_uris(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        own = (info.data["table"],) if "table" in info.data else ()
         return tuple(
             location if urlsplit(location).scheme else Path(os.path.abspath(location)).as_uri()
-            for location in value
+            for location in value or own
         )
 
     def adapter_options(self) -> dict[str, str]:
@@ -251,12 +246,13 @@ def load(path: Path | None, env: Mapping[str, str]) -> Settings:
             return environment, init_settings
 
     try:
-        settings = _Loaded(**{"kafka": {}, "streams": {}, **file})
+        loaded = _Loaded(**{"kafka": {}, "streams": {}, **file})
     except ValidationError as error:
         raise SettingsError([*environment.problems, *explain(error, Settings, environment)]) from None
     if environment.problems:
         raise SettingsError(environment.problems)
-    return settings
+    # Not the class with the layers: two settings with the same values are equal.
+    return Settings.model_construct(loaded.model_fields_set, **dict(loaded))
 
 
 def _read_file(path: Path | None) -> dict[str, Any]:

@@ -12,7 +12,13 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 PREFIX: Final = "SLUICEGATE_"
 SEPARATOR: Final = "__"
-_OTHERS: Final = ("SLUICEGATE_CONFIG", "SLUICEGATE_TEST_")
+_OTHERS: Final = (
+    "SLUICEGATE_CONFIG",
+    "SLUICEGATE_TEST_",
+    "SLUICEGATE_CACHE",
+    "SLUICEGATE_IVY_SETTINGS",
+    "SLUICEGATE_WAREHOUSE",
+)
 """Variables of ours that are no settings; prefixes."""
 
 _NAME_RULE: Final = "a name has letters, digits, `_`, `.` and `-`, starts with none of the last two"
@@ -153,8 +159,6 @@ def explain(error: ValidationError, root: type[BaseModel], source: EnvironmentSo
     """Every problem in one line each: the key, what is wrong, what to do. Values are never shown."""
     lines = []
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
-        if detail["type"] == "default_factory_not_called":
-            continue
         path = tuple(str(part) for part in detail["loc"] if part != "[key]")
         where = source.origin(path)
         text = f"{'.'.join(path) or 'the settings'}: {_problem(detail['type'], detail['msg'], path, root)}"

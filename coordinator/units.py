@@ -27,7 +27,7 @@ def parse_bytes(value: object) -> int:
     """Read a size: a whole number of bytes, or text such as `64KiB`, `256MiB`, `2GiB`. Raises ValueError."""
     problem = "must be a size above 0, such as 1048576 (bytes), 64KiB, 256MiB or 2GiB"
     size = _quantity(value, _BYTES, "B", problem)
-    if size < 1 or size != int(size):
+    if not (math.isfinite(size) and size >= 1 and size == int(size)):
         raise ValueError(problem)
     return int(size)
 
