@@ -121,7 +121,7 @@ class StreamSettings(Section):
     format: Name = "paimon"
     table: Text
     """The table's URI, or an absolute path."""
-    allowed_locations: Annotated[tuple[Text, ...], Field(default=(), validate_default=True)]
+    allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
     """URI prefixes; data files outside all of them are refused. Default: the table's own location."""
     commit_user: str = ""
     """By whom the table's history says a commit was made. Default: `sluicegate-<stream>`."""

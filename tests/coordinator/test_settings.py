@@ -253,7 +253,7 @@ def test_secrets_are_not_shown() -> None:
 def _make_certificate(folder: Path) -> tuple[Path, Path]:
     certificate, key = folder / "client.pem", folder / "client.key"
     request = ["req", "-x509", "-newkey", "rsa:2048", "-subj", "/CN=test", "-days", "2"]
-    files = ["-passout", "pass:hunter2", "-keyout", key, "-out", certificate]
+    files = ["-passout", "pass:hunter2", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(["openssl", *request, *files], check=True, capture_output=True)
     return certificate, key
 
