@@ -21,7 +21,7 @@ from sluicegate.events.models import (
     RegionOpened,
 )
 from sluicegate.lakes.memory import FOREIGN_USER, MemorySnapshot
-from sluicegate.simulator.world import STREAM, World
+from sluicegate.simulator.world import STREAM, Entry, World
 
 
 class Violation(AssertionError):
@@ -200,8 +200,11 @@ class Checker:
         final: dict[str, int | None] = {}
         live: dict[str, str] = {}
         regions: tuple[str, ...] = ()
+        seen: set[str] = set()
         for entry in self.world.log[:offset]:
             envelope, body = entry.envelope, entry.body
+            repeated = envelope.id in seen
+            seen.add(envelope.id)
             if isinstance(body, RegionOpened) and envelope.id in accepted:
                 live[envelope.region] = envelope.lineage
                 regions = body.assignment.regions
@@ -212,18 +215,23 @@ class Checker:
             if isinstance(body, RegionHeartbeat):
                 idle[envelope.region] = body.idle
             elif isinstance(body, FilesWritten | CheckpointCompleted):
-                if self._wakes(entry.offset, envelope.checkpoint, envelope.region, envelope.lineage):
+                if not repeated and self._wakes(entry):
                     idle[envelope.region] = False
             elif isinstance(body, RegionClosed):
                 final[envelope.region] = body.final
         gone = {name for name, last in final.items() if last is None or last <= ref.get(name, -1)}
         return [name for name in regions if not idle.get(name, False) and name not in gone]
 
-    def _wakes(self, offset: int, checkpoint: int, region: str, lineage: str) -> bool:
-        """Whether an event is news: not of a checkpoint that was decided before it."""
+    def _wakes(self, entry: Entry) -> bool:
+        """Whether an event is news: no replay, and not of a checkpoint that was decided before it."""
+        envelope = entry.envelope
+        group = (envelope.region, envelope.lineage, envelope.checkpoint)
+        if isinstance(entry.body, CheckpointCompleted) and self._winners[group][0] != entry.offset:
+            return False
         for decided, body in self._decided.values():
-            at = body.cut.get(region)
-            if decided < offset and at and at.lineage == lineage and at.checkpoint >= checkpoint:
+            at = body.cut.get(envelope.region)
+            passed = at and at.lineage == envelope.lineage and at.checkpoint >= envelope.checkpoint
+            if decided < entry.offset and passed:
                 return False
         return True
 

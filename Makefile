@@ -1,0 +1,61 @@
+# All that is needed beforehand: make, Python 3.11 to 3.13, Java 17 or later.
+PYTHON ?= $(shell for each in python3.12 python3.11 python3.13 python3; do \
+	$$each -c 'import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& { echo $$each; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := coordinator demo embedded events lakes simulator state_store writer_hooks
+SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
+CHECKED := $(PACKAGES) tests bench examples
+FLIGHTS ?= 6000
+
+.PHONY: demo test check format types imports unit short-demo sync lock bench clean
+
+## The whole demo: 336,776 flights, three regions, one table.
+demo: sync
+	$(BIN)/sluicegate demo $(ARGS)
+
+## Everything that must hold before a change lands.
+test: check unit short-demo
+
+check: sync
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/mypy $(foreach package,$(PACKAGES),-p sluicegate.$(package))
+	$(BIN)/mypy tests bench examples
+	$(BIN)/lint-imports
+
+unit: sync
+	$(BIN)/python -m pytest $(ARGS)
+
+short-demo: sync
+	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --kills 2 --json
+
+format: sync
+	$(BIN)/ruff format $(CHECKED)
+	$(BIN)/ruff check --fix $(CHECKED)
+
+## The environment in .venv, from the lock file and nothing else.
+sync: $(VENV)/.synced
+
+$(VENV)/.installed: requirements.lock
+	@test -n "$(PYTHON)" || { echo "Sluicegate needs Python 3.11 to 3.13; none was found. \
+	Install one, or name it: make PYTHON=/path/to/python" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	touch $@
+
+# Strict: type checkers see the packages where the mapping of pyproject.toml puts them.
+$(VENV)/.synced: $(VENV)/.installed pyproject.toml $(SOURCES)
+	rm -rf build *.egg-info
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	--config-settings editable_mode=strict --editable .
+	touch $@
+
+## Renew the lock file; it names versions and hashes, no index.
+lock:
+	uv pip compile --universal --all-extras --group dev --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --quiet pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
