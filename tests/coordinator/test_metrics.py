@@ -1,0 +1,107 @@
+"""Metrics count what they say, forget what another member owns now, and are documented."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluicegate.coordinator.metrics import PREFIX, Metrics, document
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(PREFIX + name, labels)
+
+
+@pytest.mark.parametrize(
+    ("act", "name", "labels", "value"),
+    [
+        (lambda m: m.lag(1, 5), "consumer_lag_records", {"partition": "1"}, 5),
+        (lambda m: m.offsets(1, 9, 4), "partition_position_offset", {"partition": "1"}, 9),
+        (lambda m: m.offsets(1, 9, 4), "partition_low_water_offset", {"partition": "1"}, 4),
+        (lambda m: m.events_read("region.opened", 3), "events_total", {"type": "region.opened"}, 3),
+        (lambda m: m.dead_letter("headers"), "dead_letters_total", {"reason": "headers"}, 1),
+        (lambda m: m.assigned(3), "assignment_epoch", {}, 3),
+        (lambda m: m.pending("s", 7, 1.5), "pending_files", {"stream": "s"}, 7),
+        (lambda m: m.pending("s", 7, 1.5), "oldest_unsealed_age_seconds", {"stream": "s"}, 1.5),
+        (lambda m: m.commit_took("s", 0.3), "commit_seconds_sum", {"stream": "s"}, 0.3),
+        (lambda m: m.cut_visible("s", "full", 0.2), "event_to_snapshot_seconds_sum", {"stream": "s"}, 0.2),
+        (lambda m: m.cut_visible("s", "partial", None), "cuts_total", {"stream": "s", "kind": "partial"}, 1),
+        (
+            lambda m: m.cut_visible("s", "full", None),
+            "event_to_snapshot_seconds_count",
+            {"stream": "s"},
+            None,
+        ),
+        (lambda m: m.refused("s", "void"), "refusals_total", {"stream": "s", "reason": "void"}, 1),
+        (lambda m: m.stalled("s", True), "stream_stalled", {"stream": "s"}, 1),
+        (lambda m: m.stalled("s", False), "stream_stalled", {"stream": "s"}, 0),
+        (lambda m: m.watermark("s", 12), "watermark_timestamp_milliseconds", {"stream": "s"}, 12),
+        (lambda m: m.watermark("s", None), "watermark_timestamp_milliseconds", {"stream": "s"}, None),
+        (lambda m: m.effect_failed("Ask"), "effect_failures_total", {"effect": "Ask"}, 1),
+        (lambda m: m.bodies_held(99), "bodies_held_bytes", {}, 99),
+        (lambda m: m.bodies_refetched(2), "bodies_refetched_total", {}, 2),
+    ],
+)
+def test_each_method_moves_its_metric(
+    act: Callable[[Metrics], None], name: str, labels: dict[str, str], value: float | None
+) -> None:
+    metrics = Metrics()
+    act(metrics)
+    assert _value(metrics, name, **labels) == value
+
+
+def test_what_another_member_owns_is_not_shown() -> None:
+    metrics = Metrics()
+    for partition in (1, 2):
+        metrics.lag(partition, 5)
+        metrics.offsets(partition, 9, 4)
+    for stream in ("mine", "theirs"):
+        metrics.pending(stream, 1, 1.0)
+        metrics.stalled(stream, True)
+        metrics.watermark(stream, 5)
+        metrics.cut_visible(stream, "full", 0.1)
+    metrics.forget_partition(1)
+    metrics.forget_stream("theirs")
+    shown = metrics.render().decode()
+    assert 'partition="1"' not in shown
+    assert shown.count('partition="2"') == 3
+    for gauge in ("pending_files", "oldest_unsealed_age_seconds", "stream_stalled"):
+        assert _value(metrics, gauge, stream="theirs") is None
+        assert _value(metrics, gauge, stream="mine") is not None
+    # Counters go on, or rates would jump.
+    assert _value(metrics, "cuts_total", stream="theirs", kind="full") == 1
+
+
+def test_forgetting_what_was_never_there_is_harmless() -> None:
+    metrics = Metrics()
+    metrics.forget_partition(7)
+    metrics.forget_stream("nobody")
+
+
+@pytest.mark.parametrize("histogram", ["commit_seconds", "event_to_snapshot_seconds"])
+def test_histograms_reach_from_a_millisecond_to_a_minute(histogram: str) -> None:
+    metrics = Metrics()
+    metrics.commit_took("s", 30.0)
+    metrics.cut_visible("s", "full", 30.0)
+    assert _value(metrics, f"{histogram}_bucket", stream="s", le="0.001") == 0
+    assert _value(metrics, f"{histogram}_bucket", stream="s", le="60.0") == 1
+
+
+def test_two_registries_do_not_share_anything() -> None:
+    one, other = Metrics(), Metrics()
+    one.assigned(5)
+    assert _value(other, "assignment_epoch") == 0
+
+
+def test_every_metric_is_documented_and_the_page_is_fresh() -> None:
+    metrics = Metrics()
+    text = DOCUMENTED.read_text(encoding="utf-8")
+    assert text == document(metrics), (
+        "docs/metrics.md is stale; run: python -m sluicegate.coordinator.metrics > docs/metrics.md"
+    )
+    collected = {family.name for family in metrics.registry.collect() if family.name.startswith(PREFIX)}
+    documented = {each.name.removesuffix("_total") for each in metrics.definitions}
+    assert collected == documented
+    assert all(f"`{each.name}`" in text and each.unit and each.help for each in metrics.definitions)
