@@ -9,7 +9,7 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
 from sluicegate.lakes.paimon.entries import Examined, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
-from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, identity_of, render
+from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
@@ -109,11 +109,12 @@ class PaimonCommitter:
             rows=sum(file.rows for event in request.files for file in event.files),
             time_ms=time.time_ns() // 1_000_000,
         )
-        content = render(head, commit)
         number = head.ref.id + 1 if head is not None else 1
+        content = render(number, head, commit)
+        made = parse(number, content)
         try:
             self._storage.write(FOLDER, draft.files)
-            ref = self._snapshots.put(number, content)
+            put = self._snapshots.put(number, content)
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except (CannotPut, LakeUnavailable) as error:
@@ -121,25 +122,45 @@ class PaimonCommitter:
             if isinstance(error, CannotPut):
                 return Refused(f"the table's file system cannot publish snapshots safely: {error}")
             raise
-        if ref is not None:
-            return Published(ref)
-        return self._taken(request, number, content, draft)
+        return self._settled(head, made) if put else self._taken(request, head, made, draft)
 
-    def _taken(self, request: CommitRequest, number: int, content: bytes, draft: Draft) -> Publication:
+    def _settled(self, head: Snapshot | None, made: Snapshot) -> Publication:
+        """The snapshot was put; it counts if it follows the head that was asked."""
+        number = made.ref.id
+        try:
+            follows = self._snapshots.follows(head, made)
+        except LakeUnavailable as error:
+            return OutcomeUnknown(f"snapshot {number} was put, but what it follows cannot be read: {error}")
+        if follows:
+            self._snapshots.point_to(number)
+            return Published(made.ref)
+        self._snapshots.withdraw(number)
+        return OutcomeUnknown(
+            f"snapshot {number} was put where the history has expired or was rolled back, and is withdrawn"
+        )
+
+    def _taken(
+        self, request: CommitRequest, head: Snapshot | None, made: Snapshot, draft: Draft
+    ) -> Publication:
         """The number was taken: by somebody else, or by this very commit whose acknowledgement was lost."""
+        number = made.ref.id
         try:
             there = self._snapshots.at(number)
         except LakeUnavailable as error:
             return OutcomeUnknown(f"snapshot {number} is taken, and by whom cannot be read: {error}")
         if there is None:
             return OutcomeUnknown(f"snapshot {number} was there, and is gone")
-        if there.ref.identity == identity_of(content):
-            return Published(there.ref)
+        if there.ref == made.ref:
+            return self._settled(head, made)
         self._storage.discard(FOLDER, list(draft.files))
         return Published(there.ref) if self._is(there.past(), request) else Conflict()
 
     def _ours(self, request: CommitRequest) -> Published | None:
         """This request's own snapshot, if it follows the asked head already."""
+        if request.head is not None:
+            before = self._snapshots.at(request.head.id)
+            if before is None or before.ref != request.head:
+                return None
         there = self._snapshots.past(request.head.id + 1 if request.head is not None else 1)
         return Published(there.ref) if there is not None and self._is(there, request) else None
 

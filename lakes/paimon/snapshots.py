@@ -67,13 +67,11 @@ class Snapshots:
 
     def at(self, number: int) -> Snapshot | None:
         """That snapshot, None if it is not there. Raises LakeUnavailable."""
-        raw = self._storage.read(f"snapshot/snapshot-{number}") if number > 0 else None
+        raw = self._storage.read(_file(number)) if number > 0 else None
         if raw is None:
             return None
         try:
-            fields = json.loads(raw)
-            found = Snapshot(SnapshotRef(number, identity_of(raw)), fields)
-            found.past()
+            found = parse(number, raw)
         except (ValueError, TypeError, AttributeError) as error:
             raise LakeUnavailable(
                 f"snapshot {number} of {self._storage.uri} is unreadable: {error}"
@@ -92,42 +90,82 @@ class Snapshots:
         hint = self._hint()
         if hint is not None:
             found = self.at(hint)
-            if found is not None and self._storage.size(f"snapshot/snapshot-{hint + 1}") is None:
+            if found is not None and self._storage.size(_file(hint + 1)) is None:
                 return found
         for _ in range(3):
-            matches = (_NAME.fullmatch(name) for name in self._storage.names("snapshot"))
-            number = max((int(match[1]) for match in matches if match), default=None)
-            if number is None:
+            numbers = self._numbers()
+            if not numbers:
                 return None
-            found = self.at(number)
+            found = self.at(max(numbers))
             if found is not None:
                 return found
         raise LakeUnavailable(f"the newest snapshot of {self._storage.uri} vanished while it was read")
 
-    def put(self, number: int, content: bytes) -> SnapshotRef | None:
-        """Make the snapshot visible unless its number is taken. Raises as Storage.put_if_absent does."""
-        if not self._storage.put_if_absent(f"snapshot/snapshot-{number}", content):
-            return None
+    def put(self, number: int, content: bytes) -> bool:
+        """Put the snapshot unless its number is taken. Raises as Storage.put_if_absent does."""
+        return self._storage.put_if_absent(_file(number), content)
+
+    def follows(self, head: Snapshot | None, made: Snapshot) -> bool:
+        """Whether a snapshot that was just put continues the history that ended in `head`.
+
+        Its number may have been free because a process that was frozen for long put it where the history
+        has expired meanwhile, or because the table was rolled back. Expiry goes from the oldest snapshot on,
+        so a predecessor that is still there proves that the number was never used.
+        """
+        if head is not None:
+            before = self.at(head.ref.id)
+            if before is not None:
+                return before.ref == head.ref
+        numbers = self._numbers()
+        if min(numbers, default=0) != made.ref.id:
+            return False
+        after = self.at(made.ref.id + 1)
+        if after is None:
+            return max(numbers) == made.ref.id
+        return _rows_before(after) == made.fields.get("totalRecordCount")
+
+    def point_to(self, number: int) -> None:
+        """Leave a hint where the newest snapshot is."""
         self._storage.hint("snapshot/LATEST", b"%d" % number)
-        return SnapshotRef(number, identity_of(content))
+
+    def withdraw(self, number: int) -> None:
+        """Remove a snapshot that does not follow its head; where it is, no reader expects one."""
+        self._storage.discard("snapshot", [f"snapshot-{number}"])
+
+    def _numbers(self) -> list[int]:
+        matches = (_NAME.fullmatch(name) for name in self._storage.names("snapshot"))
+        return [int(match[1]) for match in matches if match]
 
     def _hint(self) -> int | None:
         raw = (self._storage.read("snapshot/LATEST") or b"").strip()
         return int(raw) if raw.isdigit() else None
 
 
-def identity_of(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()[:32]
+def parse(number: int, raw: bytes) -> Snapshot:
+    """Raises ValueError, TypeError or AttributeError for what is no snapshot."""
+    found = Snapshot(SnapshotRef(number, hashlib.sha256(raw).hexdigest()[:32]), json.loads(raw))
+    found.past()
+    return found
 
 
-def render(head: Snapshot | None, commit: Commit) -> bytes:
+def _file(number: int) -> str:
+    return f"snapshot/snapshot-{number}"
+
+
+def _rows_before(snapshot: Snapshot) -> int:
+    """The rows of the table that the snapshot was made on."""
+    total, delta = snapshot.fields.get("totalRecordCount"), snapshot.fields.get("deltaRecordCount")
+    return int(total or 0) - int(delta or 0)
+
+
+def render(number: int, head: Snapshot | None, commit: Commit) -> bytes:
     """The content of the snapshot that follows `head`, as Paimon's own writers order it."""
     before = head.fields if head is not None else {}
     marks = [mark for mark in (before.get("watermark"), commit.watermark) if mark is not None]
     same_schema = before.get("schemaId") == commit.schema_id
     fields = {
         "version": VERSION,
-        "id": head.ref.id + 1 if head is not None else 1,
+        "id": number,
         "schemaId": commit.schema_id,
         "baseManifestList": commit.base.name,
         "deltaManifestList": commit.delta.name,

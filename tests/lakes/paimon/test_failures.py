@@ -200,6 +200,80 @@ def test_a_definite_conflict_leaves_no_manifests_behind(lake: PaimonLake) -> Non
     assert [name for name in os.listdir(lake.root / "snapshot") if name.endswith(".tmp")] == []
 
 
+class _Frozen(LocalStorage):
+    """Time passes between our look at the head and our link."""
+
+    def __init__(self, lake: PaimonLake, meanwhile: Callable[[], None]) -> None:
+        super().__init__(lake.location)
+        self._meanwhile = meanwhile
+
+    def link(self, draft: str, target: str) -> None:
+        self._meanwhile()
+        super().link(draft, target)
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("others", [2, 5])
+def test_a_thawed_committer_does_not_publish_into_expired_history(
+    lake: PaimonLake, before: int, keep: int, others: int
+) -> None:
+    """The number after its head is free again, because what stood there has expired."""
+    stream = Stream(lake)
+    for decision in range(1, before + 1):
+        stream.commit(decision, [decision])
+
+    def meanwhile() -> None:
+        for number in range(others):
+            lake.foreign([1_000 + number, 2_000 + number])
+        lake.expire(keep)
+
+    frozen = Stream(lake, PaimonCommitter(_Frozen(lake, meanwhile), USER))
+    outcome = frozen.publish(before + 1, frozen.head(before + 1), [lake.event([7])])
+    rows = lake.ids()
+    if others == 2 and keep == 2:
+        assert type(outcome).__name__ == "Conflict"
+    else:
+        assert isinstance(outcome, OutcomeUnknown)
+    assert 7 not in rows
+    assert len(rows) == before + 2 * others
+    assert max(lake.snapshot_ids()) == before + others
+    assert (lake.root / "snapshot" / "LATEST").read_text() == str(before + others)
+    answer = frozen.ask(before + 1)
+    assert isinstance(answer, Unproven if before or len(lake.snapshot_ids()) < others else Absent)
+
+
+@pytest.mark.parametrize("regrown", [0, 1])
+def test_a_thawed_committer_does_not_publish_on_what_was_rolled_back(lake: PaimonLake, regrown: int) -> None:
+    stream = Stream(lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+
+    def meanwhile() -> None:
+        lake.rollback(2)
+        for number in range(regrown):
+            lake.foreign([1_000 + number])
+
+    frozen = Stream(lake, PaimonCommitter(_Frozen(lake, meanwhile), USER))
+    outcome = frozen.publish(4, stream.recorded, [lake.event([4])])
+    assert isinstance(outcome, OutcomeUnknown)
+    assert lake.ids() == [1, 2, *range(1_000, 1_000 + regrown)]
+    assert isinstance(frozen.ask(4), Unproven)
+
+
+def test_a_commit_that_others_build_on_at_once_counts(lake: PaimonLake) -> None:
+    """The first snapshot has no predecessor to prove its place; what follows it does."""
+
+    class Busy(LocalStorage):
+        def link(self, draft: str, target: str) -> None:
+            super().link(draft, target)
+            lake.foreign([1_000])
+
+    stream = Stream(lake, PaimonCommitter(Busy(lake.location), USER))
+    assert isinstance(stream.publish(1, stream.head(1), [lake.event([1])]), Published)
+    assert lake.ids() == [1, 1_000]
+
+
 class _SlowAcknowledgement(LocalStorage):
     """The link lands, but the file system repeats the request and answers that the name is taken."""
 
