@@ -6,12 +6,13 @@ made to fail at every point where they can. Only the writer half needs pyarrow.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.memory_writer import MemoryWriter
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
@@ -21,7 +22,6 @@ from sluicegate.lakes.port import (
     Publication,
     Published,
     Refused,
-    SchemaMismatch,
     SnapshotRef,
     TableRefused,
     TableReplaced,
@@ -263,54 +263,6 @@ def _past(snapshot: MemorySnapshot | None) -> PastSnapshot | None:
     if snapshot is None:
         return None
     return PastSnapshot(snapshot.ref, snapshot.commit_user, snapshot.decision, snapshot.digest)
-
-
-class MemoryWriter:
-    """The writer half: one file per attempt, its rows in the table's `data`."""
-
-    def __init__(self, table: MemoryTable, event_time_column: str | None) -> None:
-        self.location = table.location
-        self.schema_id = 0
-        self._table = table
-        self._event_time = event_time_column
-        self._path = f"part-{table.next_writer():05d}"
-        self._batches: list[pa.RecordBatch] = []
-
-    def write(self, batch: "pa.RecordBatch") -> None:
-        known = self._table.columns
-        if known is not None and tuple(batch.schema.names) != known:
-            unknown = sorted(set(batch.schema.names) ^ set(known))
-            raise SchemaMismatch(f"the columns {', '.join(unknown)} are only in the rows or in the table")
-        if self._event_time is not None and self._event_time not in batch.schema.names:
-            raise SchemaMismatch(f"the rows have no event time column {self._event_time}")
-        self._batches.append(batch)
-
-    def finish(self) -> Iterator[FileInfo]:
-        rows = sum(batch.num_rows for batch in self._batches)
-        if rows == 0:
-            return
-        self._table.data[self._path] = self._batches
-        lowest, highest = self._event_times()
-        yield FileInfo(
-            path=self._path,
-            size=sum(batch.nbytes for batch in self._batches),
-            rows=rows,
-            min_event_time=lowest,
-            max_event_time=highest,
-        )
-
-    def abort(self) -> None:
-        self._batches = []
-
-    def _event_times(self) -> tuple[int | None, int | None]:
-        if self._event_time is None:
-            return None, None
-        from sluicegate.lakes.event_time import event_time_range
-
-        ranges = [event_time_range(batch.column(self._event_time)) for batch in self._batches]
-        lowest = [low for low, _ in ranges if low is not None]
-        highest = [high for _, high in ranges if high is not None]
-        return min(lowest, default=None), max(highest, default=None)
 
 
 class MemoryAdapter:

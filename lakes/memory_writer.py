@@ -1,0 +1,60 @@
+"""The writer half of the format that lives in memory."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sluicegate.events.models import FileInfo
+from sluicegate.lakes.port import SchemaMismatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sluicegate.lakes.memory import MemoryTable
+
+
+class MemoryWriter:
+    """The writer half: one file per attempt, its rows in the table's `data`."""
+
+    def __init__(self, table: "MemoryTable", event_time_column: str | None) -> None:
+        self.location = table.location
+        self.schema_id = 0
+        self._table = table
+        self._event_time = event_time_column
+        self._path = f"part-{table.next_writer():05d}"
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        known = self._table.columns
+        if known is not None and tuple(batch.schema.names) != known:
+            unknown = sorted(set(batch.schema.names) ^ set(known))
+            raise SchemaMismatch(f"the columns {', '.join(unknown)} are only in the rows or in the table")
+        if self._event_time is not None and self._event_time not in batch.schema.names:
+            raise SchemaMismatch(f"the rows have no event time column {self._event_time}")
+        self._batches.append(batch)
+
+    def finish(self) -> Iterator[FileInfo]:
+        rows = sum(batch.num_rows for batch in self._batches)
+        if rows == 0:
+            return
+        self._table.data[self._path] = self._batches
+        lowest, highest = self._event_times()
+        yield FileInfo(
+            path=self._path,
+            size=sum(batch.nbytes for batch in self._batches),
+            rows=rows,
+            min_event_time=lowest,
+            max_event_time=highest,
+        )
+
+    def abort(self) -> None:
+        self._batches = []
+
+    def _event_times(self) -> tuple[int | None, int | None]:
+        if self._event_time is None:
+            return None, None
+        from sluicegate.lakes.event_time import event_time_range
+
+        ranges = [event_time_range(batch.column(self._event_time)) for batch in self._batches]
+        lowest = [low for low, _ in ranges if low is not None]
+        highest = [high for _, high in ranges if high is not None]
+        return min(lowest, default=None), max(highest, default=None)
