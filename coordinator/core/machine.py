@@ -100,6 +100,8 @@ class StreamMachine:
         pauses = (settings.first_pause, settings.longest_pause)
         self._table, self._log, self._view, self._end = (Lane(*pauses) for _ in range(4))
         self._newest: int | None = None
+        self._stall_seen = False
+        """Whether the stall was found after the last opening was read."""
         self._recheck_at = 0
 
     # --- inputs -----------------------------------------------------------------------------------
@@ -109,8 +111,12 @@ class StreamMachine:
 
         The body of a `files.written` is not needed. Offsets must not decrease.
         """
-        if self._unreadable is not None or offset < self.low_water:
-            return UNREADABLE if self._unreadable else "below the low-water mark"
+        if offset < self.low_water:
+            return "below the low-water mark"
+        if self._unreadable is not None:
+            if envelope.type is EventType.REGION_OPENED:
+                self._unanswered.append((envelope, self._unreadable))
+            return UNREADABLE
         if envelope.type is EventType.FILES_WRITTEN:
             ignored = self.book.part(offset, time, envelope)
         else:
@@ -260,6 +266,10 @@ class StreamMachine:
             if self.book.state.partition is None:
                 self.book.state.partition = self.partition
         self._unanswered.append((envelope, problem))
+        if self.stall is not None and not self._ready:
+            # The cause may be gone: look again before the opening is refused for it.
+            self._stall_seen = False
+            self._table.pause(self._now, 0)
         return problem
 
     # --- what comes next --------------------------------------------------------------------------
@@ -267,11 +277,11 @@ class StreamMachine:
     def _settle(self) -> None:
         """Draw the conclusions of what has been read and done since the last poll."""
         caught_up = self._barrier is not None and self.position >= self._barrier
-        if self._inspected and caught_up and not self._ready:
+        if self._inspected and caught_up and not self._ready and self._unreadable is None:
             self._become_ready()
         if self._proposed_at is not None and self.position > self._proposed_at:
             self._proposed_at = None
-        if self._unanswered and (self._ready or self.stall is not None):
+        if self._unanswered and (self._ready or (self.stall is not None and self._stall_seen)):
             for envelope, problem in self._unanswered:
                 region = self.book.state.regions.get(envelope.region)
                 reason = problem or (region.fault if region else None)
@@ -427,6 +437,7 @@ class StreamMachine:
     def _halt(self, stall: Stall) -> None:
         """Stall the stream, and look again later whether the cause is gone."""
         self.stall = stall
+        self._stall_seen = True
         self._inspected = False
         self._ready = False
         self._barrier = None
