@@ -138,7 +138,8 @@ class StreamMachine:
 
     def reached(self, position: int) -> None:
         """Everything before `position` in the partition has been handed in."""
-        self.position = max(self.position, position)
+        if self._unreadable is None:
+            self.position = max(self.position, position)
 
     def poll(self, now: int) -> list[Effect]:
         """Hand out what should be started now; `now` in milliseconds, never decreasing."""
