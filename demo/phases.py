@@ -1,0 +1,99 @@
+"""What the coordinator was doing when it was killed, read from the end of its log."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+COMMIT_STEPS: Final = (
+    "CheckFiles",
+    "AppendDecision",
+    "Ask",
+    "Publish",
+    "WriteRecord",
+    "Announce",
+    "WriteView",
+    "ReleaseOffsets",
+)
+"""The steps of a commit, in their order."""
+
+START_STEPS: Final = ("InspectTable", "FetchEnd", "AppendPolicy")
+"""What is done once after a start; a policy is appended only when it is new."""
+
+STARTING: Final = "starting"
+READING: Final = "reading"
+
+
+class Step(NamedTuple):
+    """A step of the coordinator that began or ended."""
+
+    effect: str
+    started: bool
+
+
+class Trace:
+    """Follows the log of one life of the coordinator."""
+
+    def __init__(self, log_file: Path) -> None:
+        self._log_file = log_file
+        self._offset = 0
+        self._rest = b""
+        self._open: Counter[str] = Counter()
+        self._latest: list[str] = []
+        self._finished: str | None = None
+        self._begun = False
+
+    def advance(self) -> list[Step]:
+        """Read what was logged since the last call; a line that is not whole yet waits for its end."""
+        try:
+            with self._log_file.open("rb") as log:
+                log.seek(self._offset)
+                fresh = log.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(fresh)
+        *lines, self._rest = (self._rest + fresh).split(b"\n")
+        steps = [step for line in lines if (step := parse(line)) is not None]
+        for step in steps:
+            self._note(step)
+        return steps
+
+    @property
+    def phase(self) -> str:
+        """The step that was under way, else between which ones; as far as `advance` has read."""
+        running = [effect for effect in self._latest if self._open[effect] > 0]
+        if running:
+            return running[-1]
+        if not self._begun:
+            return STARTING
+        if self._finished in COMMIT_STEPS[:-1]:
+            following = COMMIT_STEPS[COMMIT_STEPS.index(self._finished) + 1]
+            return f"between {self._finished} and {following}"
+        return READING
+
+    def _note(self, step: Step) -> None:
+        self._begun = True
+        if step.started:
+            self._open[step.effect] += 1
+            if step.effect in self._latest:
+                self._latest.remove(step.effect)
+            self._latest.append(step.effect)
+        else:
+            self._open[step.effect] -= 1
+            self._finished = step.effect
+
+
+def parse(line: bytes) -> Step | None:
+    """Read one line of the log; None if it is about something else."""
+    if b'"effect"' not in line:
+        return None
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or said.get("event") != "effect":
+        return None
+    effect, state = said.get("effect"), said.get("state")
+    if not isinstance(effect, str) or state not in ("started", "finished"):
+        return None
+    return Step(effect, state == "started")

@@ -1,0 +1,158 @@
+"""One run of the demo, from an empty folder to the comparison of the table with its source."""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from sluicegate.demo.check import Verdict, compare
+from sluicegate.demo.data import REGIONS, batches_for, load_flights, rows_by_region, write_batches
+from sluicegate.demo.errors import RunFailed, TableDamaged
+from sluicegate.demo.feed import Feed
+from sluicegate.demo.jobs import Jobs, start_session
+from sluicegate.demo.kills import Killer
+from sluicegate.demo.progress import Display, describe
+from sluicegate.demo.reader import read_table
+from sluicegate.demo.services import Coordinator, Servers
+from sluicegate.demo.table import count_rows, create_table
+from sluicegate.demo.watch import Progress, Watch
+
+_POLL: Final = 0.1
+_STUCK_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user wants to see."""
+
+    rows: int
+    kills: int
+    seed: int | None
+    work: Path
+    """An empty folder for everything that the run makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    verdict: Verdict
+    commits: int
+    files: int
+    kill_phases: dict[str, int]
+
+    @property
+    def kills(self) -> int:
+        """How often the coordinator was killed."""
+        return sum(self.kill_phases.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Everything that takes part, started or ready to start."""
+
+    source: pa.Table
+    totals: Mapping[str, int]
+    table: Path
+    feed: Feed
+    coordinator: Coordinator
+    jobs: Jobs
+    progress: Progress
+    watch: Watch
+    killer: Killer
+
+
+def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
+    """Run to the end; what is started is ended by `stack`.
+
+    Raises:
+        DemoError, EmbeddedError, TopicError: the run could not be made, or the table cannot be read.
+    """
+    parts = _prepare(wish, display, stack)
+    parts.coordinator.start()
+    parts.killer.start()
+    parts.watch.start()
+    parts.jobs.start(parts.feed.folder)
+    display.note("three jobs write, the coordinator commits")
+    _follow(parts, display, wish.kills)
+    parts.coordinator.stop()
+    display.note("everything is committed; reading the table back")
+    contents = read_table(parts.table)
+    counted = count_rows(wish.work / "warehouse")
+    if counted != contents.rows.num_rows:
+        raise TableDamaged(
+            f"Paimon's own reader finds {counted} rows, the independent one {contents.rows.num_rows}"
+        )
+    verdict = compare(contents.rows, parts.source)
+    return Outcome(verdict, len(contents.commits), contents.files, dict(sorted(parts.killer.phases.items())))
+
+
+def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
+    work = wish.work
+    logs = work / "logs"
+    logs.mkdir(parents=True)
+    display.note(f"starting Kafka, Valkey and Spark in {work}")
+    servers = Servers(work)
+    stack.callback(servers.stop)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        started = pool.submit(servers.start)
+        data = pool.submit(_prepare_data, wish)
+        spark = start_session(work, logs / "spark.log")
+        stack.callback(spark.stop)
+        source, feed, table = data.result()
+        started.result()
+    display.note(f"{source.num_rows:,} flights are ready, for the regions {', '.join(REGIONS)}")
+    coordinator = Coordinator(servers.write_settings(work / "coordinator.toml", table), logs)
+    stack.callback(coordinator.stop)
+    progress = Progress(REGIONS)
+    watch = Watch(servers.kafka.bootstrap, progress)
+    stack.callback(watch.end)
+    killer = Killer(coordinator, feed, wish.kills, wish.seed, display.note)
+    stack.callback(killer.end)
+    jobs = Jobs(spark, servers.kafka.bootstrap, table, work / "checkpoints")
+    return _Parts(source, rows_by_region(source), table, feed, coordinator, jobs, progress, watch, killer)
+
+
+def _prepare_data(wish: Wish) -> tuple[pa.Table, Feed, Path]:
+    source = load_flights(wish.rows)
+    files = write_batches(source, wish.work / "source", batches_for(wish.rows))
+    return source, Feed(files, wish.work / "inbox"), create_table(wish.work / "warehouse")
+
+
+def _follow(parts: _Parts, display: Display, kills: int) -> None:
+    """Show the progress until all regions are closed and in the table. Raises RunFailed."""
+    progress, jobs = parts.progress, parts.jobs
+    seen: object = None
+    moved = time.monotonic()
+    while not _is_done(parts):
+        for each in (parts.coordinator, parts.watch, parts.killer, jobs):
+            each.check()
+        for region, total in parts.totals.items():
+            if progress.regions[region].rows_written >= total:
+                jobs.finish(region)
+        killed = f", coordinator killed {parts.killer.killed} of {kills} times" if kills else ""
+        state = describe(progress, parts.totals, killed, bars=display.live)
+        display.show(state)
+        if state != seen:
+            seen, moved = state, time.monotonic()
+        elif time.monotonic() - moved > _STUCK_SECONDS:
+            raise RunFailed(f"nothing has moved for {_STUCK_SECONDS:g} s: {'; '.join(state)}")
+        time.sleep(_POLL)
+    display.show(describe(progress, parts.totals, "", bars=display.live), at_once=True)
+
+
+def _is_done(parts: _Parts) -> bool:
+    """Whether every region is closed, its final batch in the table, and no kill still to come."""
+    return (
+        not parts.killer.is_alive()
+        and len(parts.jobs.finals) == len(parts.totals)
+        and all(
+            parts.progress.regions[region].committed == (-1 if final is None else final)
+            for region, final in parts.jobs.finals.items()
+        )
+    )

@@ -1,0 +1,145 @@
+"""The services of the demo: Kafka, Valkey and the coordinator, each a process of its own."""
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from sluicegate.demo.errors import RunFailed
+from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.embedded.process import ChildProcess
+from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+
+STREAM: Final = "flights"
+TOPICS: Final = TopicNames("demo")
+
+PARTITIONS: Final = 1
+_TAIL_LINES: Final = 15
+_STOP_SECONDS: Final = 20.0
+
+# A killed member of the group is noticed after the session's time, which is what a restart waits for.
+_SETTINGS: Final = """\
+state_record_interval = "10m"
+
+[kafka]
+bootstrap_servers = "{bootstrap}"
+topic_prefix = "{prefix}"
+group_id = "demo"
+partitions = {partitions}
+session_timeout = "2s"
+
+[redis]
+url = "{redis}"
+key_prefix = "demo"
+
+[http]
+port = 0
+
+[log]
+level = "debug"
+format = "json"
+
+[streams.{stream}]
+format = "paimon"
+table = "{table}"
+"""
+
+
+class Servers:
+    """Kafka with the topics, and Valkey."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kafka = EmbeddedKafka(folder / "kafka")
+        self.valkey = EmbeddedValkey(folder / "valkey")
+
+    def start(self) -> None:
+        """Start both, and create the topics. Raises EmbeddedError or TopicError."""
+        self.valkey.start()
+        self.kafka.start()
+        asyncio.run(ensure_topics(self.kafka.bootstrap, topic_specs(TOPICS, partitions=PARTITIONS)))
+
+    def stop(self) -> None:
+        """Stop both; may be repeated, and at any time."""
+        try:
+            self.kafka.stop()
+        finally:
+            self.valkey.stop()
+
+    def write_settings(self, path: Path, table: Path) -> Path:
+        """Write the coordinator's settings file."""
+        text = _SETTINGS.format(
+            bootstrap=self.kafka.bootstrap,
+            prefix=TOPICS.prefix,
+            partitions=PARTITIONS,
+            redis=self.valkey.url,
+            stream=STREAM,
+            table=table,
+        )
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+class Coordinator:
+    """The coordinator as a process that may be killed and started again; each life has a log of its own."""
+
+    def __init__(self, settings: Path, logs: Path) -> None:
+        self._settings = settings
+        self._logs = logs
+        self._process: ChildProcess | None = None
+        self._lock = threading.Lock()
+        self._lives = 0
+
+    @property
+    def log_file(self) -> Path:
+        """The log of the current life."""
+        return self._logs / f"coordinator-{self._lives}.log"
+
+    def start(self) -> None:
+        """Begin a new life; does nothing in a life."""
+        with self._lock:
+            if self._process is None:
+                self._start()
+
+    def kill(self) -> Path:
+        """End this life with SIGKILL, begin the next, and return the log of the life that ended.
+
+        Raises:
+            RunFailed: it had ended by itself.
+        """
+        with self._lock:
+            if self._process is None:
+                raise RunFailed("the coordinator cannot be killed: it has been stopped")
+            self._check()
+            log = self.log_file
+            self._process.kill()
+            self._start()
+            return log
+
+    def check(self) -> None:
+        """Raise RunFailed if the coordinator has ended by itself."""
+        with self._lock:
+            self._check()
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for that; may be repeated."""
+        with self._lock:
+            process, self._process = self._process, None
+            if process is not None:
+                process.end(_STOP_SECONDS)
+
+    def _start(self) -> None:
+        self._lives += 1
+        # The command that the package installs, by way of this interpreter: it may not be on PATH.
+        command = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()"]
+        command += ["run", "--config", str(self._settings)]
+        self._process = ChildProcess(command, log_file=self.log_file, cwd=self._logs)
+
+    def _check(self) -> None:
+        status = self._process.poll() if self._process is not None else None
+        if status is not None:
+            tail = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
+            raise RunFailed(
+                f"the coordinator ended by itself with status {status}; from {self.log_file}:\n"
+                + "\n".join(tail)
+            )

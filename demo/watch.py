@@ -1,0 +1,136 @@
+"""What the log says of the run: batches that the jobs completed, and cuts that the coordinator committed."""
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.demo.errors import RunFailed
+from sluicegate.demo.services import PARTITIONS, TOPICS
+from sluicegate.events import (
+    CheckpointCompleted,
+    CutCommitted,
+    Envelope,
+    Event,
+    FilesWritten,
+    RegionClosed,
+    StreamStalled,
+    read_event,
+)
+
+_POLL_MS: Final = 100
+_END_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class RegionView:
+    """How far one region is."""
+
+    batches: dict[int, int] = field(default_factory=dict)
+    """Rows of each completed batch."""
+    committed: int = -1
+    """The newest batch in the table; -1 before the first."""
+    closed: bool = False
+
+    @property
+    def rows_written(self) -> int:
+        """Rows of all completed batches."""
+        return sum(self.batches.values())
+
+    @property
+    def rows_committed(self) -> int:
+        """Rows of the batches that are in the table."""
+        return sum(rows for batch, rows in self.batches.items() if batch <= self.committed)
+
+
+class Progress:
+    """The state of the run, made from the events in their order."""
+
+    def __init__(self, regions: Iterable[str]) -> None:
+        self.regions = {region: RegionView() for region in regions}
+        self.commits = 0
+        self.watermark: int | None = None
+        self.stalled: str | None = None
+        self._rows: dict[str, int] = {}
+
+    def apply(self, event: Event) -> None:
+        """Take note of an event; repetitions change nothing."""
+        envelope, body = event
+        match body:
+            case FilesWritten():
+                self._rows[envelope.id] = sum(file.rows for file in body.files)
+            case CheckpointCompleted():
+                self._completed(envelope, body)
+            case RegionClosed():
+                self.regions[envelope.region].closed = True
+            case CutCommitted():
+                self._committed(body)
+            case StreamStalled():
+                self.stalled = body.reason
+
+    def _completed(self, envelope: Envelope, body: CheckpointCompleted) -> None:
+        rows = sum(self._rows.get(event, 0) for event in body.events)
+        self.regions[envelope.region].batches.setdefault(envelope.checkpoint, rows)
+
+    def _committed(self, body: CutCommitted) -> None:
+        if body.decision <= self.commits:
+            return
+        self.commits = body.decision
+        self.watermark = body.watermark
+        for region, position in body.cut.items():
+            self.regions[region].committed = position.checkpoint
+
+
+class Watch(threading.Thread):
+    """Reads the events and the commits in a thread of its own, from the beginning."""
+
+    def __init__(self, bootstrap: str, progress: Progress) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._kafka = bootstrap
+        self._progress = progress
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Read until `end`."""
+        try:
+            asyncio.run(self._read())
+        except (KafkaError, OSError) as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Raise RunFailed if the log cannot be read, or says that the stream stalls."""
+        if self._error is not None:
+            raise RunFailed(f"the log cannot be read any more: {self._error!r}")
+        if self._progress.stalled is not None:
+            raise RunFailed(f"the coordinator stopped committing: {self._progress.stalled}")
+
+    def end(self) -> None:
+        """Read no more."""
+        self._over.set()
+        if self.is_alive():
+            self.join(_END_SECONDS)
+
+    async def _read(self) -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            topics = (TOPICS.events, TOPICS.commits)
+            consumer.assign([TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)])
+            while not self._over.is_set():
+                for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                    for record in records:
+                        self._take(record)
+        finally:
+            await consumer.stop()
+
+    def _take(self, record: Any) -> None:
+        event = read_event(record.headers, record.value)
+        if isinstance(event, Event):
+            self._progress.apply(event)
