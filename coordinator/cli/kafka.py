@@ -89,13 +89,19 @@ async def read_records(settings: Settings) -> dict[str, StateRecord | Unreadable
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
     newest: dict[str, tuple[tuple[int, int], bytes]] = {}
     consumer = AIOKafkaConsumer(
-        **settings.kafka.client_options(), enable_auto_commit=False, isolation_level="read_committed"
+        **settings.kafka.client_options(),
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed",
     )
     try:
         await consumer.start()
-        consumer.assign(partitions)
+        begins = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
-        await consumer.seek_to_beginning(*partitions)
+        consumer.assign(partitions)
+        for each in partitions:
+            # Seeking "to the beginning" races with the reset that an assignment starts by itself.
+            consumer.seek(each, begins[each])
         async with asyncio.timeout(READ_SECONDS):
             while any([await consumer.position(each) < ends[each] for each in partitions]):
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():

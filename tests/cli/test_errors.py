@@ -1,0 +1,83 @@
+"""Mistakes that a person can mend end with exit status 2 and a message, never with a traceback."""
+
+import subprocess
+import sys
+import types
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sluicegate.coordinator.cli import main
+from tests.cli.deployment import Deployment
+
+COMMANDS = [
+    ("status",),
+    ("accept", "--stream", "flights", "--region", "r", "--lineage", "l"),
+    ("resume", "--stream", "flights"),
+    ("topics", "create"),
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=[" ".join(each[:2]) for each in COMMANDS])
+def test_kafka_that_is_away(nobody: Deployment, arguments: tuple[str, ...]) -> None:
+    result = nobody.run(*arguments)
+    servers = nobody.settings.kafka.bootstrap_servers
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith(
+        f"Error: Kafka at {servers} does not answer; check kafka.bootstrap_servers"
+    )
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("check",), *COMMANDS], ids=lambda each: each[0])
+def test_settings_that_cannot_be_used(nobody: Deployment, arguments: tuple[str, ...]) -> None:
+    result = nobody.run(*arguments, SLUICEGATE_HTTP__PORT="x", SLUICEGATE_STREAMS__FLIGHTS__PARTIAL="allow")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    first, *problems = result.stderr.splitlines()
+    assert first == "Error: the settings cannot be used:"
+    assert [problem.split(":")[0] for problem in problems] == ["  http.port", "  streams.flights.partial"]
+
+
+def test_file_that_is_not_there_is_named() -> None:
+    result = CliRunner().invoke(main, ["status", "--config", "/nowhere/sluicegate.toml"])
+    assert result.exit_code == 2
+    assert "/nowhere/sluicegate.toml: cannot be read" in result.stderr
+
+
+def test_version_and_help_work_in_a_process_of_their_own() -> None:
+    program = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
+    python = [sys.executable, "-c", program]
+    shown = [
+        subprocess.run([*python, flag], capture_output=True, text=True, check=True).stdout
+        for flag in ("--version", "--help")
+    ]
+    assert shown[0].startswith("sluicegate, version ")
+    for command in ("accept", "check", "demo", "resume", "run", "status", "topics"):
+        assert f"\n  {command} " in shown[1]
+
+
+def test_demo_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sluicegate.demo.main", None)
+    result = CliRunner().invoke(main, ["demo", "--keep", "--help"])
+    assert result.exit_code == 2
+    assert 'pip install "sluicegate[demo]"' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["--fail"], 3), ([], 0), (["--help"], 0), (["--unknown"], 2)]
+)
+def test_demo_gets_its_arguments_and_keeps_its_exit_status(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int
+) -> None:
+    @click.command()
+    @click.option("--fail", is_flag=True)
+    def show(fail: bool) -> int:
+        return 3 if fail else 0
+
+    module = types.ModuleType("sluicegate.demo.main")
+    module.__dict__["demo"] = show
+    monkeypatch.setitem(sys.modules, "sluicegate.demo.main", module)
+    assert CliRunner().invoke(main, ["demo", *arguments]).exit_code == status

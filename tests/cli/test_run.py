@@ -1,0 +1,94 @@
+"""`sluicegate run` as a supervisor runs it: a process with probes, logs and a signal to end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import pytest
+
+from tests.cli.deployment import Deployment
+
+pytestmark = pytest.mark.kafka
+PATIENCE = 60.0
+PROGRAM = "from sluicegate.coordinator.cli import main; main()"
+
+
+@contextmanager
+def _service(deployment: Deployment, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", PROGRAM, "run", "--config", str(deployment.config)]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, env={**os.environ, **deployment.env})
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    """The port that the log names."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if line.endswith("}") and (event := json.loads(line))["event"] == "listening":
+                return int(event["port"])
+        time.sleep(0.05)
+    raise AssertionError(log.read_text(encoding="utf-8"))
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return int(answer.status), answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def _until_ready(port: int, log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while (answer := _get(port, "/readyz"))[0] != 200:
+        assert time.monotonic() < deadline, f"{answer}\n{log.read_text(encoding='utf-8')}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_probes_answer_and_a_signal_ends_it(
+    deployment: Deployment, tmp_path: Path, end: signal.Signals
+) -> None:
+    deployment.create_topics()
+    deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
+    log = tmp_path / "log"
+    with _service(deployment, log) as process:
+        port = _port(process, log)
+        _until_ready(port, log)
+        assert _get(port, "/livez")[0] == 200
+        assert "sluicegate_assignment_epoch 1.0" in _get(port, "/metrics")[1].splitlines()
+        assert isinstance(json.loads(_get(port, "/status")[1]), dict)
+        process.send_signal(end)
+        assert process.wait(PATIENCE) == 0, log.read_text(encoding="utf-8")
+    with pytest.raises(URLError):
+        _get(port, "/livez")
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert not [event for event in events if event["level"] in ("warning", "error")]
+
+
+def test_taken_port_ends_it_with_a_message(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.create_topics()
+    deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
+    first, second = tmp_path / "first", tmp_path / "second"
+    with _service(deployment, first) as running:
+        deployment.env["SLUICEGATE_HTTP__PORT"] = str(_port(running, first))
+        with _service(deployment, second) as process:
+            assert process.wait(PATIENCE) == 2
+    last = second.read_text(encoding="utf-8").splitlines()[-1]
+    assert last.startswith("Error: cannot listen on 127.0.0.1:")

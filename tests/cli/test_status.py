@@ -1,0 +1,151 @@
+"""`sluicegate status` shows the newest record of each stream, and how far the group is behind."""
+
+from typing import Any
+
+import pytest
+
+from sluicegate.coordinator.core.state import Decision, LightState, LineageState, RegionState, StateRecord
+from sluicegate.events import Assignment, Position, partition_of
+from sluicegate.lakes.port import SnapshotRef
+from tests.cli.deployment import PARTITIONS, Deployment, as_json
+
+pytestmark = pytest.mark.kafka
+AT_NOON = 1_356_998_400_000
+
+
+def _record(committed: int = 41, **more: Any) -> StateRecord:
+    lived = {"q1": LineageState(opened_at=0)}
+    regions = {
+        "EWR": RegionState(
+            lineages=lived, chain=["q1"], ref=Position(lineage="q1", checkpoint=17), watermark=5
+        ),
+        "JFK": RegionState(lineages=lived, chain=["q1"], idle=True),
+        "LGA": RegionState(lineages=lived, chain=["q1"], fault="other content; open a new lineage"),
+        "OLD": RegionState(lineages=lived, chain=["q1"], closed=True, left=True),
+    }
+    state = LightState(
+        partition=partition_of("flights", PARTITIONS),
+        table="uuid",
+        recorded=SnapshotRef(57, "x"),
+        assignment=Assignment(number=2, regions=("EWR", "JFK", "LGA", "NEW")),
+        regions=regions,
+        decided=committed,
+        committed=committed,
+        watermark=AT_NOON,
+    )
+    return StateRecord(stream="flights", applied=90, low_water=80, state=state, **more)
+
+
+def _bytes(record: StateRecord) -> bytes:
+    return record.model_dump_json().encode()
+
+
+def _stream(deployment: Deployment, name: str = "flights") -> dict[str, Any]:
+    result = deployment.run("status", "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = next(each for each in as_json(result)["streams"] if each["stream"] == name)
+    return found
+
+
+def test_stream_that_nobody_opened(deployment: Deployment) -> None:
+    deployment.create_topics()
+    shown = _stream(deployment)
+    assert (shown["opened"], shown["lag"], "regions" in shown) == (False, 0, False)
+    assert "flights  not opened yet" in deployment.run("status").stdout
+
+
+def test_newest_record_wins_and_foreign_keys_are_ignored(deployment: Deployment) -> None:
+    deployment.create_topics()
+    deployment.write_state(
+        (b"flights", _bytes(_record(40))),
+        (b"other", None),
+        (b"flights", _bytes(_record(41))),
+        (b"flights/mark-done", b"{}"),
+    )
+    shown = _stream(deployment)
+    assert (shown["committed"], shown["snapshot"], shown["watermark"]) == (41, 57, AT_NOON)
+    assert (shown["assignment"], shown["low_water"], shown["stalled"]) == (2, 80, None)
+    assert {name: region["state"] for name, region in shown["regions"].items()} == {
+        "EWR": "active",
+        "JFK": "idle",
+        "LGA": "stalled",
+        "NEW": "not opened",
+        "OLD": "finished",
+    }
+    assert shown["regions"]["EWR"]["cut"] == {"lineage": "q1", "checkpoint": 17}
+    assert shown["regions"]["LGA"]["reason"] == "other content; open a new lineage"
+    assert [each["stream"] for each in as_json(deployment.run("status", "--json"))["streams"]] == ["flights"]
+
+
+def test_lines_for_people(deployment: Deployment) -> None:
+    deployment.create_topics()
+    record = _record(stalled="the table was replaced")
+    record.state.pending = [
+        Decision(
+            id=42,
+            digest="d",
+            offset=9,
+            cut={},
+            final=False,
+            watermark=None,
+            parts=[],
+            files=0,
+            first_offset=8,
+        )
+    ]
+    deployment.write_state((b"flights", _bytes(record)))
+    lines = deployment.run("status", "--stream", "flights").stdout.splitlines()
+    assert lines[0].startswith(
+        "flights  commit 41 (snapshot 57), 1 decided and not confirmed  watermark 2013-01-01T"
+    )
+    assert lines[1] == "  STALLED: the table was replaced"
+    assert lines[2].split() == ["EWR", "active", "checkpoint", "17", "of", "lineage", "q1"]
+    assert lines[3].split() == ["JFK", "idle", "nothing", "committed"]
+    assert len(lines) == 7
+
+
+def test_lag_counts_from_the_groups_offset(deployment: Deployment) -> None:
+    deployment.create_topics()
+    deployment.write_state((b"flights", _bytes(_record())))
+    for _ in range(3):
+        assert deployment.run("resume", "--stream", "flights").exit_code == 0
+    assert (_stream(deployment)["end_offset"], _stream(deployment)["lag"]) == (3, 3)
+    deployment.set_group_offset(partition_of("flights", PARTITIONS), 2)
+    shown = _stream(deployment)
+    assert (shown["group_offset"], shown["lag"]) == (2, 1)
+
+
+def test_records_written_in_transactions_are_read_to_the_end(deployment: Deployment, unique: str) -> None:
+    deployment.create_topics()
+    deployment.write_state((b"flights", _bytes(_record(40))))
+    deployment.write_state((b"flights", _bytes(_record(41))), transaction=unique)
+    assert _stream(deployment)["committed"] == 41
+
+
+def test_records_of_streams_that_are_not_configured_here(deployment: Deployment) -> None:
+    deployment.create_topics()
+    deployment.write_state((b"trains", _bytes(_record())))
+    assert _stream(deployment, "trains")["configured"] is False
+    assert "NOT CONFIGURED HERE" in deployment.run("status").stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b'{"stream": "flights"}', "applied: Field required"),
+        (_bytes(_record(version=2)), "version 2, this release reads 1; upgrade"),
+    ],
+    ids=["malformed", "newer"],
+)
+def test_record_that_cannot_be_read_is_shown_as_that(deployment: Deployment, value: bytes, says: str) -> None:
+    deployment.create_topics()
+    deployment.write_state((b"flights", value))
+    shown = _stream(deployment)
+    assert says in shown["problem"]
+    assert says in deployment.run("status").stdout
+
+
+def test_missing_topics_are_a_clear_error(deployment: Deployment) -> None:
+    result = deployment.run("status")
+    assert result.exit_code == 2
+    assert "sluicegate topics create" in result.stderr
