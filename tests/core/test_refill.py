@@ -1,0 +1,188 @@
+"""Whatever stands in the log: the core takes it, and a restart at any point changes nothing.
+
+Random logs of valid, stale, contradictory and hostile events are read by one machine without a stop, and by
+another that is replaced, after any event, by one made from its record and the log from the low-water mark on.
+"""
+
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutDecided,
+    Parent,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionOpened,
+    StreamCommand,
+    StreamPolicy,
+    StreamStalled,
+)
+from tests.core.scene import SETTINGS
+
+REGIONS = ("r1", "r2")
+LINEAGES = ("a", "b", "c")
+
+
+class Entry(NamedTuple):
+    offset: int
+    envelope: Envelope
+    body: Body | None
+
+
+class Author:
+    """Writes a log that makes sense more often than not."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+
+    def entry(self, offset: int, reader: StreamMachine) -> Entry:
+        random = self.random
+        region, (lineage, checkpoint) = random.choice(REGIONS), (random.choice(LINEAGES), random.randrange(4))
+        live = reader.book.state.regions.get(region)
+        if live and live.live and random.random() < 0.9:
+            lineage = live.live
+            ledger = reader.book.ledgers[region, lineage]
+            last = (
+                ledger.sealed[-1] if ledger.sealed else max(ledger.floor, live.lineages[lineage].start or -1)
+            )
+            checkpoint = max(0, last + random.choice([-1, 0, 1, 1, 1, 1, 2]))
+        if random.random() < 0.12:
+            return self._decision(offset, reader)
+        kind = random.choice([*USUAL * 6, *OTHERS]) if offset > 2 else OTHERS[offset]
+        envelope = Envelope(f"x{offset}", kind, "s", region, lineage, checkpoint, "w")
+        if kind is EventType.FILES_WRITTEN:
+            event = f"{region}{lineage}{checkpoint}{random.randrange(3)}"
+            return Entry(offset, envelope._replace(id=event, files=1), None)
+        return Entry(offset, envelope, self._body(kind, envelope, reader))
+
+    def _body(self, kind: EventType, envelope: Envelope, reader: StreamMachine) -> Body:
+        random, pick = self.random, self.random.choice
+        region, checkpoint = envelope.region, envelope.checkpoint
+        match kind:
+            case EventType.CHECKPOINT_COMPLETED:
+                named = [f"{region}{envelope.lineage}{checkpoint}{number}" for number in range(3)]
+                known = (region, envelope.lineage) in reader.book.ledgers
+                usual = self._first(envelope, reader) if known else None
+                return CheckpointCompleted(
+                    events=tuple(random.sample(named, pick([0, 1, 1, 2]))),
+                    predecessor=random.randrange(4) if random.random() < 0.02 else usual,
+                    source_digest="other" if random.random() < 0.03 else f"range-{checkpoint}",
+                    watermark=pick([None, 100 * checkpoint]),
+                )
+            case EventType.REGION_OPENED:
+                return self._opening(region, reader)
+            case EventType.REGION_HEARTBEAT:
+                return RegionHeartbeat(idle=pick([True, False]))
+            case EventType.REGION_CLOSED:
+                return RegionClosed(final=pick([None, checkpoint, checkpoint + 1]))
+            case EventType.CHECKPOINT_FAILED:
+                return CheckpointFailed(outcome=pick(["redo", "late", "redo", "late", "redo", "lost"]))
+            case EventType.STREAM_COMMAND:
+                return StreamCommand(
+                    command=pick(["accept", "resume"]), region=region, lineage=pick(LINEAGES)
+                )
+            case EventType.STREAM_STALLED:
+                return StreamStalled(reason="elsewhere")
+        return StreamPolicy(number=pick([1, 2]), allowed_locations=("memory://",))
+
+    def _first(self, envelope: Envelope, reader: StreamMachine) -> int | None:
+        """The predecessor that a driver would name: None for its lineage's first checkpoint."""
+        lived = reader.book.state.regions[envelope.region].lineages[envelope.lineage]
+        start = -1 if lived.start is None else lived.start
+        return envelope.checkpoint - 1 if envelope.checkpoint - 1 > start else None
+
+    def _opening(self, region: str, reader: StreamMachine) -> Body:
+        held = reader.book.state.regions.get(region)
+        at = held.ref if held else None
+        parent = Parent(
+            region=region,
+            lineage=at.lineage if at else self.random.choice(LINEAGES),
+            checkpoint=at.checkpoint + self.random.choice([-1, 0, 0, 0, 1]) if at and at.checkpoint else None,
+        )
+        number = 1 if self.random.random() < 0.02 else 0
+        return RegionOpened(
+            parents=() if self.random.random() < 0.5 else (parent,),
+            assignment=Assignment(number=number, regions=REGIONS),
+        )
+
+    def _decision(self, offset: int, reader: StreamMachine) -> Entry:
+        body = cuts.choose(reader.book)
+        if body is None or self.random.random() < 0.1:
+            place = Position(lineage=self.random.choice(LINEAGES), checkpoint=self.random.randrange(4))
+            body = CutDecided(decision=self.random.randrange(1, 4), cut={"r1": place}, completions="x")
+        return Entry(offset, Envelope(f"x{offset}", EventType.CUT_DECIDED, "s"), body)
+
+
+USUAL = (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED)
+OTHERS = (
+    EventType.STREAM_POLICY,
+    EventType.REGION_OPENED,
+    EventType.REGION_OPENED,
+    EventType.REGION_HEARTBEAT,
+    EventType.REGION_CLOSED,
+    EventType.CHECKPOINT_FAILED,
+    EventType.STREAM_COMMAND,
+    EventType.STREAM_STALLED,
+)
+
+
+def feed(machine: StreamMachine, entry: Entry) -> None:
+    machine.arrived(entry.offset, 1000 + entry.offset, entry.envelope, entry.body)
+
+
+def resolve(machine: StreamMachine, decision: int) -> None:
+    """The outcome of the oldest decision becomes known."""
+    state = machine.book.state
+    if state.pending and state.pending[0].id <= decision:
+        state.committed = state.pending.pop(0).id
+
+
+def sight(machine: StreamMachine) -> tuple[object, ...]:
+    """What decides the content of commits from here on."""
+    book = machine.book
+    return (
+        book.state.model_dump(),
+        {
+            name: [(lineage, number) for lineage, number, _ in book.sealed(name)]
+            for name in book.state.regions
+        },
+        cuts.choose(book),
+        book.low_water(machine.position),
+        machine.position,
+    )
+
+
+@pytest.mark.parametrize("seed", range(250))
+def test_a_restart_at_any_point_changes_nothing(seed: int) -> None:
+    author = Author(seed)
+    steady = StreamMachine("s", 0, None, SETTINGS)
+    restarted = StreamMachine("s", 0, None, SETTINGS)
+    log: list[Entry] = []
+    for offset in range(120):
+        log.append(author.entry(offset, steady))
+        feed(steady, log[-1])
+        feed(restarted, log[-1])
+        if author.random.random() < 0.2:
+            known = steady.book.state.decided
+            resolve(steady, known)
+            resolve(restarted, known)
+        if author.random.random() < 0.1:
+            record = StateRecord.model_validate_json(restarted.record().model_dump_json())
+            assert record.low_water <= restarted.position
+            restarted = StreamMachine("s", 0, record, SETTINGS)
+            for entry in log[record.low_water :]:
+                feed(restarted, entry)
+            restarted.reached(len(log))
+            steady.reached(len(log))
+        assert sight(restarted) == sight(steady), f"offset {offset}: {log[-1]}"
