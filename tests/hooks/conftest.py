@@ -87,11 +87,13 @@ class Job:
         return {str(path.relative_to(self.table)) for path in self.table.glob("**/*.parquet")}
 
 
-def make_table(warehouse: Path) -> None:
+def make_table(warehouse: Path, *, partitioned: bool = False) -> None:
     catalog = CatalogFactory.create({"warehouse": str(warehouse)})
     catalog.create_database("default", True)
     columns = [("id", pa.int64()), ("airport", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
-    catalog.create_table("default.flights", Schema.from_pyarrow_schema(pa.schema(columns)), False)
+    keys = ["airport"] if partitioned else []
+    schema = Schema.from_pyarrow_schema(pa.schema(columns), partition_keys=keys)
+    catalog.create_table("default.flights", schema, False)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """Batches of a real query: files on disk, events in the log, and what names what."""
 
 import pytest
+from pyspark.sql.functions import col, concat, lit
 
 from sluicegate.events import CheckpointCompleted, FilesWritten, RegionOpened, partition_of
-from tests.hooks.conftest import Job
+from tests.hooks.conftest import Job, make_table
 from tests.hooks.log import PARTITIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -31,3 +32,46 @@ def test_events_match_the_files_on_disk(job: Job) -> None:
     assert all((job.table / file.path).stat().st_size == file.size for file in infos[0])
     assert {envelope.writer for envelope, _ in job.log.of(FilesWritten)} == {"p00000"}
     assert completions[1][1].watermark == max(file.max_event_time or 0 for file in infos[1])
+
+
+def test_batch_without_rows_is_completed_too(job: Job) -> None:
+    job.feed("a", 3)
+    job.feed("b", 3, start=100)
+    job.run(job.rows().where("id >= 100"))
+    job.log.wait_completed(1)
+
+    first, second = (body for _, body in job.log.of(CheckpointCompleted))
+    assert first.events == ()
+    assert first.watermark is None
+    assert len(second.events) == 1
+    assert first.source_digest != second.source_digest
+
+
+def test_sparks_watermark_goes_before_the_batchs_own_times(job: Job) -> None:
+    job.feed("a", 120)
+    job.feed("b", 1, start=3000)
+    job.run(job.rows().withWatermark("at", "1 minute"))
+    job.log.wait_completed(1)
+
+    completions = [body for _, body in job.log.of(CheckpointCompleted)]
+    newest = max(file.max_event_time or 0 for body in job.log.named_files()[0] for file in body.files)
+    assert completions[0].watermark is None, "Spark's watermark has not moved yet"
+    assert completions[1].watermark == newest - 60_000
+
+
+def test_files_beyond_one_message_come_in_parts(job: Job) -> None:
+    make_table(job.folder / "split", partitioned=True)
+    job.options |= {
+        "table": str(job.folder / "split" / "default.db" / "flights"),
+        "message.max.bytes": "16384",
+    }
+    job.feed("a", 60)
+    job.run(job.rows().withColumn("airport", concat(lit("A"), col("id").cast("string"))))
+    job.log.wait_completed(0)
+
+    parts = job.log.of(FilesWritten)
+    assert len(parts) > 1
+    assert [envelope.files for envelope, _ in parts] == [len(body.files) for _, body in parts]
+    (completion,) = (body for _, body in job.log.of(CheckpointCompleted))
+    assert completion.events == tuple(envelope.id for envelope, _ in parts)
+    assert len({file.path for _, body in parts for file in body.files}) == 60

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sluicegate.events import Assignment, Parent
-from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
 from sluicegate.writer_hooks.spark.location import Location
 
 FOLDER: Final = "sluicegate"
@@ -73,42 +73,46 @@ class Checkpoint:
         return found
 
     def lineage(self) -> LineageMarker:
-        """The lineage of the query; recorded when its first batch begins.
+        """The lineage of the query, which is recorded when its first batch begins.
 
         A checkpoint location whose query already has batches behind it, but no record of its lineage, is
-        refused: its numbering may belong to another sink, or the record was lost.
+        refused: its numbering may belong to another sink, or the record was lost. Raises NotOurs before any
+        batch has been planned, as in a continuous query.
         """
+        marker = self.known_lineage()
+        if marker is not None:
+            return marker
+        newest = self.newest_planned()
+        if newest is None:
+            raise NotOurs(
+                f"the query in {self._location.uri} has planned no batch; a continuous trigger is not "
+                "supported: use a micro-batch trigger (processingTime, availableNow)"
+            )
+        if newest > 0:
+            raise BadCheckpointLocation(
+                f"the checkpoint location {self._location.uri} has batches up to {newest}, but no "
+                f"{LINEAGE_FILE}. If another sink wrote them, record where this one begins with "
+                f"sluicegate.writer_hooks.start_lineage(location, first={newest}); "
+                "if the file was deleted, restore it"
+            )
+        return self.begin_lineage(first=0)
+
+    def begin_lineage(self, first: int) -> LineageMarker:
+        """Record that this sink's numbering begins at a batch."""
         query = self.query_id()
         if query is None:
             raise BadCheckpointLocation(
                 f"{self._location.uri}/metadata does not exist where Python looks for it; give the "
                 "checkpoint location as the full URI that Spark uses"
             )
-        marker = self._read_marker(query)
-        if marker is None:
-            newest = self._location.newest("offsets")
-            if newest:
-                raise BadCheckpointLocation(
-                    f"the checkpoint location {self._location.uri} has batches up to {newest}, but no "
-                    f"{LINEAGE_FILE}. If another sink wrote them, record where this one begins with "
-                    f"sluicegate.writer_hooks.start_lineage(location, first={newest}); "
-                    "if the file was deleted, restore it"
-                )
-            marker = LineageMarker(query=query)
-            self.write_lineage(marker)
+        marker = LineageMarker(query=query, first=first)
+        self.write_lineage(marker)
         return marker
 
     def known_lineage(self) -> LineageMarker | None:
         """The recorded lineage, None if there is none for the query that is there now."""
         query = self.query_id()
-        return None if query is None else self._read_marker(query)
-
-    def write_lineage(self, marker: LineageMarker) -> None:
-        """Record a lineage."""
-        self._location.write(LINEAGE_FILE, marker.model_dump_json().encode())
-
-    def _read_marker(self, query: str) -> LineageMarker | None:
-        content = self._location.read(LINEAGE_FILE)
+        content = None if query is None else self._location.read(LINEAGE_FILE)
         if content is None:
             return None
         try:
@@ -119,6 +123,10 @@ class Checkpoint:
             ) from error
         # The record of a query that was there before, whose metadata was deleted: another life altogether.
         return marker if marker.query == query else None
+
+    def write_lineage(self, marker: LineageMarker) -> None:
+        """Record a lineage."""
+        self._location.write(LINEAGE_FILE, marker.model_dump_json().encode())
 
     def opened(self, lineage: str) -> OpenedMarker | None:
         """The accepted opening of a lineage, None if there is none."""

@@ -21,7 +21,7 @@ def close_region(options: Mapping[str, str]) -> int | None:
     parsed = SinkOptions.parse(options)
     region = parsed.region
     checkpoint = Checkpoint(parsed.checkpoint_location)
-    marker = checkpoint.lineage()
+    marker = checkpoint.known_lineage() or _first_lineage(checkpoint)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
     if planned != final:
         raise BatchUnfinished(
@@ -38,6 +38,11 @@ def close_region(options: Mapping[str, str]) -> int | None:
     return final
 
 
+def _first_lineage(checkpoint: Checkpoint) -> LineageMarker:
+    """The lineage of a query whose source had no data: no batch has begun one."""
+    return checkpoint.lineage() if checkpoint.newest_planned() is not None else checkpoint.begin_lineage(0)
+
+
 def start_lineage(checkpoint_location: str, first: int) -> str:
     """Record that this sink begins at batch `first` of a query that wrote elsewhere before.
 
@@ -50,9 +55,4 @@ def start_lineage(checkpoint_location: str, first: int) -> str:
         raise BadCheckpointLocation(
             f"the query in {checkpoint_location} has the lineage {known.lineage} from batch {known.first} on"
         )
-    query = checkpoint.query_id()
-    if query is None:
-        raise BadCheckpointLocation(f"there is no query in {checkpoint_location}: metadata is missing")
-    marker = LineageMarker(query=query, first=first)
-    checkpoint.write_lineage(marker)
-    return marker.lineage
+    return checkpoint.begin_lineage(first).lineage

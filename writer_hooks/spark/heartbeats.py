@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
 
 from sluicegate.events import EventType, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BatchUnfinished
@@ -17,16 +19,31 @@ from sluicegate.writer_hooks.spark.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 Options = Mapping[str, str]
+Finder = Callable[[], Options | None]
+"""Gives the options of a run's sink: None while they are unknown, empty when it is another sink."""
+
+
+class Kind(StrEnum):
+    """What Spark says about a run of a query."""
+
+    STARTED = "started"
+    PROGRESS = "progress"
+    IDLE = "idle"
+    ENDED = "ended"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What Spark said about a query."""
+    """Something that Spark said about a run of a query."""
 
+    kind: Kind
     query: str
-    kind: str
-    """`started`, `progress`, `idle`, `ended` or `failed`."""
+    run: str
+    find: Finder
     rows: int = 0
 
 
@@ -34,21 +51,19 @@ class Signal:
 class _Run:
     """One run of a query, as far as it is known."""
 
+    id: str
+    find: Finder
     last_rows: float
+    due: float
     idle: bool = False
-    due: float = 0.0
     target: tuple[Region, str] | None = None
     options: Options | None = None
 
 
 @dataclass(slots=True)
 class Heartbeats:
-    """Turns signals into events. `tell` never blocks; what Kafka does not take is tried again with the next.
+    """Turns signals into events; `tell` never blocks. What Kafka does not take comes with the next one."""
 
-    `find` gives the options of a query's sink: None while they are unknown, empty when it is another sink.
-    """
-
-    find: Callable[[str], Options | None]
     interval: float
     idle_after: float
     _signals: "queue.SimpleQueue[Signal | None]" = field(default_factory=queue.SimpleQueue)
@@ -78,10 +93,10 @@ class Heartbeats:
             else:
                 if signal is None:
                     return
-                self._guarded(signal.query, lambda signal=signal: self._handle(signal))  # type: ignore[misc]
-            for query, run in list(self._runs.items()):
+                self._guarded(self._handle, signal)
+            for run in list(self._runs.values()):
                 if run.due <= time.monotonic():
-                    self._guarded(query, lambda query=query, run=run: self._beat(query, run))  # type: ignore[misc]
+                    self._guarded(self._beat, run)
 
     def _pause(self) -> float | None:
         """Seconds to the next heartbeat; None: there is nobody to beat for."""
@@ -90,43 +105,48 @@ class Heartbeats:
         return max(0.0, min(run.due for run in self._runs.values()) - time.monotonic())
 
     @staticmethod
-    def _guarded(query: str, work: Callable[[], None]) -> None:
+    def _guarded(work: Callable[[T], None], subject: T) -> None:
         """A failed heartbeat must end neither the query nor the thread; it is said and tried again."""
         try:
-            work()
+            work(subject)
         except BatchUnfinished as error:
             _log.info("%s", error)
         except Exception as error:
-            _log.warning("the news of the query %s could not be sent: %s", query, error)
+            _log.warning("news of a region could not be sent: %s", error)
 
     def _handle(self, signal: Signal) -> None:
         now = time.monotonic()
-        if signal.kind == "started":
-            self._runs[signal.query] = _Run(last_rows=now, due=now + self.interval)
-            return
-        if signal.kind in ("ended", "failed"):
-            run = self._runs.pop(signal.query, None)
-            if signal.kind == "ended":
-                self._close(signal.query, run)
-            return
-        run = self._runs.setdefault(signal.query, _Run(last_rows=now))
+        run = self._runs.get(signal.query)
+        if signal.kind is Kind.STARTED or run is None:
+            run = _Run(signal.run, signal.find, last_rows=now, due=now + self.interval)
+            self._runs[signal.query] = run
+        if run.id != signal.run:
+            return  # old news of a query that has been started again
+        if signal.kind in (Kind.ENDED, Kind.FAILED):
+            del self._runs[signal.query]
+            if signal.kind is Kind.ENDED:
+                self._close(run)
+        elif signal.kind is not Kind.STARTED:
+            self._note_rows(run, signal, now)
+
+    def _note_rows(self, run: _Run, signal: Signal, now: float) -> None:
         if signal.rows > 0:
             run.last_rows = now
-        idle = signal.kind == "idle" or (signal.rows == 0 and now - run.last_rows >= self.idle_after)
+        idle = signal.kind is Kind.IDLE or (signal.rows == 0 and now - run.last_rows >= self.idle_after)
         if idle != run.idle:
             run.idle, run.due = idle, now
 
-    def _beat(self, query: str, run: _Run) -> None:
+    def _beat(self, run: _Run) -> None:
         run.due = time.monotonic() + self.interval
-        target = self._target(query, run)
+        target = self._target(run)
         if target is not None:
             region, lineage = target
             beat = region.event(EventType.REGION_HEARTBEAT, lineage, RegionHeartbeat(idle=run.idle))
             shared_publisher(region.kafka).publish(region.events_topic, [beat], self.interval)
 
-    def _target(self, query: str, run: _Run) -> tuple[Region, str] | None:
+    def _target(self, run: _Run) -> tuple[Region, str] | None:
         """The region and lineage of a run; None as long as nothing was opened, or if it is not ours."""
-        options = self._options(query, run)
+        options = self._options(run)
         if run.target is None and options:
             parsed = SinkOptions.parse(options)
             checkpoint = Checkpoint(parsed.checkpoint_location)
@@ -135,15 +155,13 @@ class Heartbeats:
                 run.target = parsed.region, marker.lineage
         return run.target
 
-    def _options(self, query: str, run: _Run | None) -> Options | None:
-        if run is not None and run.options is not None:
-            return run.options
-        found = self.find(query)
-        if run is not None:
-            run.options = found
-        return found
+    @staticmethod
+    def _options(run: _Run) -> Options | None:
+        if run.options is None:
+            run.options = run.find()
+        return run.options
 
-    def _close(self, query: str, run: _Run | None) -> None:
-        options = self._options(query, run)
+    def _close(self, run: _Run) -> None:
+        options = self._options(run)
         if options and SinkOptions.parse(options).region.bounded:
             close_region(options)

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Options, Signal
+from sluicegate.writer_hooks.spark.heartbeats import Finder, Heartbeats, Kind, Options, Signal
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.source import NAME
 
@@ -37,21 +37,22 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         """Note the start of a run; called before its first batch."""
         Registry(self._folder).new_run(str(event.id))
         if self._queries is not None:
-            self._queries.started(str(event.id))
-        self._tell(Signal(str(event.id), "started"))
+            self._queries.started(str(event.id), str(event.runId))
+        self._tell(Kind.STARTED, event)
 
     def onQueryProgress(self, event: Any) -> None:
         """Note the end of a batch."""
-        progress = event.progress
-        self._tell(Signal(str(progress.id), "progress", int(progress.numInputRows)))
+        self._tell(Kind.PROGRESS, event.progress, int(event.progress.numInputRows))
 
     def onQueryIdle(self, event: Any) -> None:
         """Note that the sources have nothing new."""
-        self._tell(Signal(str(event.id), "idle"))
+        self._tell(Kind.IDLE, event)
 
     def onQueryTerminated(self, event: Any) -> None:
         """Note the end of a run."""
-        self._tell(Signal(str(event.id), "failed" if event.exception is not None else "ended"))
+        self._tell(Kind.ENDED if event.exception is None else Kind.FAILED, event)
+        if self._queries is not None:
+            self._queries.told(str(event.runId))
 
     def close(self) -> None:
         """Send what is still to be sent, when the driver ends."""
@@ -61,18 +62,21 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             self._heartbeats.stop(_LAST_EVENTS)
         Registry(self._folder).remove()
 
-    def _tell(self, signal: Signal) -> None:
+    def _tell(self, kind: Kind, about: Any, rows: int = 0) -> None:
         if self._heartbeats is None:
-            self._heartbeats = Heartbeats(self._find, self._interval, self._idle_after)
-        self._heartbeats.tell(signal)
-        if self._queries is not None and signal.kind in ("ended", "failed"):
-            self._queries.ended(signal.query)
+            self._heartbeats = Heartbeats(self._interval, self._idle_after)
+        query, run = str(about.id), str(about.runId)
+        self._heartbeats.tell(Signal(kind, query, run, self._finder(query, run), rows))
 
-    def _find(self, query: str) -> Options | None:
-        options = Registry(self._folder).options(query)
-        if options is None and self._queries is not None:
-            return self._queries.sink_options(query)
-        return options
+    def _finder(self, query: str, run: str) -> Finder:
+        """Ask the sink's workers first, then the query itself, which is held from here on."""
+        registry = Registry(self._folder)
+        ask = self._queries.asker(run) if self._queries is not None else _unknown
+        return lambda: registry.options(query) or ask()
+
+
+def _unknown() -> Options | None:
+    return None
 
 
 class ClassicQueries:
@@ -81,44 +85,39 @@ class ClassicQueries:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._running: dict[str, StreamingQuery] = {}
-        self._ended: dict[str, StreamingQuery] = {}
 
-    def started(self, query: str) -> None:
-        """Keep hold of a query: when it has ended, the session no longer knows it."""
+    def started(self, query: str, run: str) -> None:
+        """Keep hold of a run: when it has ended, the session no longer knows it."""
         found = self._session.streams.get(query)
         if found is not None:
-            self._running[query] = found
+            self._running[run] = found
 
-    def ended(self, query: str) -> None:
-        """The end of a query was told; its last run can still be asked about."""
-        if query in self._running:
-            self._ended = {query: self._running.pop(query)}
+    def told(self, run: str) -> None:
+        """The end of a run has been told."""
+        self._running.pop(run, None)
 
     def await_news(self, deadline: float) -> None:
         """Wait for the end of those runs to be told that have ended."""
         while time.monotonic() < deadline and any(_over(query) for query in list(self._running.values())):
             time.sleep(_POLL)
 
-    def sink_options(self, query: str) -> Options | None:
-        """The options of a query's sink, empty if it is another sink, None as long as that is unknown."""
-        found = self._running.get(query) or self._ended.get(query)
-        if found is None:
-            return None
+    def asker(self, run: str) -> Finder:
+        """A question for the options of a run's sink, to be asked at any time."""
+        query = self._running.get(run)
+        return _unknown if query is None else lambda: self._sink_options(query)
+
+    def _sink_options(self, query: StreamingQuery) -> Options | None:
         try:
-            execution = found._jsq.streamingQuery()
-            plan = execution.logicalPlan()
+            plan = query._jsq.streamingQuery().logicalPlan()
             if (
                 plan.getClass().getSimpleName() != "WriteToMicroBatchDataSource"
                 or plan.table().name() != NAME
             ):
                 return {}
             converters = self._session._jvm.scala.jdk.javaapi.CollectionConverters
-            options = {
-                str(name): str(value) for name, value in converters.asJava(plan.writeOptions()).items()
-            }
+            return {str(name): str(value) for name, value in converters.asJava(plan.writeOptions()).items()}
         except Py4JError:
             return None  # not planned yet, failed before that, or the JVM is gone
-        return options
 
 
 def _over(query: StreamingQuery) -> bool:

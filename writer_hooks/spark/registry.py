@@ -27,10 +27,9 @@ class Registry:
         with os.fdopen(descriptor, "w") as stream:
             json.dump(dict(options), stream)
         draft.replace(target)
-        self._announced(query).touch(mode=0o600)
 
     def options(self, query: str) -> dict[str, str] | None:
-        """The options of the query's sink, None if it is not known here."""
+        """The options of the sink in the query's current run, None before it has been announced."""
         try:
             found = json.loads(self._file(query).read_text())
         except FileNotFoundError:
@@ -39,11 +38,11 @@ class Registry:
 
     def announced(self, query: str) -> bool:
         """Whether the current run of the query has been announced."""
-        return self._announced(query).exists()
+        return self._file(query).exists()
 
     def new_run(self, query: str) -> None:
         """A new run of the query begins."""
-        self._announced(query).unlink(missing_ok=True)
+        self._file(query).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Delete the folder."""
@@ -51,6 +50,3 @@ class Registry:
 
     def _file(self, query: str) -> Path:
         return self._folder / f"{query}.json"
-
-    def _announced(self, query: str) -> Path:
-        return self._folder / f"{query}.announced"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_CONTINUOUS = "__is_continuous_processing"
 _HINT_TIMEOUT = 5.0  # seconds; a hint is not worth more
 
 
@@ -58,11 +59,15 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        if query != self._marker.query or batch is None:
+        if batch is None or context.getLocalProperty(_CONTINUOUS) == "true":
             raise NotOurs(
-                f"a task of the query {query} (batch {batch}) was given the sink of the query "
-                f"{self._marker.query}; the checkpoint location must be the query's own, and the trigger one "
-                "of micro-batches"
+                "a continuous trigger is not supported: use a micro-batch trigger (processingTime, "
+                "availableNow)"
+            )
+        if query != self._marker.query:
+            raise NotOurs(
+                f"a task of the query {query} was given the sink of the query {self._marker.query}; the "
+                "checkpoint location must be the query's own"
             )
         return Attempt(self._marker.lineage, int(batch), f"p{context.partitionId():05d}")
 

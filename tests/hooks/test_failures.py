@@ -1,0 +1,167 @@
+"""What goes wrong in a query: retried tasks, replayed batches, lost brokers, wrong rows."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.functions import col, lit, raise_error
+
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.events import CheckpointCompleted, CheckpointFailed, FilesWritten, RegionOpened
+from sluicegate.writer_hooks import NotOurs
+from sluicegate.writer_hooks.attempt import Written
+from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.spark.checkpoint import LineageMarker
+from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.spark.source import SluicegateSource
+from sluicegate.writer_hooks.spark.writer import StreamWriter, TaskResult
+from tests.hooks.conftest import Job
+from tests.hooks.log import Log
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def register(job: Job, kind: str, marker: Path) -> str:
+    """Register a sink that fails once in a chosen place; made here, so that workers get it by value."""
+    flag = str(marker)
+
+    class Failing(StreamWriter):
+        def write(self, iterator: Any) -> TaskResult:
+            result = super().write(iterator)
+            if kind == "first-attempt" and TaskContext.get().attemptNumber() == 0:
+                raise RuntimeError("the first attempt ends after its event was published")
+            return result
+
+        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+            super().commit(messages, batchId)
+            if kind == "after-commit" and not Path(flag).exists():
+                Path(flag).touch()
+                raise RuntimeError("the driver ends before Spark has noted the batch")
+
+    class FailingSource(SluicegateSource):
+        @classmethod
+        def name(cls) -> str:
+            return f"failing-{kind}"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:
+            made = super().streamWriter(schema, overwrite)
+            made.__class__ = Failing
+            return made
+
+    job.spark.dataSource.register(FailingSource)
+    return FailingSource.name()
+
+
+def test_only_the_winning_attempt_is_named(job: Job, tmp_path: Path) -> None:
+    name = register(job, "first-attempt", tmp_path / "flag")
+    job.feed("a", 4)
+    job.run(name=name)
+    job.log.wait_completed(0)
+
+    loser, winner = (envelope.id for envelope, _ in job.log.of(FilesWritten))
+    (completion,) = (body for _, body in job.log.of(CheckpointCompleted))
+    assert completion.events == (winner,)
+    assert loser != winner
+    assert len(job.data_files()) == 2, "what may have been published is never deleted"
+
+
+def test_replayed_batch_has_the_same_source_and_other_files(job: Job, tmp_path: Path) -> None:
+    name = register(job, "after-commit", tmp_path / "flag")
+    job.feed("a", 4)
+    with pytest.raises(StreamingQueryException, match="before Spark has noted"):
+        job.run(name=name)
+    job.run(name=name)
+    job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) == 2, "two completions")
+
+    (one, first), (other, again) = job.log.of(CheckpointCompleted)
+    assert (one.checkpoint, one.lineage) == (other.checkpoint, other.lineage)
+    assert first.source_digest == again.source_digest
+    assert set(first.events).isdisjoint(again.events)
+    assert len(job.data_files()) == 2
+
+
+def test_failed_batch_is_announced_as_a_hint(job: Job) -> None:
+    job.feed("a", 4)
+    with pytest.raises(StreamingQueryException, match="no such flight"):
+        job.run(job.rows().withColumn("id", raise_error(lit("no such flight")).cast("long")))
+    job.log.wait(lambda: job.log.of(CheckpointFailed), "no hint")
+
+    ((envelope, body),) = job.log.of(CheckpointFailed)
+    assert (envelope.checkpoint, body.outcome) == (0, "redo")
+    assert job.log.of(CheckpointCompleted) == []
+    assert job.data_files() == set(), "what was never described is removed"
+
+
+def test_rows_that_do_not_fit_are_named(job: Job) -> None:
+    job.feed("a", 4)
+    with pytest.raises(StreamingQueryException, match=r"SchemaMismatch.*gate"):
+        job.run(job.rows().withColumn("gate", col("id")))
+    assert job.log.of(FilesWritten) == []
+
+
+def test_continuous_trigger_is_refused(job: Job) -> None:
+    rows = (
+        job.spark.readStream.format("rate")
+        .load()
+        .selectExpr("value AS id", "'JFK' AS airport", "timestamp AS at")
+    )
+    query = job.write(rows, continuous="1 second")
+    with pytest.raises(StreamingQueryException, match=r"NotOurs.*micro-batch"):
+        query.awaitTermination(60)
+    assert job.log.of(CheckpointCompleted) == []
+
+
+def test_results_missing_from_a_completion_are_refused(job: Job) -> None:
+    """Continuous triggers hand over None, as does anything that is not the winners' list."""
+    job.feed("a", 1)
+    job.run()
+    job.log.wait_completed(0)
+    writer = StreamWriter(
+        SinkOptions.parse(job.options), LineageMarker(query=job.lineage()[:-2]), spark_watermark=False
+    )
+    with pytest.raises(NotOurs, match=r"batch 0 came without the results of its tasks"):
+        writer.commit([None, None], 0)
+    with pytest.raises(NotOurs, match="restart it"):
+        writer.commit([TaskResult(Attempt("other.0", 0, "p00000"), Written(events=()))], 0)
+    assert len(job.log.of(CheckpointCompleted)) == 1
+
+
+def test_deleted_checkpoint_location_is_another_lineage(job: Job) -> None:
+    job.feed("a", 4)
+    job.run()
+    first = job.lineage()
+    kept = (job.checkpoint / "sluicegate" / "lineage.json").read_text()
+    shutil.rmtree(job.checkpoint)
+    (job.checkpoint / "sluicegate").mkdir(parents=True)
+    (job.checkpoint / "sluicegate" / "lineage.json").write_text(kept)
+    job.run()
+    second = job.lineage()
+    job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) == 2, "two completions")
+
+    assert first != second
+    assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [first, second]
+    assert [body.predecessor for _, body in job.log.of(CheckpointCompleted)] == [None, None]
+
+
+def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: str) -> None:
+    job.options |= {"kafka.bootstrap.servers": own_kafka.bootstrap, "publish.timeout": "3"}
+    with Log(own_kafka.bootstrap, unique) as log:
+        job.feed("a", 4)
+        job.run()
+        log.wait_completed(0)
+        job.feed("b", 4, start=100)
+        own_kafka.suspend()
+        try:
+            with pytest.raises(StreamingQueryException, match=r"did not acknowledge.*trying again is safe"):
+                job.run()
+        finally:
+            own_kafka.resume()
+        assert json.loads((job.checkpoint / "offsets" / "1").read_text().splitlines()[2])
+        job.run()
+        log.wait_completed(1)
+        assert sum(file.rows for body in log.named_files()[1] for file in body.files) == 4

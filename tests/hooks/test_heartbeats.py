@@ -1,0 +1,81 @@
+"""What the listener tells of a query: alive, idle, at its end."""
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from sluicegate.events import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.writer_hooks import BatchUnfinished, close_region
+from tests.hooks.conftest import Job
+from tests.hooks.log import refuse
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def test_idle_when_the_source_has_nothing_new(job: Job) -> None:
+    job.feed("a", 1)
+    query = job.write(processingTime="100 milliseconds")
+    beats = lambda: [body.idle for _, body in job.log.of(RegionHeartbeat)]  # noqa: E731
+    try:
+        job.log.wait(lambda: True in beats(), "never idle")
+        job.feed("b", 1, start=100)
+        job.log.wait_completed(1)
+        job.log.wait(lambda: beats()[beats().index(True) :].count(False), "idle for ever")
+        count = len(beats())
+        job.log.wait(lambda: len(beats()) >= count + 2, "no heartbeat on the timer")
+    finally:
+        query.stop()
+        query.awaitTermination()
+    assert job.log.of(RegionClosed) == [], "an unbounded region stays open"
+    assert {envelope.lineage for envelope, _ in job.log.of(RegionHeartbeat)} == {job.lineage()}
+
+
+def test_bounded_source_is_closed_at_its_end(job: Job) -> None:
+    job.options["bounded"] = "true"
+    job.feed("a", 1)
+    job.feed("b", 1, start=100)
+    job.run()
+    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
+    ((envelope, body),) = job.log.of(RegionClosed)
+    assert (envelope.lineage, body.final) == (job.lineage(), 1)
+    assert job.log.of(RegionOpened)[0][1].bounded
+    assert job.log.events[-1].envelope.id == envelope.id
+
+
+def test_restart_with_nothing_left_closes_too(job: Job) -> None:
+    """The driver may have ended between the last batch and the closing."""
+    job.feed("a", 1)
+    job.run()
+    job.log.wait_completed(0)
+    assert job.log.of(RegionClosed) == []
+    job.options["bounded"] = "true"
+    job.run()
+    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
+    assert job.log.of(RegionClosed)[0][1].final == 0
+
+
+def test_source_without_data_is_opened_and_closed(job: Job) -> None:
+    job.options["bounded"] = "true"
+    job.run()
+    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
+    assert job.log.of(RegionClosed)[0][1].final is None
+    assert len(job.log.of(RegionOpened)) == 1
+    assert job.log.of(CheckpointCompleted) == []
+
+
+def test_unfinished_batch_cannot_be_closed(job: Job) -> None:
+    job.options["bounded"] = "true"
+    job.log.answer = refuse("not today")
+    job.feed("a", 1)
+    with pytest.raises(StreamingQueryException):
+        job.run()
+    with pytest.raises(BatchUnfinished, match=r"planned batch 0 and completed none"):
+        close_region(job.options)
+    assert job.log.of(RegionClosed) == []
+
+
+def test_users_may_close_a_region(job: Job) -> None:
+    job.feed("a", 1)
+    job.run()
+    assert close_region(job.options) == 0
+    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
+    assert job.log.of(RegionClosed)[0][1].final == 0

@@ -1,0 +1,95 @@
+"""Opening a lineage: the one question that a driver waits for."""
+
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from sluicegate.events import CheckpointCompleted, FilesWritten, RegionOpened
+from sluicegate.writer_hooks import BadCheckpointLocation, start_lineage
+from tests.hooks.conftest import Job
+from tests.hooks.log import refuse, silent
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def test_refusal_fails_the_query_with_the_reason(job: Job) -> None:
+    job.log.answer = refuse("the table has a primary key; run sluicegate accept")
+    job.feed("a", 1)
+    with pytest.raises(StreamingQueryException, match=r"OpeningRefused.*refused.*has a primary key"):
+        job.run()
+    assert job.log.of(FilesWritten) == []
+    assert job.data_files() == set()
+
+
+def test_no_answer_says_what_to_check(job: Job) -> None:
+    job.log.answer = silent
+    job.options["opening.timeout"] = "2"
+    job.feed("a", 1)
+    with pytest.raises(StreamingQueryException, match=r"no coordinator answered.*within 2 s.*Check that"):
+        job.run()
+    assert len(job.log.of(RegionOpened)) == 1
+
+
+def test_missing_topics_are_named(job: Job) -> None:
+    job.options["topic.prefix"] = "absent"
+    job.feed("a", 1)
+    with pytest.raises(StreamingQueryException, match=r"absent\.\w+ does not exist"):
+        job.run()
+
+
+def test_plain_restart_does_not_wait(job: Job) -> None:
+    job.feed("a", 1)
+    job.run()
+    job.log.answer = silent
+    job.feed("b", 1, start=100)
+    job.run()
+    job.log.wait_completed(1)
+    assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [job.lineage()] * 2
+
+
+def test_other_assignment_is_asked_for(job: Job) -> None:
+    job.feed("a", 1)
+    job.run()
+    job.log.answer = refuse("LGA belongs to another stream")
+    job.options |= {"assignment": "1", "regions": "JFK, LGA"}
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException, match="LGA belongs to another stream"):
+        job.run()
+    numbers = [body.assignment.number for _, body in job.log.of(RegionOpened)]
+    assert numbers == [0, 1]
+
+
+def test_numbering_that_began_elsewhere_needs_a_word(job: Job) -> None:
+    """A query that wrote to another sink before must not seem to have lost its first batches."""
+    job.feed("a", 1)
+    job.run()
+    (job.checkpoint / "sluicegate" / "lineage.json").unlink()
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException, match=r"BadCheckpointLocation.*first=1"):
+        job.run()
+
+    assert start_lineage(str(job.checkpoint), first=1) == job.lineage()
+    job.run()
+    job.log.wait_completed(1)
+    assert [body.predecessor for _, body in job.log.of(CheckpointCompleted)] == [None, None]
+    with pytest.raises(BadCheckpointLocation, match="from batch 1 on"):
+        start_lineage(str(job.checkpoint), first=0)
+
+
+def test_generation_that_a_rewind_raised_names_its_parents(job: Job) -> None:
+    job.feed("a", 1)
+    job.run()
+    marker = job.checkpoint / "sluicegate" / "lineage.json"
+    content = json.loads(marker.read_text())
+    parent = {"region": "JFK", "lineage": job.lineage(), "checkpoint": 0}
+    marker.write_text(json.dumps(content | {"generation": 1, "first": 1, "parents": [parent]}))
+    job.feed("b", 1, start=100)
+    job.run()
+    job.log.wait_completed(1)
+
+    (_, _), (envelope, opening) = job.log.of(RegionOpened)
+    assert envelope.lineage == content["query"] + ".1"
+    assert [each.model_dump() for each in opening.parents] == [parent]
+    (_, completion) = job.log.of(CheckpointCompleted)[1]
+    assert completion.predecessor is None
