@@ -105,8 +105,8 @@ def _parent_problem(region: RegionState, envelope: Envelope, parent: Parent) -> 
     if later_decided or (decided is not None and decided > named):
         return (
             f"region {envelope.region} is committed up to {_at(region.ref)}, beyond the named checkpoint "
-            f"{parent.checkpoint} of lineage {parent.lineage}; rewind to the committed checkpoint: "
-            f"sluicegate rewind --stream {envelope.stream} --region {envelope.region}"
+            f"{parent.checkpoint} of lineage {parent.lineage}; set the query back to the committed checkpoint "
+            "instead, and name that as the parent"
         )
     if limit is not None and named > limit:
         return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"

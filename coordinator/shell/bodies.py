@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from sluicegate.coordinator.shell.reading import read_batches
+
 GAP: Final = 500
 """Offsets further apart than this are sought, nearer ones are read through."""
 
@@ -118,11 +120,11 @@ class BodyFetcher:
         position = run[0]
         async with asyncio.timeout(self._patience):
             while position <= run[-1]:
-                batch = await consumer.getmany(source, timeout_ms=1000)
-                for record in batch.get(source, []):
-                    position = record.offset + 1
+                reading = await read_batches(consumer, source, timeout_ms=1000)
+                for record in reading.batches.get(source, []):
                     if record.offset in needed:
                         found[record.offset] = record.value or b""
+                position = await consumer.position(source)
 
 
 def _runs(offsets: list[int]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from sluicegate.coordinator.core.machine import VOID, MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.links import Links
+from sluicegate.coordinator.shell.reading import UNREADABLE_NAME
 from sluicegate.coordinator.shell.records import UnreadableRecord, read_records
 from sluicegate.coordinator.shell.stray import StrayEvents
 from sluicegate.coordinator.shell.stream import StreamRunner
@@ -99,6 +100,17 @@ class PartitionRunner:
         for event_type, count in counts.items():
             self._links.metrics.events_read(event_type, count)
         self.reached()
+
+    def put_aside(self, record: ConsumerRecord) -> None:
+        """Put a record aside that cannot be decoded."""
+        if self.started and not self._stopped:
+            self._stray.put(record, "undecodable", f"offset {record.offset}: {UNREADABLE_NAME}")
+
+    def passed(self, position: int) -> None:
+        """Take note that nothing more stands before this offset."""
+        if self.started and not self._stopped and position > self.position:
+            self.position = position
+            self.reached()
 
     def reached(self) -> None:
         """Tell all streams how far the partition has been read, and start what they want."""

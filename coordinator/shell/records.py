@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from pydantic import ValidationError
 
 from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.shell.reading import read_batches
 
 
 class UnreadableRecord(Exception):
@@ -43,7 +44,8 @@ async def _newest(
     newest: dict[str, tuple[int, bytes]] = {}
     behind = {partition for partition in partitions if begins[partition] < ends[partition]}
     while behind:
-        for records in (await consumer.getmany(timeout_ms=200)).values():
+        # What cannot be decoded was not written by a coordinator.
+        for records in (await read_batches(consumer, timeout_ms=200)).batches.values():
             for record in records:
                 stream = streams.get(record.key or b"")
                 held = newest.get(stream) if stream else None

@@ -20,9 +20,10 @@ from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
 from sluicegate.coordinator.shell.deadletters import DeadLetters
 from sluicegate.coordinator.shell.links import Links, Partitions
 from sluicegate.coordinator.shell.partition import PartitionRunner
+from sluicegate.coordinator.shell.reading import Reading, read_batches
 from sluicegate.coordinator.shell.startup import make_store, wait_for_topics
 from sluicegate.coordinator.shell.view import view_of
-from sluicegate.events.topics import MAX_MESSAGE_BYTES, TopicNames
+from sluicegate.events.topics import TopicNames
 from sluicegate.state_store import StateStoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -103,7 +104,7 @@ class Service:
         settings = self._settings
         options = settings.kafka.client_options()
         producer = AIOKafkaProducer(
-            acks="all", enable_idempotence=True, max_request_size=MAX_MESSAGE_BYTES, **options
+            acks="all", enable_idempotence=True, max_request_size=settings.kafka.max_message_bytes, **options
         )
         await producer.start()
         stack.push_async_callback(producer.stop)
@@ -188,7 +189,7 @@ class Service:
             try:
                 await runner.start()
             except (KafkaError, TimeoutError) as error:
-                log.warning("state records not read yet", partition=runner.number, error=str(error))
+                log.warning("state records not read yet", partition=runner.number, error=repr(error))
                 await asyncio.sleep(RETRY)
 
     # --- loops ------------------------------------------------------------------------------------
@@ -196,19 +197,30 @@ class Service:
     async def _consume(self, consumer: AIOKafkaConsumer) -> None:
         while True:
             try:
-                batches = await consumer.getmany(timeout_ms=200, max_records=MOST_RECORDS)
+                reading = await read_batches(consumer, timeout_ms=200, max_records=MOST_RECORDS)
             except NoOffsetForPartitionError:
                 # A new group has no offsets; the state records say where to read.
-                batches = {}
+                reading = Reading({}, [])
             except OffsetOutOfRangeError as error:
                 self._refuse(error)
-                batches = {}
+                reading = Reading({}, [])
             self._ticked = time.monotonic()
-            for source, records in batches.items():
+            for record in reading.unreadable:
+                if (runner := self._runners.get(record.partition)) is not None:
+                    runner.put_aside(record)
+            for source, records in reading.batches.items():
                 runner = self._runners.get(source.partition)
                 if runner is not None and records:
                     runner.take(records)
-            await asyncio.sleep(0)
+            await self._pass_gaps(consumer)
+
+    async def _pass_gaps(self, consumer: AIOKafkaConsumer) -> None:
+        """Offsets without a record, such as marks of transactions, are read too."""
+        await asyncio.sleep(0)
+        for runner in list(self._runners.values()):
+            if runner.started and runner.position < (consumer.highwater(runner.source) or 0):
+                with suppress(KafkaError):
+                    runner.passed(await consumer.position(runner.source))
 
     def _refuse(self, error: OffsetOutOfRangeError) -> None:
         for source in error.args[0] if error.args and isinstance(error.args[0], dict) else []:

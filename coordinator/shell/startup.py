@@ -8,7 +8,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.links import Partitions
-from sluicegate.events.topics import BrokersUnavailable, TopicNames, TopicsRefused, topic_specs, verify_topics
+from sluicegate.events.topics import BrokersUnavailable, TopicNames, TopicsRefused, verify_topics
 from sluicegate.state_store import RedisStateStore, StateStore
 
 log = structlog.get_logger(__name__)
@@ -21,7 +21,7 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, stop: asyncio.
     kafka = settings.kafka
     options = kafka.client_options()
     servers = options.pop("bootstrap_servers")
-    specs = topic_specs(topics, partitions=kafka.partitions, replication_factor=kafka.replication_factor)
+    specs = kafka.topic_specs()
     while not stop.is_set():
         try:
             problems = await verify_topics(servers, specs, options)

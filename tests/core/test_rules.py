@@ -150,7 +150,8 @@ class TestLineages:
         answer = scene.open("r1", "q.1", (Parent(region="r1", lineage="q.0", checkpoint=0),))
         assert answer is not None
         assert not answer.accepted
-        assert "sluicegate rewind --stream sim --region r1" in answer.reason
+        assert "committed up to 1 of lineage q.0" in answer.reason
+        assert "name that as the parent" in answer.reason
 
     def test_a_deleted_checkpoint_location_is_refused_until_accepted(self) -> None:
         scene = opened()
