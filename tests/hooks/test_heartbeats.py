@@ -14,7 +14,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 def test_idle_when_the_source_has_nothing_new(job: Job) -> None:
     job.feed("a", 1)
     query = job.write(processingTime="100 milliseconds")
-    beats = lambda: [body.idle for _, body in job.log.of(RegionHeartbeat)]  # noqa: E731
+
+    def beats() -> list[bool]:
+        return [body.idle for _, body in job.log.of(RegionHeartbeat)]
+
     try:
         job.log.wait(lambda: True in beats(), "never idle")
         job.feed("b", 1, start=100)

@@ -60,7 +60,6 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             self._queries.await_news(time.monotonic() + _LAST_SIGNALS)
         if self._heartbeats is not None:
             self._heartbeats.stop(_LAST_EVENTS)
-        Registry(self._folder).remove()
 
     def _tell(self, kind: Kind, about: Any, rows: int = 0) -> None:
         if self._heartbeats is None:

@@ -11,8 +11,10 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.spark.listener import RegionListener
-from sluicegate.writer_hooks.spark.source import SluicegateSource
+from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.source import NAME, SluicegateSource
 
 _log = logging.getLogger(__name__)
 
@@ -23,25 +25,42 @@ _SPARKS_BYTES: Final = ("67108864", "67108864b", "64m", "64mb")
 _BEST_BYTES: Final = "2147483647"
 _BEST_RECORDS: Final = 10_000
 
+_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
+_FOLDER: Final = str(Path(tempfile.gettempdir()) / f"sluicegate-{uuid4().hex}")
+
 _attached: "WeakKeyDictionary[SparkSession, RegionListener]" = WeakKeyDictionary()
+
+
+# Registered first, so that it runs last: listeners that close still read the folder.
+atexit.register(Registry(_FOLDER).remove)
 
 
 def attach_to(spark: SparkSession, heartbeat_interval: float, idle_after: float) -> None:
     """Register the data source and the listener with a session, once."""
     if spark in _attached:
         return
-    folder = str(Path(tempfile.gettempdir()) / f"sluicegate-{uuid4().hex}")
     _tune(spark)
-    # A class of its own carries the folder's name to the workers.
-    spark.dataSource.register(
-        type(SluicegateSource.__name__, (SluicegateSource,), {"registry_folder": folder})
-    )
-    listener = RegionListener(folder, heartbeat_interval, idle_after)
+    _register(spark)
+    listener = RegionListener(_FOLDER, heartbeat_interval, idle_after)
     if not _is_remote(spark):
         listener.look_into(spark)
         atexit.register(listener.close)
     spark.streams.addListener(listener)
     _attached[spark] = listener
+
+
+def _register(spark: SparkSession) -> None:
+    # A class of its own carries the folder's name to the workers.
+    source = type(SluicegateSource.__name__, (SluicegateSource,), {"registry_folder": _FOLDER})
+    try:
+        spark.dataSource.register(source)
+    except PySparkException as error:
+        # Sessions of one application share their data sources, and keep the first of a name.
+        if error.getCondition() != _EXISTS or not _attached:
+            raise HookError(
+                f"the data source {NAME} cannot be registered: {error}. If it was registered by hand, call "
+                "attach(spark) instead, which also starts the heartbeats"
+            ) from error
 
 
 def _is_remote(spark: SparkSession) -> bool:

@@ -1,0 +1,119 @@
+"""Options that are missing or wrong: one clear error that names the option."""
+
+import pickle
+
+import pytest
+
+from sluicegate.writer_hooks import BadOption
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.spark.options import SinkOptions
+
+GOOD = {
+    "stream": "flights",
+    "region": "JFK",
+    "path": "/lake/flights",
+    "kafka.bootstrap.servers": "broker:9092",
+    "checkpointlocation": "/checkpoints/jfk",
+}
+
+
+def test_defaults() -> None:
+    options = SinkOptions.parse(GOOD)
+    assert (options.table, options.format, options.event_time_column) == ("/lake/flights", "paimon", None)
+    assert options.region.assignment.model_dump() == {"number": 0, "regions": ("JFK",)}
+    assert options.region.events_topic == "sluicegate.events"
+    assert not options.region.bounded
+
+
+def test_everything_given() -> None:
+    options = SinkOptions.parse(
+        GOOD
+        | {
+            "Regions": "EWR, JFK",
+            "assignment": "4",
+            "bounded": "TRUE",
+            "topic.prefix": "lake",
+            "opening.timeout": "2.5",
+            "table.target-file-size": "1mb",
+            "kafka.sasl.password": "secret",
+            "queryname": "jfk",
+        }
+    )
+    assert options.region.assignment.regions == ("EWR", "JFK")
+    assert options.region.bounded
+    assert options.region.commits_topic == "lake.commits"
+    assert options.region.opening_timeout == 2.5
+    assert options.table_options == (("target-file-size", "1mb"),)
+    assert "secret" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)) == options, "it travels to the executors"  # noqa: S301
+
+
+@pytest.mark.parametrize("name", ["stream", "region", "kafka.bootstrap.servers", "checkpointlocation"])
+def test_missing(name: str) -> None:
+    with pytest.raises(BadOption, match=rf"(?i)option {name} is missing"):
+        SinkOptions.parse({key: value for key, value in GOOD.items() if key != name})
+
+
+def test_missing_table() -> None:
+    with pytest.raises(BadOption, match="option table is missing"):
+        SinkOptions.parse({key: value for key, value in GOOD.items() if key != "path"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stream", "a/b"),
+        ("region", "-x"),
+        ("regions", "EWR,LGA"),
+        ("regions", "JFK,JFK"),
+        ("assignment", "-1"),
+        ("assignment", "\N{SUPERSCRIPT TWO}"),
+        ("bounded", "yes"),
+        ("opening.timeout", "0"),
+        ("opening.timeout", "nan"),
+        ("publish.timeout", "soon"),
+        ("message.max.bytes", "10"),
+        ("table", "/somewhere/else"),
+        ("kafka.bootstrap.servers", " "),
+        ("kafka.security.protocol", "TLS"),
+        ("kafka.request.timeout.ms", "5s"),
+        ("kafka.acks", "0"),
+        ("regoin", "JFK"),
+    ],
+)
+def test_wrong(name: str, value: str) -> None:
+    with pytest.raises(BadOption, match=rf"option(s)? {name}"):
+        SinkOptions.parse(GOOD | {name: value})
+
+
+def test_several_regions_need_a_numbered_list() -> None:
+    with pytest.raises(BadOption, match="option assignment is missing"):
+        SinkOptions.parse(GOOD | {"regions": "EWR,JFK"})
+
+
+def test_kafka_security_reaches_the_client() -> None:
+    settings = KafkaSettings.from_options(
+        {
+            "kafka.bootstrap.servers": "broker:9093",
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.username": "writer",
+            "kafka.sasl.password": "secret",
+        }
+    )
+    arguments = settings.client_arguments()
+    assert arguments["sasl_mechanism"] == "SCRAM-SHA-512"
+    assert arguments["sasl_plain_password"] == "secret"  # noqa: S105
+    assert arguments["ssl_context"].check_hostname
+
+
+def test_unreadable_tls_files_are_named() -> None:
+    settings = KafkaSettings.from_options(
+        {
+            "kafka.bootstrap.servers": "broker:9093",
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.ca.location": "/absent/ca.pem",
+        }
+    )
+    with pytest.raises(BadOption, match=r"kafka\.ssl"):
+        settings.client_arguments()

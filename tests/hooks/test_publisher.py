@@ -1,0 +1,112 @@
+"""Publishing from blocking code: acknowledged, or a clear error; across forks, freezes and sizes."""
+
+import os
+import uuid
+
+import pytest
+
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.events import CheckpointCompleted, Event, EventType, RegionHeartbeat
+from sluicegate.events.models import Assignment
+from sluicegate.writer_hooks import EventTooLarge, PublishFailed, TopicMissing
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.publisher import Publisher, shared_publisher
+from sluicegate.writer_hooks.region import Region
+from tests.hooks.log import Log
+
+pytestmark = pytest.mark.kafka
+
+
+def region(log: Log) -> Region:
+    return Region(
+        stream="flights",
+        name="JFK",
+        kafka=KafkaSettings(log.bootstrap),
+        assignment=Assignment(number=0, regions=("JFK",)),
+        topic_prefix=log.names.prefix,
+    )
+
+
+def beat(log: Log) -> Event:
+    return region(log).event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())
+
+
+def completion(log: Log, events: int) -> Event:
+    body = CheckpointCompleted(
+        events=tuple(str(uuid.uuid4()) for _ in range(events)), predecessor=None, source_digest="d"
+    )
+    return region(log).event(EventType.CHECKPOINT_COMPLETED, "q.0", body, checkpoint=0)
+
+
+def ids(log: Log) -> list[str]:
+    return [event.envelope.id for event in list(log.events)]
+
+
+def test_large_completion_fits_when_compressed(log: Log) -> None:
+    publisher = shared_publisher(KafkaSettings(log.bootstrap))
+    large = completion(log, 40_000)
+    publisher.publish(log.names.events, [large], 20)
+    log.wait(lambda: large.envelope.id in ids(log), "the large completion")
+    with pytest.raises(EventTooLarge, match=r"max\.message\.bytes"):
+        publisher.publish(log.names.events, [completion(log, 100_000)], 20)
+    after = beat(log)
+    publisher.publish(log.names.events, [after], 20)
+    log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")
+
+
+def test_child_process_has_a_producer_of_its_own(log: Log) -> None:
+    settings = KafkaSettings(log.bootstrap)
+    parents, childs, last = beat(log), beat(log), beat(log)
+    shared_publisher(settings).publish(log.names.events, [parents], 20)
+    before = shared_publisher(settings)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            if shared_publisher(settings) is not before:
+                shared_publisher(settings).publish(log.names.events, [childs], 20)
+                status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    shared_publisher(settings).publish(log.names.events, [last], 20)
+    log.wait(lambda: len(ids(log)) == 3, "three events")
+    assert ids(log) == [parents.envelope.id, childs.envelope.id, last.envelope.id]
+
+
+def test_topics_are_not_made_by_asking(log: Log) -> None:
+    publisher = shared_publisher(KafkaSettings(log.bootstrap))
+    for _ in range(2):
+        with pytest.raises(TopicMissing, match=r"absent\.events does not exist"):
+            publisher.publish("absent.events", [beat(log)], 10)
+
+
+def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, unique: str) -> None:
+    publisher = Publisher(KafkaSettings(own_kafka.bootstrap))
+    with Log(own_kafka.bootstrap, unique) as log:
+        publisher.publish(log.names.events, [beat(log)], 20)
+        lost = beat(log)
+        own_kafka.suspend()
+        try:
+            with pytest.raises(PublishFailed, match=r"within 1 s.*trying again is safe"):
+                publisher.publish(log.names.events, [lost], 1)
+        finally:
+            own_kafka.resume()
+        publisher.publish(log.names.events, [lost], 20)
+        log.wait(lambda: lost.envelope.id in ids(log), "the event, sent again")
+        own_kafka.restart()
+        again = beat(log)
+        publisher.publish(log.names.events, [again], 30)
+        log.wait(lambda: again.envelope.id in ids(log), "the event after a restart")
+    publisher.close()
+
+
+def test_nobody_there() -> None:
+    publisher = Publisher(KafkaSettings("127.0.0.1:1"))
+    with pytest.raises(PublishFailed, match=r"127\.0\.0\.1:1 did not acknowledge"):
+        publisher.publish("any.events", [_any_event()], 1)
+
+
+def _any_event() -> Event:
+    nowhere = Region("s", "r", KafkaSettings("127.0.0.1:1"), Assignment(number=0, regions=("r",)))
+    return nowhere.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())
