@@ -105,7 +105,7 @@ def _parent_problem(region: RegionState, envelope: Envelope, parent: Parent) -> 
     if later_decided or (decided is not None and decided > named):
         return (
             f"region {envelope.region} is committed up to {_at(region.ref)}, beyond the named checkpoint "
-            f"{parent.checkpoint} of lineage {parent.lineage}; set the query back to the committed checkpoint "
+            f"{parent.checkpoint} of lineage {parent.lineage}; set the query back to the committed one "
             "instead, and name that as the parent"
         )
     if limit is not None and named > limit:
