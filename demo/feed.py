@@ -1,11 +1,26 @@
 """Files for the streaming jobs, handed to them step by step."""
 
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from sluicegate.demo.data import SourceFile
+
+_SLOT_SECONDS: Final = 5.0
+_DRIP_SECONDS: Final = 25.0
+
+
+def share_due(kills: int, killed: int, since: float) -> float:
+    """How much of the files the jobs are to have, `since` seconds after the last kill or the start.
+
+    There is something to commit before every kill and after the last one: each gets an equal part of the
+    files, over some seconds, and if it is late a little more.
+    """
+    if killed >= kills:
+        return 1.0
+    part = min(since / _SLOT_SECONDS, 1.0) + max(0.0, since - _SLOT_SECONDS) / _DRIP_SECONDS
+    return min((killed + part) / (kills + 1), kills / (kills + 1))
 
 
 class Feed:
@@ -15,7 +30,6 @@ class Feed:
         self._files = files
         self._inbox = inbox
         self._given = dict.fromkeys(files, 0)
-        self._lock = threading.Lock()
         for region in files:
             self.folder(region).mkdir(parents=True)
 
@@ -24,11 +38,10 @@ class Feed:
         return self._inbox / region
 
     def open(self, share: float) -> None:
-        """Let the jobs have at least this share of their files, from 0 to 1; may be called in any thread."""
-        with self._lock:
-            for region, files in self._files.items():
-                upto = math.ceil(len(files) * share)
-                for file in files[self._given[region] : upto]:
-                    # A rename keeps the file's time and shows it whole.
-                    file.path.rename(self.folder(region) / file.path.name)
-                self._given[region] = max(self._given[region], upto)
+        """Let the jobs have at least this share of their files, from 0 to 1."""
+        for region, files in self._files.items():
+            upto = math.ceil(len(files) * share)
+            for file in files[self._given[region] : upto]:
+                # A rename keeps the file's time and shows it whole.
+                file.path.rename(self.folder(region) / file.path.name)
+            self._given[region] = max(self._given[region], upto)

@@ -15,8 +15,12 @@ from sluicegate.demo.services import STREAM, TOPICS
 from sluicegate.writer_hooks import attach, close_region
 
 _TRIGGER: Final = "50 milliseconds"
+_CHECKPOINT_FILES: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _SESSION: Final = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -25,6 +29,8 @@ _SESSION: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stopTimeout": "10s",
+    # The other manager runs a program of the system for every file, as Hadoop's native library is not there.
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # A job that waits for files says so at once, and does not hold back the others' commits.
     "spark.sql.streaming.noDataProgressEventInterval": "250",
 }

@@ -9,45 +9,60 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.demo.errors import DemoError
-from sluicegate.demo.feed import Feed
 from sluicegate.demo.phases import COMMIT_STEPS, START_STEPS, Trace
 from sluicegate.demo.services import Coordinator
 
-_FIRST_STEP_SECONDS: Final = 30.0
-_HUNT_SECONDS: Final = 4.0
-_AT_ANY_TIME: Final = 0.3
+OPENING_STEPS: Final = ("AppendPolicy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
+"""What is done before there is anything to commit: regions are opened."""
+
+_AT_ANY_TIME: Final = 0.25
+"""How many of the kills come at any time, not in a chosen step."""
 _LONGEST_WAIT: Final = 1.5
-_LONGEST_DELAY: Final = 0.004
+_LONGEST_DELAY: Final = 0.006
+_LIFE_SECONDS: Final = 40.0
+"""How long a life may take to become ready, before it is killed all the same."""
+_HUNT_SECONDS: Final = 6.0
 _POLL: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When to kill: some seconds after a step has begun, or, without one, after the first step of all."""
+    """When to kill: `delay` seconds after a step has begun for the `turn`-th time in this life.
+
+    Without a step: that long after this life's look at the table, with which its start ends.
+    """
 
     step: str | None
     delay: float
+    turn: int = 1
 
 
 class Killer(threading.Thread):
-    """Kills the coordinator `kills` times, with new files for the jobs before each kill and after the last.
+    """Kills the coordinator `kills` times, in as many different steps as come by.
 
-    The files keep work under way: without them everything could be committed before the last kill.
+    `committing` says whether anything has been committed yet.
     """
 
     def __init__(
-        self, coordinator: Coordinator, feed: Feed, kills: int, seed: int | None, note: Callable[[str], None]
+        self,
+        coordinator: Coordinator,
+        kills: int,
+        seed: int | None,
+        committing: Callable[[], bool],
+        note: Callable[[str], None],
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self.phases: Counter[str] = Counter()
         """How often the coordinator was killed in each phase."""
-        self._error: DemoError | None = None
+        self.last: float | None = None
+        """When it was killed last, by the monotonic clock."""
         self._coordinator = coordinator
-        self._feed = feed
         self._kills = kills
         self._random = random.Random(seed)  # noqa: S311
+        self._committing = committing
         self._note = note
         self._over = threading.Event()
+        self._error: DemoError | None = None
 
     @property
     def killed(self) -> int:
@@ -55,14 +70,10 @@ class Killer(threading.Thread):
         return self.phases.total()
 
     def run(self) -> None:
-        """Kill, and let the jobs go on."""
+        """Kill until it is enough."""
         try:
-            for number in range(1, self._kills + 1):
-                self._feed.open(number / (self._kills + 1))
-                self._strike(self._plan(first=number == 1))
-                if self._over.is_set():
-                    return
-            self._feed.open(1.0)
+            while self.killed < self._kills and not self._over.is_set():
+                self._strike()
         except DemoError as error:
             self._error = error
 
@@ -77,35 +88,44 @@ class Killer(threading.Thread):
         if self.is_alive():
             self.join()
 
-    def _plan(self, *, first: bool) -> Plan:
+    def plan(self) -> Plan:
+        """Choose the next moment: steps in which it was not killed yet come first."""
         if self._random.random() < _AT_ANY_TIME:
             return Plan(None, self._random.uniform(0, _LONGEST_WAIT))
-        steps = [*COMMIT_STEPS, *START_STEPS]
-        if not first:
-            steps.remove("AppendPolicy")
-        fresh = [step for step in steps if step not in self.phases]
-        return Plan(self._random.choice(fresh or steps), self._random.uniform(0, _LONGEST_DELAY))
+        committing = self._committing()
+        steps = [*START_STEPS, *(COMMIT_STEPS if committing else OPENING_STEPS)]
+        fresh = [step for step in steps if step not in self.phases] or steps
+        # The longest part of every life is its start, but the steps of a commit are what matters.
+        weights = [1 if step in START_STEPS else 3 for step in fresh]
+        step = self._random.choices(fresh, weights)[0]
+        turn = self._random.randint(1, 2) if committing and step in COMMIT_STEPS else 1
+        return Plan(step, self._random.uniform(0, _LONGEST_DELAY), turn)
 
-    def _strike(self, plan: Plan) -> None:
+    def _strike(self) -> None:
+        plan = self.plan()
         trace = Trace(self._coordinator.log_file)
-        self._await_step(trace, plan.step)
+        self._await(plan, trace)
         self._over.wait(plan.delay)
         if self._over.is_set():
             return
         self._coordinator.kill()
         trace.advance()
         self.phases[trace.phase] += 1
+        self.last = time.monotonic()
         self._note(f"killed the coordinator ({self.killed} of {self._kills}): {trace.phase}")
 
-    def _await_step(self, trace: Trace, wanted: str | None) -> None:
-        """Wait for the step to begin; for a while only, as it may not come before other steps are done."""
-        deadline = time.monotonic() + _FIRST_STEP_SECONDS
-        begun = False
+    def _await(self, plan: Plan, trace: Trace) -> None:
+        """Wait for the moment; for a while only, as the step need not come before there is more to do."""
+        deadline = time.monotonic() + _LIFE_SECONDS
+        turns = 0
+        ready = False
         while time.monotonic() < deadline and not self._over.wait(_POLL):
             steps = trace.advance()
-            if any(step.started and wanted in (None, step.effect) for step in steps):
+            turns += sum(step.started and step.effect == plan.step for step in steps)
+            if turns >= plan.turn:
                 return
-            if steps and not begun:
-                begun = True
-                deadline = time.monotonic() + _HUNT_SECONDS
+            if not ready and any(step.effect == START_STEPS[0] and not step.started for step in steps):
+                if plan.step is None:
+                    return
+                ready, deadline = True, time.monotonic() + _HUNT_SECONDS
             self._coordinator.check()

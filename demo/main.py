@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import logging
 import shutil
 import signal
 import sys
@@ -167,6 +168,8 @@ def _run(context: click.Context, wish: "Wish") -> "Outcome":
     from sluicegate.embedded import EmbeddedError
     from sluicegate.events.topics import TopicError
 
+    # Clients that outlive the brokers say so; what matters of it reaches us as exceptions.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     display = Display(sys.stderr)
     try:
         with _interruptible(), ExitStack() as stack:

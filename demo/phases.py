@@ -17,8 +17,8 @@ COMMIT_STEPS: Final = (
 )
 """The steps of a commit, in their order."""
 
-START_STEPS: Final = ("InspectTable", "FetchEnd", "AppendPolicy")
-"""What is done once after a start; a policy is appended only when it is new."""
+START_STEPS: Final = ("InspectTable", "FetchEnd")
+"""What is done once after every start, in this order."""
 
 STARTING: Final = "starting"
 READING: Final = "reading"

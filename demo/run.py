@@ -13,7 +13,7 @@ import pyarrow as pa
 from sluicegate.demo.check import Verdict, compare
 from sluicegate.demo.data import REGIONS, batches_for, load_flights, rows_by_region, write_batches
 from sluicegate.demo.errors import RunFailed, TableDamaged
-from sluicegate.demo.feed import Feed
+from sluicegate.demo.feed import Feed, share_due
 from sluicegate.demo.jobs import Jobs, start_session
 from sluicegate.demo.kills import Killer
 from sluicegate.demo.progress import Display, describe
@@ -112,7 +112,7 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     progress = Progress(REGIONS)
     watch = Watch(servers.kafka.bootstrap, progress)
     stack.callback(watch.end)
-    killer = Killer(coordinator, feed, wish.kills, wish.seed, display.note)
+    killer = Killer(coordinator, wish.kills, wish.seed, lambda: progress.commits > 0, display.note)
     stack.callback(killer.end)
     jobs = Jobs(spark, servers.kafka.bootstrap, table, work / "checkpoints")
     return _Parts(source, rows_by_region(source), table, feed, coordinator, jobs, progress, watch, killer)
@@ -128,8 +128,11 @@ def _follow(parts: _Parts, display: Display, kills: int) -> None:
     """Show the progress until all regions are closed and in the table. Raises RunFailed."""
     progress, jobs = parts.progress, parts.jobs
     seen: object = None
-    moved = time.monotonic()
+    began = moved = time.monotonic()
     while not _is_done(parts):
+        parts.feed.open(
+            share_due(kills, parts.killer.killed, time.monotonic() - (parts.killer.last or began))
+        )
         for each in (parts.coordinator, parts.watch, parts.killer, jobs):
             each.check()
         for region, total in parts.totals.items():
