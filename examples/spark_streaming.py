@@ -1,0 +1,58 @@
+"""A streaming job that writes a Paimon table without committing it: the coordinator does.
+
+Run a coordinator (`sluicegate run`) against the same Kafka first, then:
+
+    python examples/spark_streaming.py localhost:9092 /tmp/lake /tmp/flights-in
+
+It reads the JSON files in the last folder, lines of {"flight": ..., "airport": ..., "at": ...},
+and ends when it has read them all.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+from pyspark.sql import SparkSession
+
+from sluicegate.writer_hooks import attach
+
+COLUMNS = [("flight", pa.string()), ("airport", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
+
+
+def make_table(lake: Path) -> Path:
+    """Create the table if it is not there, and return its folder."""
+    catalog = CatalogFactory.create({"warehouse": str(lake / "warehouse")})
+    catalog.create_database("default", True)
+    catalog.create_table("default.flights", Schema.from_pyarrow_schema(pa.schema(COLUMNS)), True)
+    return lake / "warehouse" / "default.db" / "flights"
+
+
+def main(bootstrap: str, lake: Path, source: str) -> None:
+    """Write everything that the source has."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need this environment's packages
+    table = make_table(lake)
+    spark = SparkSession.builder.master("local[2]").appName("flights").getOrCreate()
+    attach(spark)
+
+    rows = spark.readStream.schema("flight string, airport string, at timestamp").json(source)
+    query = (
+        rows.writeStream.format("sluicegate")
+        .option("stream", "flights")
+        .option("region", "JFK")
+        .option("table", str(table))
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("event.time.column", "at")
+        .option("bounded", "true")
+        .option("checkpointLocation", str(lake / "checkpoints" / "JFK"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(sys.argv[1], Path(sys.argv[2]).absolute(), str(Path(sys.argv[3]).absolute()))
