@@ -1,0 +1,138 @@
+"""Reading on behind a record that the client library cannot decode.
+
+A header's name that is not UTF-8 makes aiokafka raise for the whole batch, again and again. Such a batch is
+fetched once more as bytes and taken apart here, so that only the record itself is put aside.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import for_code
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.default_records import _DefaultRecordBatchPy
+from aiokafka.record.util import decode_varint
+
+UNREADABLE_NAME: Final = (
+    "the name of a header is not UTF-8, so no client can be relied on to read the message"
+)
+
+_BATCH_HEAD: Final = Struct(">qiib")
+"""Base offset, length of what follows it, leader epoch, magic."""
+_LENGTH_FROM: Final = 12
+_MAGIC: Final = 2
+_FETCH_BYTES: Final = 8 << 20
+_PAUSE: Final = 0.2
+
+Batches = dict[TopicPartition, list[ConsumerRecord]]
+
+
+class Reading(NamedTuple):
+    """What was read: records by partition, in order, and those of them that cannot be used."""
+
+    batches: Batches
+    unreadable: list[ConsumerRecord]
+
+
+async def read_batches(
+    consumer: AIOKafkaConsumer, *sources: TopicPartition, timeout_ms: int, max_records: int | None = None
+) -> Reading:
+    """`getmany` that gets past undecodable records; without sources, of all. Raises KafkaError."""
+    try:
+        batches: Batches = await consumer.getmany(*sources, timeout_ms=timeout_ms, max_records=max_records)
+    except UnicodeDecodeError:
+        paused = consumer.paused()
+        for source in sources or sorted(consumer.assignment()):
+            if source not in paused and (found := await _rescue(consumer, source)) is not None:
+                return found
+        await asyncio.sleep(_PAUSE)
+        return Reading({}, [])
+    return Reading(batches, [])
+
+
+async def _rescue(consumer: AIOKafkaConsumer, source: TopicPartition) -> Reading | None:
+    """Hand out the next batches up to the first one with an undecodable record; None if there is none."""
+    position = await consumer.position(source)
+    records: list[ConsumerRecord] = []
+    for batch in _batches(await _fetch(consumer, source, position)):
+        unreadable: list[ConsumerRecord] = []
+        for record, readable in _records(source, batch):
+            if record.offset >= position:
+                (records if readable else unreadable).append(record)
+        if unreadable:
+            if await consumer.position(source) != position:
+                return None
+            consumer.seek(source, batch.next_offset)
+            return Reading({source: records}, unreadable)
+    return None
+
+
+async def _fetch(consumer: AIOKafkaConsumer, source: TopicPartition, offset: int) -> bytes:
+    """Fetch without decoding; there is no public way to."""
+    client = consumer._client
+    place = (source.topic, [(source.partition, offset, _FETCH_BYTES)])
+    request = FetchRequest(500, 1, _FETCH_BYTES, 0, [place], rack_id="")
+    response = await client.send(client.cluster.leader_for_partition(source), request)
+    for _, partitions in response.topics:
+        for _, code, *_, records in partitions:
+            if code:
+                raise for_code(code)(f"partition {source.partition} cannot be fetched")
+            return bytes(records or b"")
+    return b""
+
+
+def _batches(raw: bytes) -> Iterator[_DefaultRecordBatchPy]:
+    """The whole batches; the last one may be cut off."""
+    start = 0
+    while start + _BATCH_HEAD.size <= len(raw):
+        _, length, _, magic = _BATCH_HEAD.unpack_from(raw, start)
+        end = start + _LENGTH_FROM + length
+        # Older formats have no headers.
+        if end > len(raw) or magic != _MAGIC:
+            return
+        batch = _DefaultRecordBatchPy(raw[start:end])
+        if not batch.is_control_batch:
+            yield batch
+        start = end
+
+
+def _records(source: TopicPartition, batch: _DefaultRecordBatchPy) -> Iterator[tuple[ConsumerRecord, bool]]:
+    """Every record of a batch, and whether the names of its headers are UTF-8."""
+    batch._maybe_uncompress()
+    buffer, start = batch._buffer, batch._pos
+    for _ in range(batch._num_records):
+        length, start = decode_varint(buffer, start)
+        yield _record(source, batch, buffer, start)
+        start += length
+
+
+def _record(
+    source: TopicPartition, batch: _DefaultRecordBatchPy, buffer: bytearray, start: int
+) -> tuple[ConsumerRecord, bool]:
+    # One byte of attributes comes first.
+    elapsed, at = decode_varint(buffer, start + 1)
+    distance, at = decode_varint(buffer, at)
+    key, at = _bytes(buffer, at)
+    value, at = _bytes(buffer, at)
+    count, at = decode_varint(buffer, at)
+    headers: list[tuple[str, bytes | None]] = []
+    readable = True
+    for _ in range(count):
+        name, at = _bytes(buffer, at)
+        content, at = _bytes(buffer, at)
+        shown = (name or b"").decode(errors="backslashreplace")
+        readable = readable and shown.encode() == name
+        headers.append((shown, content))
+    time = batch.max_timestamp if batch.timestamp_type else batch.first_timestamp + elapsed
+    sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
+    place = (source.topic, source.partition, batch.base_offset + distance, time, batch.timestamp_type)
+    return ConsumerRecord(*place, key, value, None, *sizes, tuple(headers)), readable
+
+
+def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
+    length, at = decode_varint(buffer, at)
+    if length < 0:
+        return None, at
+    return bytes(buffer[at : at + length]), at + length
