@@ -1,0 +1,248 @@
+"""What the benchmarks share: servers, the coordinator as a process, a region's events, and figures."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from pypaimon import CatalogFactory, Schema
+
+from sluicegate.embedded.ports import free_port
+from sluicegate.embedded.process import ChildProcess
+from sluicegate.events import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    Envelope,
+    Event,
+    EventType,
+    FilesWritten,
+    OpeningAnswered,
+    RegionOpened,
+    encode,
+    partition_of,
+    read_event,
+)
+from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+
+STREAM: Final = "bench"
+PARTITIONS: Final = 3
+READY_SECONDS: Final = 60.0
+MAX_FETCH: Final = 8 << 20
+
+MEASURES: Final = tuple(f"measure_{n:02d}" for n in range(24))
+SCHEMA: Final = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("origin", pa.string()),
+        ("carrier", pa.string()),
+        *((name, pa.float64()) for name in MEASURES),
+        ("at", pa.timestamp("ms")),
+    ]
+)
+"""As wide as tables of events are: the metadata of a file of it takes about 650 bytes."""
+
+_SETTINGS: Final = """\
+[kafka]
+bootstrap_servers = "{bootstrap}"
+topic_prefix = "{prefix}"
+group_id = "{prefix}"
+partitions = {partitions}
+
+[http]
+port = {port}
+
+[streams.{stream}]
+table = "{table}"
+"""
+
+
+def create_table(warehouse: Path, name: str) -> Any:
+    """Make an append table that is partitioned by origin, and keeps statistics; pypaimon's object of it."""
+    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+    catalog.create_database("db", True)
+    options = {"bucket": "-1", "metadata.stats-mode": "full"}
+    schema = Schema.from_pyarrow_schema(SCHEMA, partition_keys=["origin"], options=options)
+    catalog.create_table(f"db.{name}", schema, False)
+    return catalog.get_table(f"db.{name}")
+
+
+def rows(origins: Sequence[str], first: int, each: int) -> pa.RecordBatch:
+    """Rows of these origins, as many of each, with ids from `first`."""
+    count = len(origins) * each
+    columns: list[Any] = [
+        pa.array(range(first, first + count), pa.int64()),
+        pa.array([origin for origin in origins for _ in range(each)], pa.string()),
+        pa.array(["UA"] * count, pa.string()),
+        *(pa.array([n % 90 - 10.5 for n in range(count)], pa.float64()) for _ in MEASURES),
+        pa.array([1_357_000_000_000 + n * 60_000 for n in range(count)], pa.int64()).cast(pa.timestamp("ms")),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+async def make_topics(bootstrap: str) -> TopicNames:
+    """Make four topics of a new prefix."""
+    names = TopicNames(f"b{uuid.uuid4().hex[:10]}")
+    await ensure_topics(bootstrap, topic_specs(names, partitions=PARTITIONS))
+    return names
+
+
+@dataclass
+class Region:
+    """A region's writers and driver, without the job."""
+
+    bootstrap: str
+    topics: TopicNames
+    name: str = "r1"
+    regions: tuple[str, ...] = ("r1",)
+    lineage: str = "q1.0"
+    previous: int | None = None
+    producer: AIOKafkaProducer = field(init=False)
+
+    async def __aenter__(self) -> "Region":
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap, acks="all", enable_idempotence=True
+        )
+        await self.producer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.producer.stop()
+
+    def envelope(self, kind: EventType, checkpoint: int = -1, files: int = 0) -> Envelope:
+        writer = "w0" if kind is EventType.FILES_WRITTEN else ""
+        return Envelope(str(uuid.uuid4()), kind, STREAM, self.name, self.lineage, checkpoint, writer, files)
+
+    async def send(self, envelope: Envelope, body: Body) -> "asyncio.Future[Any]":
+        """Append an event; the future holds its offset and append time."""
+        message = encode(Event(envelope, body))
+        sent: asyncio.Future[Any] = await self.producer.send(
+            self.topics.events,
+            message.value,
+            key=message.key,
+            headers=message.headers,
+            partition=partition_of(STREAM, PARTITIONS),
+        )
+        return sent
+
+    async def open(self) -> None:
+        """Open the lineage, without waiting for the answer."""
+        body = RegionOpened(assignment=Assignment(number=0, regions=self.regions))
+        await (await self.send(self.envelope(EventType.REGION_OPENED), body))
+
+    async def written(self, checkpoint: int, body: FilesWritten) -> tuple[str, "asyncio.Future[Any]"]:
+        """Append a `files.written`; its id, and the future of its acknowledgement."""
+        envelope = self.envelope(EventType.FILES_WRITTEN, checkpoint, len(body.files))
+        return envelope.id, await self.send(envelope, body)
+
+    async def complete(self, checkpoint: int, events: Sequence[str]) -> "asyncio.Future[Any]":
+        """Append the completion of a checkpoint."""
+        body = CheckpointCompleted(
+            events=tuple(events), predecessor=self.previous, source_digest=f"{self.name}-{checkpoint}"
+        )
+        self.previous = checkpoint
+        return await self.send(self.envelope(EventType.CHECKPOINT_COMPLETED, checkpoint), body)
+
+
+async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[tuple[Any, Event]]:
+    """All events of a topic as it is now, with their records."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        sources = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        ends = await consumer.end_offsets(sources)
+        consumer.assign(sources)
+        await consumer.seek_to_beginning(*sources)
+        while any([await consumer.position(source) < ends[source] for source in sources]):
+            for records in (await consumer.getmany(timeout_ms=100)).values():
+                for record in records:
+                    if isinstance(event := read_event(record.headers, record.value), Event):
+                        yield record, event
+    finally:
+        await consumer.stop()
+
+
+async def wait_for_answer(bootstrap: str, topics: TopicNames) -> None:
+    """Wait until an opening has been accepted."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        async for _, event in read_topic(bootstrap, topics.commits):
+            if isinstance(event.body, OpeningAnswered):
+                if not event.body.accepted:
+                    raise RuntimeError(event.body.reason)
+                return
+        await asyncio.sleep(0.1)
+    raise TimeoutError("no answer to the opening")
+
+
+@contextmanager
+def coordinator(folder: Path, bootstrap: str, topics: TopicNames, table: Path) -> Iterator[ChildProcess]:
+    """Give the coordinator as a process of its own, with default settings, once it is ready."""
+    port = free_port()
+    settings = folder / "sluicegate.toml"
+    settings.write_text(
+        _SETTINGS.format(
+            bootstrap=bootstrap,
+            prefix=topics.prefix,
+            partitions=PARTITIONS,
+            port=port,
+            stream=STREAM,
+            table=table,
+        )
+    )
+    command = [sys.executable, *_PROFILE, "-c", "from sluicegate.coordinator.cli import main; main()"]
+    log_file = folder / "coordinator.log"
+    process = ChildProcess([*command, "run", "--config", str(settings)], log_file=log_file, cwd=folder)
+    try:
+        _wait_ready(process, port, log_file)
+        yield process
+    finally:
+        process.end(20.0)
+
+
+_PROFILE: Final = os.environ.get("BENCH_PYTHON_OPTIONS", "").split()
+"""Options of the coordinator's interpreter, such as a profiler's."""
+
+
+def _wait_ready(process: ChildProcess, port: int, log_file: Path) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise RuntimeError(f"the coordinator does not serve: {log_file.read_text()[-2000:]}")
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """Median, 99th percentile and maximum."""
+    ordered = sorted(values)
+    picked = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    last = len(ordered) - 1
+    return {name: round(ordered[round(last * share)], 2) for name, share in picked.items()}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on: cores, and how busy they were."""
+    return {"cores": os.cpu_count(), "load": [round(each, 2) for each in os.getloadavg()]}
+
+
+def report(figures: dict[str, Any], *, as_json: bool) -> None:
+    """Print the figures, one a line or as one line of JSON."""
+    if as_json:
+        print(json.dumps(figures), flush=True)
+        return
+    for name, value in figures.items():
+        print(f"{name}: {value}", flush=True)

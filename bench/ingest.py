@@ -1,0 +1,270 @@
+"""Events per second into the core's ledger, beside a raw consumer that only counts the same topic.
+
+    python -m bench.ingest [--events 40000] [--pairs 5] [--json]
+
+The events stand in the log before anything is measured: `files.written` of 10 files (and, in a second series,
+of one file) with the metadata that the Paimon writer half made of real files, from three regions, and a
+completion for every 40 of them. Ours is the whole service in this process: a member of the consumer group
+that reads the log from the beginning through `getmany`, `PartitionRunner.take` and the `StreamMachine` of the
+stream, with its HTTP endpoints and its clock; a fourth region never opens, so nothing is committed meanwhile.
+Raw is `getmany` with the same fetch options, and a sum of lengths. Both count from their first batch, so that
+joining the group and reading state records are left out. They take turns at being first; every pair has
+topics of its own. The events are produced in large batches, which the raw consumer reads fastest.
+"""
+
+import argparse
+import asyncio
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from bench.common import (
+    MAX_FETCH,
+    PARTITIONS,
+    STREAM,
+    create_table,
+    machine,
+    make_topics,
+    report,
+    rows,
+)
+from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.service import MOST_RECORDS, Service
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.events import (
+    Assignment,
+    CheckpointCompleted,
+    Envelope,
+    Event,
+    EventType,
+    FilesWritten,
+    RegionOpened,
+    encode,
+    partition_of,
+)
+from sluicegate.events.topics import TopicNames
+from sluicegate.lakes.registry import adapter
+
+REGIONS: Final = ("r1", "r2", "r3")
+ABSENT: Final = "r4"
+WRITERS: Final = 40
+ROWS: Final = 20
+SECONDS: Final = 300.0
+
+
+def body_of(table: Path, files: int) -> FilesWritten:
+    """What the writer half says of so many real files."""
+    writer = adapter("paimon").open_writer(str(table), {}, "at")
+    writer.write(rows([f"A{n:02d}" for n in range(files)], 0, ROWS))
+    return FilesWritten(
+        format="paimon",
+        format_version=adapter("paimon").format_version,
+        location=writer.location,
+        schema_id=writer.schema_id,
+        files=tuple(writer.finish()),
+    )
+
+
+def events(body: FilesWritten, count: int) -> Iterator[Event]:
+    """Openings, and then so many `files.written` and the completions that name them."""
+    assignment = Assignment(number=0, regions=(*REGIONS, ABSENT))
+    for region in REGIONS:
+        envelope = Envelope(f"open-{region}", EventType.REGION_OPENED, STREAM, region, "q.0")
+        yield Event(envelope, RegionOpened(assignment=assignment))
+    made = checkpoint = 0
+    while made < count:
+        for region in REGIONS:
+            place = (STREAM, region, "q.0", checkpoint)
+            ids = [f"{region}-{checkpoint}-{writer:027d}" for writer in range(WRITERS)]
+            for writer, event_id in enumerate(ids):
+                name = f"p{writer:05d}"
+                yield Event(Envelope(event_id, EventType.FILES_WRITTEN, *place, name, len(body.files)), body)
+            completion = CheckpointCompleted(
+                events=tuple(ids),
+                predecessor=checkpoint - 1 if checkpoint else None,
+                source_digest=f"{region}-{checkpoint}",
+            )
+            envelope = Envelope(f"{region}-{checkpoint}-done", EventType.CHECKPOINT_COMPLETED, *place)
+            yield Event(envelope, completion)
+            made += WRITERS + 1
+        checkpoint += 1
+
+
+async def fill(bootstrap: str, topics: TopicNames, body: FilesWritten, count: int) -> TopicPartition:
+    """Put the events into the log; the partition that they stand in."""
+    home = TopicPartition(topics.events, partition_of(STREAM, PARTITIONS))
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=1 << 20, linger_ms=5)
+    await producer.start()
+    try:
+        for event in events(body, count):
+            key, value, headers = encode(event)
+            await producer.send(topics.events, value, key=key, headers=headers, partition=home.partition)
+        await producer.flush()
+    finally:
+        await producer.stop()
+    return home
+
+
+class Mark(NamedTuple):
+    """How many events were read when, and what they cost this process."""
+
+    seen: int
+    time: float
+    cpu: float
+
+
+def mark(seen: int) -> Mark:
+    return Mark(seen, time.perf_counter(), time.process_time())
+
+
+class Rate(NamedTuple):
+    """Events per second, by the clock and by the processor time of this process alone."""
+
+    clock: float
+    cpu: float
+
+
+def rate(first: Mark, last: Mark) -> Rate:
+    count = last.seen - first.seen
+    return Rate(count / (last.time - first.time), count / (last.cpu - first.cpu))
+
+
+async def raw(bootstrap: str, home: TopicPartition, end: int) -> Rate:
+    """A consumer that only adds up lengths."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        enable_auto_commit=False,
+        fetch_max_bytes=8 * MAX_FETCH,
+        max_partition_fetch_bytes=MAX_FETCH,
+    )
+    await consumer.start()
+    try:
+        consumer.assign([home])
+        await consumer.seek_to_beginning(home)
+        first: Mark | None = None
+        seen = size = 0
+        while seen < end:
+            batches = await consumer.getmany(timeout_ms=200, max_records=MOST_RECORDS)
+            for records in batches.values():
+                seen += len(records)
+                size += sum(len(record.value) for record in records)
+            if seen and first is None:
+                first = mark(seen)
+        if first is None:
+            raise RuntimeError("the topic is empty")
+        return rate(first, mark(seen))
+    finally:
+        await consumer.stop()
+
+
+async def ours(bootstrap: str, topics: TopicNames, table: Path, home: TopicPartition, end: int) -> Rate:
+    """The service."""
+    settings = Settings.model_validate(
+        {
+            "kafka": {
+                "bootstrap_servers": bootstrap,
+                "topic_prefix": topics.prefix,
+                "group_id": topics.prefix,
+                "partitions": PARTITIONS,
+            },
+            "http": {"port": 0},
+            "streams": {STREAM: {"table": str(table)}},
+        }
+    )
+    service, stop = Service(settings), asyncio.Event()
+    running = asyncio.create_task(service.run(stop))
+    try:
+        async with asyncio.timeout(SECONDS):
+            first = await _beyond(service, running, home, 0)
+            last = await _beyond(service, running, home, end - 1)
+    finally:
+        stop.set()
+        await running
+    return rate(first, last)
+
+
+async def _beyond(service: Service, running: "asyncio.Task[None]", home: TopicPartition, offset: int) -> Mark:
+    """Wait until the service has read beyond an offset."""
+    while not running.done():
+        partition = service.status()["partitions"].get(str(home.partition))
+        if partition is not None and partition["position"] > offset:
+            return mark(partition["position"])
+        await asyncio.sleep(0.002)
+    raise RuntimeError("the service ended")
+
+
+async def series(bootstrap: str, folder: Path, files: int, count: int, pairs: int) -> dict[str, Any]:
+    """Measure both, pair by pair."""
+    create_table(folder, f"of_{files}")
+    table = folder / "db.db" / f"of_{files}"
+    body = body_of(table, files)
+    found: dict[str, list[Rate]] = {"raw": [], "ours": []}
+    for pair in range(pairs):
+        topics = await make_topics(bootstrap)
+        home = await fill(bootstrap, topics, body, count)
+        end = await _end(bootstrap, home)
+        for side in ("raw", "ours") if pair % 2 else ("ours", "raw"):
+            gc.collect()
+            # The service appends its policy when it has read everything, so raw reads up to the same end.
+            if side == "raw":
+                found[side].append(await raw(bootstrap, home, end))
+            else:
+                found[side].append(await ours(bootstrap, topics, table, home, end))
+    ratios = [mine.clock / bare.clock for mine, bare in zip(found["ours"], found["raw"], strict=True)]
+    cpu_ratios = [mine.cpu / bare.cpu for mine, bare in zip(found["ours"], found["raw"], strict=True)]
+    return {
+        "files_per_event": files,
+        "metadata_bytes": sum(len(file.metadata) for file in body.files),
+        "body_bytes": len(body.model_dump_json()),
+        "events": count,
+        "raw_per_s": round(statistics.median(each.clock for each in found["raw"])),
+        "ours_per_s": round(statistics.median(each.clock for each in found["ours"])),
+        "raw_per_cpu_s": round(statistics.median(each.cpu for each in found["raw"])),
+        "ours_per_cpu_s": round(statistics.median(each.cpu for each in found["ours"])),
+        "ratio": round(statistics.median(ratios), 2),
+        "cpu_ratio": round(statistics.median(cpu_ratios), 2),
+        "ratios": [round(each, 2) for each in ratios],
+    }
+
+
+async def _end(bootstrap: str, home: TopicPartition) -> int:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        end: int = (await consumer.end_offsets([home]))[home]
+        return end
+    finally:
+        await consumer.stop()
+
+
+async def measure(bootstrap: str, folder: Path, count: int, pairs: int, *, as_json: bool) -> None:
+    """Both series: large events and small ones."""
+    for files in (10, 1):
+        found = await series(bootstrap, folder, files, count, pairs)
+        report({**found, **machine()}, as_json=as_json)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=40_000)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
+        asyncio.run(
+            measure(kafka.bootstrap, Path(folder), arguments.events, arguments.pairs, as_json=arguments.json)
+        )
+
+
+if __name__ == "__main__":
+    main()
