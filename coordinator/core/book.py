@@ -55,8 +55,9 @@ class Book:
             entry.missing.discard(envelope.id)
             if not entry.missing:
                 ledger.advance()
-        if offset > self.applied:
-            self.state.regions[envelope.region].idle = False
+        # Assigning to a model costs more than all the rest of this, so only what changes is assigned.
+        if offset > self.applied and (region := self.state.regions[envelope.region]).idle:
+            region.idle = False
         return None
 
     def completion(self, offset: int, time: int, envelope: Envelope, body: CheckpointCompleted) -> str | None:
@@ -86,6 +87,25 @@ class Book:
         if fresh:
             region.idle = False
         return problem
+
+    def garbled(self, offset: int, time: int, envelope: Envelope, problem: str) -> None:
+        """Note that a completion cannot be read: its checkpoint waits for another one, and says so."""
+        ledger = self.ledgers.get((envelope.region, envelope.lineage))
+        entry = ledger.open_checkpoint(envelope.checkpoint, offset, time) if ledger else None
+        if ledger is not None and entry is not None and entry.completion is None:
+            ledger.garbled[envelope.checkpoint] = (
+                f"region {envelope.region}: the completion of checkpoint {envelope.checkpoint} of lineage "
+                f"{envelope.lineage} at offset {offset} cannot be read ({problem}); send it again, mended, or "
+                "rewind the region to its committed checkpoint, as a new lineage"
+            )
+
+    def waits(self, name: str) -> str | None:
+        """Why a region cannot go on before a driver or an operator does something; None if it can."""
+        region = self.state.regions[name]
+        if region.fault is not None:
+            return region.fault
+        found = (self.ledgers[name, lineage].garbled.values() for lineage in region.chain)
+        return next((problem for problems in found for problem in problems), None)
 
     def failure(self, offset: int, envelope: Envelope, body: CheckpointFailed) -> str | None:
         """Note that files will never come: the region stalls until a rewind. Other failures are hints."""
