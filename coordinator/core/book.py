@@ -95,8 +95,8 @@ class Book:
         if ledger is not None and entry is not None and entry.completion is None:
             ledger.garbled[envelope.checkpoint] = (
                 f"region {envelope.region}: the completion of checkpoint {envelope.checkpoint} of lineage "
-                f"{envelope.lineage} at offset {offset} cannot be read ({problem}); send it again, mended, or "
-                "rewind the region to its committed checkpoint, as a new lineage"
+                f"{envelope.lineage} at offset {offset} cannot be read ({problem}); send it again, mended, "
+                "or rewind the region to its committed checkpoint, as a new lineage"
             )
 
     def waits(self, name: str) -> str | None:

@@ -47,7 +47,7 @@ class Checkpoint:
 class LineageLedger:
     """The pending checkpoints of one lineage, from behind the last decided one."""
 
-    __slots__ = ("_successors", "_tail", "ceiling", "checkpoints", "floor", "opened_at", "sealed")
+    __slots__ = ("_successors", "_tail", "ceiling", "checkpoints", "floor", "garbled", "opened_at", "sealed")
 
     def __init__(self, opened_at: int, decided: int | None) -> None:
         self.opened_at = opened_at
@@ -56,6 +56,8 @@ class LineageLedger:
         self.ceiling: int | None = None
         """The last checkpoint that counts, if a child or a closing set one."""
         self.checkpoints: dict[int, Checkpoint] = {}
+        self.garbled: dict[int, str] = {}
+        """Checkpoints whose completion cannot be read, with the problem, as long as no other has come."""
         self.sealed: list[int] = []
         """Sealed and undecided checkpoints, in order."""
         self._successors: dict[int | None, int] = {}
@@ -80,6 +82,7 @@ class LineageLedger:
         if self._successors.setdefault(body.predecessor, checkpoint) != checkpoint:
             return False
         entry.completion = completion
+        self.garbled.pop(checkpoint, None)
         entry.missing = set(body.events).difference(entry.parts)
         self.advance()
         return True
@@ -99,6 +102,7 @@ class LineageLedger:
         self.floor = checkpoint
         for number in [number for number in self.checkpoints if number <= checkpoint]:
             del self.checkpoints[number]
+            self.garbled.pop(number, None)
         self._successors = {
             predecessor: number for predecessor, number in self._successors.items() if number > checkpoint
         }
@@ -109,6 +113,7 @@ class LineageLedger:
         self.ceiling = ceiling if self.ceiling is None else min(self.ceiling, ceiling)
         for number in [number for number in self.checkpoints if number > ceiling]:
             del self.checkpoints[number]
+            self.garbled.pop(number, None)
         self.sealed = [number for number in self.sealed if number <= ceiling]
         self._successors = {
             predecessor: number for predecessor, number in self._successors.items() if number <= ceiling

@@ -127,6 +127,17 @@ class StreamMachine:
         self._consider = True
         return ignored
 
+    def garbled(self, offset: int, time: int, envelope: Envelope, problem: str) -> None:
+        """Take a record whose body cannot be read, other than a `files.written`: who waits for it is told."""
+        if offset < self.low_water or self._unreadable is not None:
+            return
+        if envelope.type is EventType.CHECKPOINT_COMPLETED:
+            self.book.garbled(offset, time, envelope, problem)
+        elif envelope.type is EventType.REGION_OPENED and offset > self.book.applied:
+            self._unanswered.append((envelope, problem))
+        self.book.applied = max(self.book.applied, offset)
+        self.position = offset + 1
+
     def unreadable(self, offset: int, reason: str) -> None:
         """What stands at this offset cannot be taken in, so nothing behind it may be: the stream stalls.
 
@@ -212,7 +223,7 @@ class StreamMachine:
             return self.stall.reason
         if self.book.state.blocked is not None:
             return self.book.state.blocked
-        faults = [region.fault for region in self.book.state.regions.values() if region.fault]
+        faults = [reason for name in self.book.state.regions if (reason := self.book.waits(name))]
         return next(iter([*faults, *self.barred.values()]), None)
 
     @property
@@ -290,8 +301,8 @@ class StreamMachine:
                     reason = reason or self.stall.reason
                 self.outbox.answer(envelope, reason, region.ref if region and not reason else None)
             self._unanswered = []
-        for name, region in self.book.state.regions.items():
-            self.outbox.stalled(name, region.fault or self.barred.get(name), self.book.applied)
+        for name in self.book.state.regions:
+            self.outbox.stalled(name, self.book.waits(name) or self.barred.get(name), self.book.applied)
         reason = self.stall.reason if self.stall else self.book.state.blocked
         self.outbox.stalled(None, reason, self.book.applied)
 

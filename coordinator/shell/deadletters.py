@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import structlog
 from aiokafka import AIOKafkaProducer, ConsumerRecord
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from sluicegate.coordinator.metrics import Metrics
 
@@ -15,12 +15,18 @@ REASON_HEADER = "sluicegate-reason"
 SOURCE_HEADER = "sluicegate-source"
 
 
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+_Headers = list[tuple[str, bytes | None]]
+_Content = tuple[bytes | None, bytes | None, _Headers]
+
+
 class _Letter(NamedTuple):
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes]]
+    headers: _Headers
 
 
 class DeadLetters:
@@ -36,15 +42,24 @@ class DeadLetters:
 
     def put(self, record: ConsumerRecord, kind: str, reason: str) -> None:
         """Put a message aside; `kind` names the reason in a word for the metrics."""
-        place = (record.partition, record.offset)
-        if place in self._seen:
+        place = (record.topic, record.partition, record.offset)
+        self._put(place, kind, reason, (record.key, record.value, list(record.headers)))
+
+    def put_body(self, place: Place, body: bytes, kind: str, reason: str) -> None:
+        """Put a body aside of whose message nothing else is at hand."""
+        self._put(place, kind, reason, (None, body, []))
+
+    def _put(self, place: Place, kind: str, reason: str, content: _Content) -> None:
+        topic, partition, offset = place
+        if (partition, offset) in self._seen:
             return
-        self._seen.add(place)
+        self._seen.add((partition, offset))
         self._metrics.dead_letter(kind)
-        source = f"{record.topic}/{record.partition}/{record.offset}"
+        source = f"{topic}/{partition}/{offset}"
         log.warning("dead letter", source=source, reason=reason)
-        headers = [*record.headers, (REASON_HEADER, reason.encode()), (SOURCE_HEADER, source.encode())]
-        self._waiting.append(_Letter(*place, record.key, record.value, headers))
+        key, value, headers = content
+        told = [(REASON_HEADER, reason.encode()), (SOURCE_HEADER, source.encode())]
+        self._waiting.append(_Letter(partition, offset, key, value, [*headers, *told]))
         self._more.set()
 
     def first_waiting(self, partition: int) -> int | None:
@@ -62,8 +77,16 @@ class DeadLetters:
                     await self._producer.send_and_wait(
                         self._topic, letter.value, key=letter.key, headers=letter.headers
                     )
+                except MessageSizeTooLargeError:
+                    # It stays in the log of events for as long as that is kept.
+                    note = b"too large for a dead letter; see where it stands"
+                    told = [
+                        header for header in letter.headers if header[0] in (REASON_HEADER, SOURCE_HEADER)
+                    ]
+                    self._waiting[0] = letter._replace(key=None, value=note, headers=told)
+                    continue
                 except KafkaError as error:
-                    log.warning("dead letter not delivered yet", error=str(error))
+                    log.warning("dead letter not delivered yet", error=repr(error))
                     await asyncio.sleep(1)
                     continue
                 self._waiting.pop(0)

@@ -34,7 +34,7 @@ class PartitionRunner:
         self._links = links
         self._stray = StrayEvents(number, links)
         self._stopped = False
-        self._log_start = 0
+        self._released: int | None = None
 
     async def start(self) -> None:
         """Read the state records and go to the smallest offset that is needed.
@@ -59,8 +59,9 @@ class PartitionRunner:
         self._stray.skip_before(committed or 0)
         for name in names:
             self.streams[name] = self._make(name, records.get(name), begin, end)
+        # Strays have no record: they are read from the group's offset on.
         needed = [runner.machine.low_water for runner in self.streams.values()]
-        self.position = max(begin, min([*needed, end]))
+        self.position = max(begin, min([*needed, begin if committed is None else committed, end]))
         self._consumer.seek(self.source, self.position)
         self._consumer.resume(self.source)
         self.started = True
@@ -70,6 +71,7 @@ class PartitionRunner:
     async def stop(self, grace: float, *, last_record: bool = False) -> None:
         """End the streams' work."""
         self._stopped = True
+        await self._stray.stop()
         for runner in self.streams.values():
             await runner.stop(grace)
             if last_record:
@@ -145,9 +147,8 @@ class PartitionRunner:
 
     def low_water(self) -> int:
         """The smallest offset that a recovery of the partition needs."""
-        needed = [self.position, *self._needed()]
-        waiting = self._links.dead_letters.first_waiting(self.number)
-        return min(needed if waiting is None else [*needed, waiting])
+        waiting = (self._links.dead_letters.first_waiting(self.number), self._stray.first_untold())
+        return min([self.position, *self._needed(), *(offset for offset in waiting if offset is not None)])
 
     async def end_offset(self) -> int:
         """The offset behind the last record. Raises KafkaError."""
@@ -156,8 +157,9 @@ class PartitionRunner:
 
     async def release_offsets(self) -> None:
         """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
-        if not self._stopped:
-            await self._consumer.commit({self.source: self.low_water()})
+        if self.started and not self._stopped and (offset := self.low_water()) != self._released:
+            await self._consumer.commit({self.source: offset})
+            self._released = offset
 
     def _needed(self) -> Iterable[int]:
         for runner in self.streams.values():
@@ -196,7 +198,8 @@ class PartitionRunner:
         try:
             body = read_body(envelope.type, record.value)
         except BadBody as error:
-            self._links.dead_letters.put(record, "broken body", str(error))
+            self._stray.put(record, "broken body", str(error))
+            runner.machine.garbled(record.offset, record.timestamp, envelope, str(error))
             return
         ignored = runner.machine.arrived(record.offset, record.timestamp, envelope, body)
         if ignored is None:

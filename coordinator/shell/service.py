@@ -23,7 +23,7 @@ from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
 from sluicegate.coordinator.shell.startup import make_store, wait_for_topics
 from sluicegate.coordinator.shell.view import view_of
-from sluicegate.events.topics import TopicNames
+from sluicegate.events.topics import DEAD_LETTER_EXTRA_BYTES, TopicNames
 from sluicegate.state_store import StateStoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -36,6 +36,7 @@ MOST_RECORDS = 5_000
 """Records handled before the loop turns to other work."""
 ALIVE_LIMIT = 30.0
 VIEW_INTERVAL = 10.0
+RELEASE_INTERVAL = 5.0
 RETRY = 1.0
 
 
@@ -87,6 +88,7 @@ class Service:
                 asyncio.create_task(links.dead_letters.run()),
                 asyncio.create_task(self._tick()),
                 asyncio.create_task(self._keep_views(links)),
+                asyncio.create_task(self._release()),
             ]
             consuming = asyncio.create_task(self._consume(consumer))
             stopping = asyncio.create_task(stop.wait())
@@ -103,9 +105,9 @@ class Service:
     async def _connect(self, counts: Partitions, stack: AsyncExitStack) -> Links:
         settings = self._settings
         options = settings.kafka.client_options()
-        producer = AIOKafkaProducer(
-            acks="all", enable_idempotence=True, max_request_size=settings.kafka.max_message_bytes, **options
-        )
+        # The broker enforces the limit of each topic; that of the dead letters is the largest.
+        largest = settings.kafka.max_message_bytes + DEAD_LETTER_EXTRA_BYTES
+        producer = AIOKafkaProducer(acks="all", enable_idempotence=True, max_request_size=largest, **options)
         await producer.start()
         stack.push_async_callback(producer.stop)
         fetcher = BodyFetcher(self._topics.events, options, settings.kafka.request_timeout)
@@ -249,6 +251,14 @@ class Service:
                         runner.measure(time.time_ns() // 1_000_000)
             if self._links is not None:
                 self._metrics.bodies_held(self._links.budget.held)
+
+    async def _release(self) -> None:
+        """Release what is put aside, also in partitions where nothing is committed."""
+        while True:
+            await asyncio.sleep(RELEASE_INTERVAL)
+            for runner in list(self._runners.values()):
+                with suppress(KafkaError):
+                    await runner.release_offsets()
 
     async def _keep_views(self, links: Links) -> None:
         """Write the views again when the state store has lost them."""

@@ -15,6 +15,8 @@ from sluicegate.events.partitioning import partition_of
 
 log = structlog.get_logger(__name__)
 
+RETRY = 1.0
+
 
 class StrayEvents:
     """Unknown streams, events on the wrong partition, and poison, of one partition."""
@@ -23,7 +25,10 @@ class StrayEvents:
         self._partition = partition
         self._links = links
         self._first = 0
-        self._told: set[str] = set()
+        self._owed: dict[str, str] = {}
+        """Stalls that are not in the log yet: the reason by stream."""
+        self._held: dict[str, int] = {}
+        """Where the events stand that the stalls being told are for."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def skip_before(self, offset: int) -> None:
@@ -42,7 +47,8 @@ class StrayEvents:
             self.put(
                 record,
                 "unknown stream",
-                f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart",
+                f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart: what "
+                "is still in the log is committed then",
             )
             return
         home = partition_of(stream, self._links.partitions.events)
@@ -51,27 +57,43 @@ class StrayEvents:
             f"the stream's partition is {home}: the topic has grown, or a producer chooses itself. "
             f"Mend it, send the dead letter again, and resume: sluicegate resume --stream {stream}"
         )
-        if record.offset >= self._first and stream not in self._told:
-            self._told.add(stream)
-            task = asyncio.create_task(self._stall(stream, home, reason))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if record.offset >= self._first:
+            # Behind each such event there must be a stall, also if one was resumed from before.
+            self._owed[stream] = reason
+            if stream not in self._held:
+                self._held[stream] = record.offset
+                task = asyncio.create_task(self._stall(stream, home))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         self.put(record, "wrong partition", reason)
 
-    async def _stall(self, stream: str, home: int, reason: str) -> None:
+    def first_untold(self) -> int | None:
+        """The first offset whose stall is not in the log; it must not be released."""
+        return min(self._held.values(), default=None)
+
+    async def stop(self) -> None:
+        """Tell nothing more: the successor reads the events again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _stall(self, stream: str, home: int) -> None:
         """Tell the stream's owner by way of the log, whoever that is."""
-        event = Event(
-            Envelope(str(uuid.uuid4()), EventType.STREAM_STALLED, stream), StreamStalled(reason=reason)
-        )
-        message = encode(event)
-        try:
-            await self._links.producer.send_and_wait(
-                self._links.topics.events,
-                message.value,
-                key=message.key,
-                partition=home,
-                headers=message.headers,
+        while (reason := self._owed.pop(stream, None)) is not None:
+            event = Event(
+                Envelope(str(uuid.uuid4()), EventType.STREAM_STALLED, stream), StreamStalled(reason=reason)
             )
-        except KafkaError as error:
-            self._told.discard(stream)
-            log.warning("stall not logged", stream=stream, error=str(error))
+            message = encode(event)
+            try:
+                await self._links.producer.send_and_wait(
+                    self._links.topics.events,
+                    message.value,
+                    key=message.key,
+                    partition=home,
+                    headers=message.headers,
+                )
+            except KafkaError as error:
+                log.warning("stall not logged yet", stream=stream, error=str(error))
+                self._owed.setdefault(stream, reason)
+                await asyncio.sleep(RETRY)
+        del self._held[stream]

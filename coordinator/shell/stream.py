@@ -147,7 +147,10 @@ class StreamRunner:
                 return await self._table.ask(effect)
             case CheckFiles():
                 offsets = [offset for part in effect.parts for offset in part.offsets]
-                return await self._table.check(effect, await self._read_bodies(offsets))
+                bodies = await self._read_bodies(offsets)
+                checked = await self._table.check(effect, bodies)
+                self._put_aside(bodies)
+                return checked
             case Publish():
                 return await self._table.publish(effect, await self._read_bodies(effect.offsets))
             case FetchEnd():
@@ -213,6 +216,13 @@ class StreamRunner:
             held |= await self._links.fetcher.fetch(self._partition.number, dropped)
             self._links.metrics.bodies_refetched(len(dropped))
         return held
+
+    def _put_aside(self, bodies: dict[int, bytes]) -> None:
+        """Tell of unreadable bodies where poison is looked for, beside barring their region."""
+        for offset, reason in self._table.broken.items():
+            source = (self._links.topics.events, self._partition.number, offset)
+            self._links.dead_letters.put_body(source, bodies[offset], "broken body", reason)
+        self._table.broken.clear()
 
     def _measure(self, effect: Effect, result: Result) -> None:
         pending = self.machine.book.state.pending

@@ -40,6 +40,8 @@ class StreamTable:
         self._settings = settings
         self._threads = threads
         self._committer: Committer | None = None
+        self.broken: dict[int, str] = {}
+        """Bodies that turned out to be unreadable, by offset, with the reason."""
 
     async def inspect(self, _: InspectTable) -> Result:
         """Open the table anew and say where it stands."""
@@ -102,9 +104,9 @@ class StreamTable:
         problems: dict[str, str] = {}
         for part in effect.parts:
             try:
-                files = [self._read(bodies[offset], effect.allowed_locations) for offset in part.offsets]
+                files = [self._read_at(offset, bodies, effect.allowed_locations) for offset in part.offsets]
                 self._opened().check(files)
-            except (BadBody, BadFiles) as error:
+            except (BadBody, BadFiles, TableRefused) as error:
                 problems[part.region] = f"region {part.region}: {error}"
         return problems
 
@@ -119,6 +121,13 @@ class StreamTable:
                 files=files,
             )
         )
+
+    def _read_at(self, offset: int, bodies: dict[int, bytes], allowed: Sequence[str]) -> FilesWritten:
+        try:
+            return self._read(bodies[offset], allowed)
+        except BadBody as error:
+            self.broken[offset] = str(error)
+            raise
 
     def _read(self, body: bytes, allowed: Sequence[str]) -> FilesWritten:
         files = read_files(body)
