@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
 
 from sluicegate.events import (
     Assignment,
@@ -43,6 +45,14 @@ def create_table(root: Path, name: str = "flights", **options: str) -> str:
     schema = Schema.from_pyarrow_schema(SCHEMA, options={"bucket": "-1", **options})
     catalog.create_table(f"db.{name}", schema, ignore_if_exists=False)
     return str(root / "db.db" / name)
+
+
+def add_column(location: str, name: str) -> None:
+    """Give the table another schema."""
+    path = Path(location)
+    catalog = CatalogFactory.create({"warehouse": str(path.parents[1])})
+    change = SchemaChange.add_column(name, AtomicType("STRING"))
+    catalog.alter_table(f"{path.parent.name.removesuffix('.db')}.{path.name}", [change])
 
 
 def read_ids(location: str) -> list[int]:

@@ -1,0 +1,59 @@
+"""What the integration tests share beside the servers."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.coordinator.core.machine import MachineSettings
+from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell import partition
+from sluicegate.events import partition_of
+from sluicegate.events.topics import TopicNames
+from tests.integration.coordinator import settings_for
+from tests.integration.job import PARTITIONS, Job, create_table, make_topics
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let stalled streams look every 300 ms whether the cause is gone, instead of every 15 s."""
+    monkeypatch.setattr(partition, "MachineSettings", functools.partial(MachineSettings, stall_pause=300))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Topics of a test's own, and a table of the stream `flights`."""
+
+    bootstrap: str
+    prefix: str
+    topics: TopicNames
+    root: Path
+    table: str
+
+    def settings(self, *streams: str, options: dict[str, Any] | None = None, **more: Any) -> Settings:
+        """Settings for these streams, `flights` if none is named; all write to the one table."""
+        named = {name: {"table": self.table, **(options or {})} for name in streams or ("flights",)}
+        return settings_for(self.bootstrap, self.prefix, named, **more)
+
+    def job(self, stream: str = "flights", **how: Any) -> Job:
+        """A job of the stream."""
+        return Job(self.bootstrap, self.topics, stream, self.table, **how)
+
+
+def neighbour(stream: str, *, same: bool) -> str:
+    """The name of another stream whose partition is the same one, or another one."""
+    home = partition_of(stream, PARTITIONS)
+    return next(
+        name
+        for name in (f"{stream}{number}" for number in range(100))
+        if (partition_of(name, PARTITIONS) == home) is same
+    )
+
+
+@pytest.fixture
+async def place(kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
+    """Topics and a table."""
+    topics = await make_topics(kafka_bootstrap, unique)
+    return Place(kafka_bootstrap, unique, topics, tmp_path, create_table(tmp_path))

@@ -1,0 +1,100 @@
+"""Raw messages in, dead letters out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
+
+from sluicegate.coordinator.shell.deadletters import REASON_HEADER, SOURCE_HEADER
+from sluicegate.events import StreamStalled, partition_of
+from tests.integration.job import PARTITIONS, Job, read_records
+
+RawMessage = tuple[bytes, Sequence[tuple[str, bytes]]]
+"""Value and headers."""
+
+
+class RawName(str):
+    """A header's name that is encoded to bytes that are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_: Any) -> bytes:
+        return b"\xff\xfe" + super().encode()
+
+
+def home_of(stream: str) -> int:
+    """The partition of a stream."""
+    return partition_of(stream, PARTITIONS)
+
+
+def typed(event_type: str, version: int = 1) -> str:
+    """An event's type on the wire."""
+    return f"sluicegate.{event_type}.v{version}"
+
+
+async def put_raw(
+    job: Job, value: bytes | None, headers: Mapping[str, bytes], partition: int | None = None
+) -> int:
+    """Append a message as it is to the stream's partition, or another; returns its offset."""
+    sent = await job.producer.send_and_wait(
+        job.topics.events,
+        value,
+        key=b"raw",
+        partition=home_of(job.stream) if partition is None else partition,
+        headers=list(headers.items()),
+    )
+    return int(sent.offset)
+
+
+async def put_batch(bootstrap: str, topic: str, partition: int, messages: Sequence[RawMessage]) -> int:
+    """Append messages in one batch, also with names that are no UTF-8; returns the first offset."""
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
+        batch = producer.create_batch()
+        # Only the library's own Python twin asks the name how it is encoded.
+        batch._builder = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, 0, 1 << 20)
+        for value, headers in messages:
+            batch.append(timestamp=None, key=b"raw", value=value, headers=headers)
+        sent = await (await producer.send_batch(batch, topic, partition=partition))
+        return int(sent.offset)
+
+
+def headers_of(job: Job, event_type: str, *, checkpoint: int | None = None, **more: str) -> dict[str, bytes]:
+    """The headers of an event of the job's region."""
+    headers = {
+        "ce_id": f"raw-{event_type}-{checkpoint}",
+        "ce_type": event_type,
+        "ce_stream": job.stream,
+        "ce_region": job.region,
+        "ce_lineage": job.lineage,
+        **more,
+    }
+    if checkpoint is not None:
+        headers["ce_checkpoint"] = str(checkpoint)
+    return {name: value.encode() for name, value in headers.items()}
+
+
+async def letters(job: Job) -> list[tuple[str, str]]:
+    """Source and reason of every dead letter."""
+    found: list[tuple[str, str]] = []
+    for record in await read_records(job.bootstrap, job.topics.dead_letters):
+        headers = dict(record.headers)
+        found.append((headers[SOURCE_HEADER].decode(), headers[REASON_HEADER].decode()))
+    return found
+
+
+async def send_letters_again(job: Job) -> None:
+    """Put every dead letter where it belongs, once; what was sent before is a duplicate by its id."""
+    for record in await read_records(job.bootstrap, job.topics.dead_letters):
+        headers = {name: value for name, value in record.headers if not name.startswith("sluicegate-")}
+        await put_raw(job, record.value, headers)
+
+
+def source(job: Job, offset: int, partition: int | None = None) -> str:
+    """How dead letters name a place in the events topic."""
+    return f"{job.topics.events}/{home_of(job.stream) if partition is None else partition}/{offset}"
+
+
+async def stalls(job: Job) -> list[str]:
+    """The reasons that were told for stalls of the job's stream."""
+    return [event.body.reason for event in await job.notifications() if isinstance(event.body, StreamStalled)]
