@@ -9,32 +9,34 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.demo.errors import DemoError
-from sluicegate.demo.phases import COMMIT_STEPS, START_STEPS, Trace
+from sluicegate.demo.phases import COMMIT_STEPS, START_STEPS, Step, Trace
 from sluicegate.demo.services import Coordinator
 
 OPENING_STEPS: Final = ("AppendPolicy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
 """What is done before there is anything to commit: regions are opened."""
 
-_AT_ANY_TIME: Final = 0.25
-"""How many of the kills come at any time, not in a chosen step."""
+EARLY_KILLS: Final = 2
+"""So many kills may come before the first commit; the others wait for it."""
+
+_AT_ANY_TIME: Final = 0.2
+"""How many of the later kills come at any time, not in a chosen step."""
 _LONGEST_WAIT: Final = 1.5
 _LONGEST_DELAY: Final = 0.006
-_LIFE_SECONDS: Final = 40.0
-"""How long a life may take to become ready, before it is killed all the same."""
-_HUNT_SECONDS: Final = 6.0
-_POLL: Final = 0.001
+_LIFE_SECONDS: Final = 60.0
+"""How long a life may last before it is killed all the same."""
+_HUNT_SECONDS: Final = 5.0
+"""How long the chosen step is waited for, once there are commits."""
+_START_ENDED: Final = Step("FetchEnd", started=False)
+_POLL_START: Final = 0.01
+_POLL: Final = 0.0015
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When to kill: `delay` seconds after a step has begun for the `turn`-th time in this life.
-
-    Without a step: that long after this life's look at the table, with which its start ends.
-    """
+    """When to kill: `delay` seconds after a step has begun; without a step, after the start has ended."""
 
     step: str | None
     delay: float
-    turn: int = 1
 
 
 class Killer(threading.Thread):
@@ -90,42 +92,42 @@ class Killer(threading.Thread):
 
     def plan(self) -> Plan:
         """Choose the next moment: steps in which it was not killed yet come first."""
-        if self._random.random() < _AT_ANY_TIME:
+        early = not self._committing() and self.killed < EARLY_KILLS
+        if not early and self._random.random() < _AT_ANY_TIME:
             return Plan(None, self._random.uniform(0, _LONGEST_WAIT))
-        committing = self._committing()
-        steps = [*START_STEPS, *(COMMIT_STEPS if committing else OPENING_STEPS)]
+        steps = [*START_STEPS, *(OPENING_STEPS if early else COMMIT_STEPS)]
         fresh = [step for step in steps if step not in self.phases] or steps
         # The longest part of every life is its start, but the steps of a commit are what matters.
-        weights = [1 if step in START_STEPS else 3 for step in fresh]
-        step = self._random.choices(fresh, weights)[0]
-        turn = self._random.randint(1, 2) if committing and step in COMMIT_STEPS else 1
-        return Plan(step, self._random.uniform(0, _LONGEST_DELAY), turn)
+        weights = [1 if step in START_STEPS else 4 for step in fresh]
+        return Plan(self._random.choices(fresh, weights)[0], self._random.uniform(0, _LONGEST_DELAY))
 
     def _strike(self) -> None:
         plan = self.plan()
         trace = Trace(self._coordinator.log_file)
-        self._await(plan, trace)
-        self._over.wait(plan.delay)
-        if self._over.is_set():
-            return
-        self._coordinator.kill()
-        trace.advance()
+        try:
+            self._await(plan, trace)
+            self._over.wait(plan.delay)
+            if self._over.is_set():
+                return
+            self._coordinator.kill()
+            trace.advance()
+        finally:
+            trace.close()
         self.phases[trace.phase] += 1
         self.last = time.monotonic()
         self._note(f"killed the coordinator ({self.killed} of {self._kills}): {trace.phase}")
 
     def _await(self, plan: Plan, trace: Trace) -> None:
-        """Wait for the moment; for a while only, as the step need not come before there is more to do."""
+        """Wait for the moment; for a while only, as a step need not come before there is more to do."""
         deadline = time.monotonic() + _LIFE_SECONDS
-        turns = 0
         ready = False
-        while time.monotonic() < deadline and not self._over.wait(_POLL):
+        while time.monotonic() < deadline and not self._over.wait(_POLL if ready else _POLL_START):
             steps = trace.advance()
-            turns += sum(step.started and step.effect == plan.step for step in steps)
-            if turns >= plan.turn:
+            if any(step.started and step.effect == plan.step for step in steps):
                 return
-            if not ready and any(step.effect == START_STEPS[0] and not step.started for step in steps):
+            ready = ready or any(step == _START_ENDED for step in steps)
+            if ready and self._committing():
                 if plan.step is None:
                     return
-                ready, deadline = True, time.monotonic() + _HUNT_SECONDS
+                deadline = min(deadline, time.monotonic() + _HUNT_SECONDS)
             self._coordinator.check()

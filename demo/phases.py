@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 COMMIT_STEPS: Final = (
     "CheckFiles",
@@ -36,7 +36,7 @@ class Trace:
 
     def __init__(self, log_file: Path) -> None:
         self._log_file = log_file
-        self._offset = 0
+        self._log: BinaryIO | None = None
         self._rest = b""
         self._open: Counter[str] = Counter()
         self._latest: list[str] = []
@@ -45,18 +45,20 @@ class Trace:
 
     def advance(self) -> list[Step]:
         """Read what was logged since the last call; a line that is not whole yet waits for its end."""
-        try:
-            with self._log_file.open("rb") as log:
-                log.seek(self._offset)
-                fresh = log.read()
-        except FileNotFoundError:
-            return []
-        self._offset += len(fresh)
-        *lines, self._rest = (self._rest + fresh).split(b"\n")
+        if self._log is None:
+            if not self._log_file.exists():
+                return []
+            self._log = self._log_file.open("rb")
+        *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
         steps = [step for line in lines if (step := parse(line)) is not None]
         for step in steps:
             self._note(step)
         return steps
+
+    def close(self) -> None:
+        """Let go of the log; what was read stays."""
+        if self._log is not None:
+            self._log.close()
 
     @property
     def phase(self) -> str:

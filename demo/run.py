@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,10 @@ from sluicegate.demo.watch import Progress, Watch
 
 _POLL: Final = 0.1
 _STUCK_SECONDS: Final = 120.0
+
+
+_Data = tuple[pa.Table, Feed, Path]
+"""The source's rows, its files, and the folder of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,6 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
         DemoError, EmbeddedError, TopicError: the run could not be made, or the table cannot be read.
     """
     parts = _prepare(wish, display, stack)
-    parts.coordinator.start()
     parts.killer.start()
     parts.watch.start()
     parts.jobs.start(parts.feed.folder)
@@ -99,16 +102,18 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     display.note(f"starting Kafka, Valkey and Spark in {work}")
     servers = Servers(work)
     stack.callback(servers.stop)
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        started = pool.submit(servers.start)
+    coordinator = Coordinator(work / "coordinator.toml", logs)
+    stack.callback(coordinator.stop)
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        serving = pool.submit(servers.start)
         data = pool.submit(_prepare_data, wish)
+        coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data)
         spark = start_session(work, logs / "spark.log")
         stack.callback(spark.stop)
         source, feed, table = data.result()
-        started.result()
+        serving.result()
+        coordinating.result()
     display.note(f"{source.num_rows:,} flights are ready, for the regions {', '.join(REGIONS)}")
-    coordinator = Coordinator(servers.write_settings(work / "coordinator.toml", table), logs)
-    stack.callback(coordinator.stop)
     progress = Progress(REGIONS)
     watch = Watch(servers.kafka.bootstrap, progress)
     stack.callback(watch.end)
@@ -118,7 +123,15 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     return _Parts(source, rows_by_region(source), table, feed, coordinator, jobs, progress, watch, killer)
 
 
-def _prepare_data(wish: Wish) -> tuple[pa.Table, Feed, Path]:
+def _start_coordinator(
+    coordinator: Coordinator, servers: Servers, serving: "Future[None]", data: "Future[_Data]"
+) -> None:
+    serving.result()
+    servers.write_settings(coordinator.settings, data.result()[2])
+    coordinator.start()
+
+
+def _prepare_data(wish: Wish) -> _Data:
     source = load_flights(wish.rows)
     files = write_batches(source, wish.work / "source", batches_for(wish.rows))
     return source, Feed(files, wish.work / "inbox"), create_table(wish.work / "warehouse")

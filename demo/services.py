@@ -66,8 +66,8 @@ class Servers:
         finally:
             self.valkey.stop()
 
-    def write_settings(self, path: Path, table: Path) -> Path:
-        """Write the coordinator's settings file."""
+    def write_settings(self, path: Path, table: Path) -> None:
+        """Write the coordinator's settings file; both servers must have been started."""
         text = _SETTINGS.format(
             bootstrap=self.kafka.bootstrap,
             prefix=TOPICS.prefix,
@@ -77,14 +77,13 @@ class Servers:
             table=table,
         )
         path.write_text(text, encoding="utf-8")
-        return path
 
 
 class Coordinator:
     """The coordinator as a process that may be killed and started again; each life has a log of its own."""
 
     def __init__(self, settings: Path, logs: Path) -> None:
-        self._settings = settings
+        self.settings = settings
         self._logs = logs
         self._process: ChildProcess | None = None
         self._lock = threading.Lock()
@@ -132,7 +131,7 @@ class Coordinator:
         self._lives += 1
         # The command that the package installs, by way of this interpreter: it may not be on PATH.
         command = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()"]
-        command += ["run", "--config", str(self._settings)]
+        command += ["run", "--config", str(self.settings)]
         self._process = ChildProcess(command, log_file=self.log_file, cwd=self._logs)
 
     def _check(self) -> None:
