@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -171,6 +171,7 @@ def _run(context: click.Context, wish: "Wish") -> "Outcome":
     # Clients that outlive the brokers say so; what matters of it reaches us as exceptions.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     display = Display(sys.stderr)
+    _show_news_of("sluicegate.embedded", display.note)
     try:
         with _interruptible(), ExitStack() as stack:
             outcome = run_demo(wish, display, stack)
@@ -181,6 +182,17 @@ def _run(context: click.Context, wish: "Wish") -> "Outcome":
         click.echo(f"Stopped. The files of the run are in {wish.work}", err=True)
         context.exit(_INTERRUPTED)
     return outcome
+
+
+def _show_news_of(logger: str, note: Callable[[str], None]) -> None:
+    """Show what a package tells about long work, such as the first download of Kafka."""
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note(record.getMessage())
+
+    logging.getLogger(logger).addHandler(Notes(logging.INFO))
+    logging.getLogger(logger).setLevel(logging.INFO)
 
 
 @contextmanager
