@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,6 +20,7 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._loop.close()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
         """Run a coroutine to its end and return its result. Raises TimeoutError after `timeout` seconds."""
@@ -29,12 +31,19 @@ class LoopThread:
 
         return asyncio.run_coroutine_threadsafe(bounded(), self._loop).result()
 
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine in the background."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
     def stop(self) -> None:
         """Cancel whatever still runs, and end the thread."""
         asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.release()
         self._thread.join()
-        self._loop.close()
+
+    def release(self) -> None:
+        """End the thread soon, without waiting for it; nothing may be running in it."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
     @staticmethod
     async def _cancel_all() -> None:

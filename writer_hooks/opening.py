@@ -1,8 +1,9 @@
 """Opening a region: the one time that a driver waits for the coordinator."""
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -22,6 +23,8 @@ from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
 
 _POLL_MS = 500
+_LEAST_WAIT = 1.0  # seconds
+_STOP_TIMEOUT = 5.0
 
 
 def opening_event(region: Region, lineage: str, parents: Sequence[Parent] = ()) -> Event:
@@ -30,90 +33,69 @@ def opening_event(region: Region, lineage: str, parents: Sequence[Parent] = ()) 
     return region.event(EventType.REGION_OPENED, lineage, body)
 
 
-def announce(region: Region, lineage: str, parents: Sequence[Parent] = ()) -> None:
-    """Publish an opening that was accepted before, without waiting for an answer."""
-    opening = opening_event(region, lineage, parents)
-    shared_publisher(region.kafka).publish(region.events_topic, [opening], region.publish_timeout)
+class Opening:
+    """An opening that has been published, and whose answer is read in the background.
 
-
-def open_and_wait(region: Region, lineage: str, parents: Sequence[Parent] = ()) -> OpeningAnswered:
-    """Publish an opening and wait until the coordinator has accepted it.
-
-    Raises OpeningRefused with the coordinator's reason, OpeningUnanswered, PublishFailed or TopicMissing.
+    Raises PublishFailed or TopicMissing when it is made.
     """
-    opening = opening_event(region, lineage, parents)
-    deadline = time.monotonic() + region.opening_timeout
-    timeout = min(region.publish_timeout, region.opening_timeout)
-    publisher = shared_publisher(region.kafka)
-    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
-    answers = _Answers(region, partition)
-    try:
-        answers.start_at_end(timeout)
-        publisher.publish(region.events_topic, [opening], timeout)
-        answer = answers.wait_for(opening.envelope.id, deadline)
-    finally:
-        answers.close()
-    if not answer.accepted:
-        raise OpeningRefused(
-            f"the coordinator refused to open the region {region.name} of the stream {region.stream} "
-            f"(lineage {lineage}): {answer.reason}"
-        )
-    return answer
 
-
-@dataclass(slots=True)
-class _Answers:
-    """Reads the stream's partition of the answers' topic from where it ended before the question."""
-
-    region: Region
-    partition: int
-    _thread: LoopThread = field(default_factory=lambda: LoopThread("sluicegate-opening"))
-    _consumer: AIOKafkaConsumer | None = None
-
-    def start_at_end(self, timeout: float) -> None:
+    def __init__(self, region: Region, lineage: str, parents: Sequence[Parent] = ()) -> None:
+        opening = opening_event(region, lineage, parents)
+        self._region, self._lineage = region, lineage
+        self._deadline = time.monotonic() + region.opening_timeout
+        timeout = min(region.publish_timeout, region.opening_timeout)
+        publisher = shared_publisher(region.kafka)
+        partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
+        self._thread = LoopThread("sluicegate-opening")
         try:
-            self._thread.call(self._start(), timeout)
+            consumer = self._start_at_end(TopicPartition(region.commits_topic, partition), timeout)
+            self._answer = self._thread.start(_read_answer(consumer, opening.envelope.id, self._deadline))
+            publisher.publish(region.events_topic, [opening], timeout)
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._answer.add_done_callback(lambda _: self._thread.release())
+
+    def _start_at_end(self, partition: TopicPartition, timeout: float) -> AIOKafkaConsumer:
+        try:
+            return self._thread.call(_consumer_at_end(self._region, partition), timeout)
         except (KafkaError, TimeoutError) as error:
             raise PublishFailed(
-                f"the topic {self.region.commits_topic} on {self.region.kafka.bootstrap_servers} cannot be "
-                f"read ({error!r}); the region was not opened, and starting again is safe"
+                f"the topic {partition.topic} on {self._region.kafka.bootstrap_servers} cannot be read "
+                f"({error!r}); the region was not opened, and starting again is safe"
             ) from error
 
-    async def _start(self) -> None:
-        self._consumer = consumer = AIOKafkaConsumer(
-            **self.region.kafka.client_arguments(),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        )
-        await consumer.start()
-        partition = TopicPartition(self.region.commits_topic, self.partition)
-        consumer.assign([partition])
-        end = await consumer.end_offsets([partition])
-        consumer.seek(partition, end[partition])
-
-    def wait_for(self, opening: str, deadline: float) -> OpeningAnswered:
-        remaining = max(deadline - time.monotonic(), 1.0)
+    def wait(self) -> None:
+        """Wait until the opening is accepted. Raises OpeningRefused, OpeningUnanswered or PublishFailed."""
         try:
-            return self._thread.call(self._read(self._consumer, opening), remaining)
-        except TimeoutError as error:
-            raise OpeningUnanswered(self._unanswered()) from error
+            answer = self._answer.result()
         except KafkaError as error:
             raise PublishFailed(
-                f"the answer to the opening could not be read from {self.region.commits_topic} ({error!r}); "
+                f"the answer to the opening could not be read from {self._region.commits_topic} ({error!r}); "
                 "starting again is safe"
             ) from error
+        if answer is None:
+            raise OpeningUnanswered(self._unanswered())
+        self._judge(answer)
 
-    async def _read(self, consumer: AIOKafkaConsumer, opening: str) -> OpeningAnswered:
-        while True:
-            for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-                for record in records:
-                    answer = _answer(record, opening)
-                    if answer is not None:
-                        return answer
+    def glance(self) -> bool:
+        """Whether there is nothing more to wait for. Raises OpeningRefused if that is the answer."""
+        if not self._answer.done():
+            return False
+        answer = None if self._answer.exception() is not None else self._answer.result()
+        if answer is not None:
+            self._judge(answer)
+        return True
+
+    def _judge(self, answer: OpeningAnswered) -> None:
+        if not answer.accepted:
+            raise OpeningRefused(
+                f"the coordinator refused to open the region {self._region.name} of the stream "
+                f"{self._region.stream} (lineage {self._lineage}): {answer.reason}"
+            )
 
     def _unanswered(self) -> str:
-        region = self.region
+        region = self._region
         return (
             f"no coordinator answered the opening of the region {region.name} of the stream {region.stream} "
             f"within {region.opening_timeout:g} s. Check that a coordinator runs against "
@@ -121,13 +103,42 @@ class _Answers:
             "(/readyz), and that the stream is configured there; the option opening.timeout waits longer"
         )
 
-    def close(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        try:
-            if consumer is not None:
-                self._thread.call(consumer.stop(), 5.0)
-        finally:
-            self._thread.stop()
+
+async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafkaConsumer:
+    """A consumer of the answers, from where they end before the question."""
+    consumer = AIOKafkaConsumer(
+        **region.kafka.client_arguments(),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    try:
+        await consumer.start()
+        consumer.assign([partition])
+        end = await consumer.end_offsets([partition])
+        consumer.seek(partition, end[partition])
+    except BaseException:
+        await consumer.stop()
+        raise
+    return consumer
+
+
+async def _read_answer(consumer: AIOKafkaConsumer, opening: str, deadline: float) -> OpeningAnswered | None:
+    """The answer to an opening, None if there is none in time. Closes the consumer."""
+    try:
+        async with asyncio.timeout(max(deadline - time.monotonic(), _LEAST_WAIT)):
+            while True:
+                for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                    for record in records:
+                        answer = _answer(record, opening)
+                        if answer is not None:
+                            return answer
+    except TimeoutError:
+        return None
+    finally:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_TIMEOUT):
+                await consumer.stop()
 
 
 def _answer(record: ConsumerRecord, opening: str) -> OpeningAnswered | None:

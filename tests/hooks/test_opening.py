@@ -48,6 +48,26 @@ def test_plain_restart_does_not_wait(job: Job) -> None:
     assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [job.lineage()] * 2
 
 
+def test_refusal_after_a_restart_ends_the_query(job: Job) -> None:
+    """Nobody waits, but a query whose lineage was replaced must not write for nothing for ever."""
+    job.feed("a", 1)
+    job.run()
+    job.log.answer = refuse("the lineage was replaced")
+    job.feed("b", 1, start=100)
+    query = job.write(processingTime="100 milliseconds")
+    job.log.wait_completed(1)
+
+    def refused() -> bool:
+        job.feed(f"c{len(list(job.source.iterdir()))}", 1, start=200)
+        query.awaitTermination(1)
+        return False
+
+    with pytest.raises(StreamingQueryException, match=r"OpeningRefused.*the lineage was replaced"):
+        job.log.wait(refused, "not refused")
+    with pytest.raises(StreamingQueryException, match=r"OpeningRefused.*the lineage was replaced"):
+        job.run()
+
+
 def test_other_assignment_is_asked_for(job: Job) -> None:
     job.feed("a", 1)
     job.run()

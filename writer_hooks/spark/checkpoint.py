@@ -142,6 +142,10 @@ class Checkpoint:
         """Remember an accepted opening."""
         self._location.write(_opened_file(lineage), marker.model_dump_json().encode())
 
+    def forget_opened(self, lineage: str) -> None:
+        """Let the next run ask again."""
+        self._location.delete(_opened_file(lineage))
+
     def batch_source(self, batch: int) -> BatchSource:
         """Digest and watermark of a batch, from Spark's offset log."""
         _, before = self._offsets(batch - 1) if batch > 0 else ({}, ())

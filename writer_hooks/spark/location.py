@@ -48,6 +48,15 @@ class Location:
         except (OSError, ArrowException) as error:
             raise self._unusable(f"{name} cannot be written", error) from error
 
+    def delete(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        try:
+            self._files.delete_file(self._path(name))
+        except FileNotFoundError:
+            return
+        except (OSError, ArrowException) as error:
+            raise self._unusable(f"{name} cannot be removed", error) from error
+
     def newest(self, folder: str) -> int | None:
         """The highest number among a folder's files that are named by a number; None if there is none."""
         selector = FileSelector(self._path(folder), allow_not_found=True)

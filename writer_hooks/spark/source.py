@@ -6,8 +6,8 @@ from typing import ClassVar, Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.opening import announce, open_and_wait
+from sluicegate.writer_hooks.errors import BadOption, OpeningRefused
+from sluicegate.writer_hooks.opening import Opening
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, OpenedMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
@@ -20,6 +20,7 @@ NAME: Final = "sluicegate"
 _WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's mark on a column that withWatermark named
 
 _announced: set[tuple[str, str]] = set()
+_unanswered: dict[str, Opening] = {}
 
 
 class SluicegateSource(DataSource):  # type: ignore[misc]
@@ -63,12 +64,14 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             topic_prefix=region.topic_prefix,
         )
         if checkpoint.opened(lineage) != wanted:
-            open_and_wait(region, lineage, marker.parents)
+            Opening(region, lineage, marker.parents).wait()
             checkpoint.write_opened(lineage, wanted)
         elif self._is_announced(options, marker):
+            _glance(checkpoint, lineage)
             return
         else:
-            announce(region, lineage, marker.parents)
+            # It was accepted before, so nobody waits; a refusal ends the query at one of the next batches.
+            _unanswered[lineage] = Opening(region, lineage, marker.parents)
         self._note_announced(options, marker)
 
     def _is_announced(self, options: SinkOptions, marker: LineageMarker) -> bool:
@@ -86,3 +89,15 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             "holds back commits while its source is idle, and is not closed when a bounded source ends",
             options.region.name,
         )
+
+
+def _glance(checkpoint: Checkpoint, lineage: str) -> None:
+    """Look whether the coordinator has meanwhile refused what it had accepted in an earlier run."""
+    opening = _unanswered.get(lineage)
+    try:
+        if opening is not None and opening.glance():
+            del _unanswered[lineage]
+    except OpeningRefused:
+        del _unanswered[lineage]
+        checkpoint.forget_opened(lineage)
+        raise
