@@ -7,7 +7,7 @@ from typing import Final
 
 from sluicegate.demo.data import SourceFile
 
-_SLOT_SECONDS: Final = 5.0
+_SLOT_SECONDS: Final = 6.0
 _DRIP_SECONDS: Final = 25.0
 
 

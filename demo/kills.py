@@ -33,16 +33,20 @@ _POLL: Final = 0.0015
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When to kill: `delay` seconds after a step has begun; without a step, after the start has ended."""
+    """When to kill: `delay` seconds after a step has begun for the `turn`-th time in this life.
+
+    Without a step: that long after the start has ended.
+    """
 
     step: str | None
     delay: float
+    turn: int = 1
 
 
 class Killer(threading.Thread):
     """Kills the coordinator `kills` times, in as many different steps as come by.
 
-    `committing` says whether anything has been committed yet.
+    `committing` says whether anything has been committed yet, and a life may last for `turns` commits.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Killer(threading.Thread):
         coordinator: Coordinator,
         kills: int,
         seed: int | None,
+        turns: int,
         committing: Callable[[], bool],
         note: Callable[[str], None],
     ) -> None:
@@ -61,6 +66,7 @@ class Killer(threading.Thread):
         self._coordinator = coordinator
         self._kills = kills
         self._random = random.Random(seed)  # noqa: S311
+        self._turns = max(1, turns)
         self._committing = committing
         self._note = note
         self._over = threading.Event()
@@ -99,7 +105,9 @@ class Killer(threading.Thread):
         fresh = [step for step in steps if step not in self.phases] or steps
         # The longest part of every life is its start, but the steps of a commit are what matters.
         weights = [1 if step in START_STEPS else 4 for step in fresh]
-        return Plan(self._random.choices(fresh, weights)[0], self._random.uniform(0, _LONGEST_DELAY))
+        step = self._random.choices(fresh, weights)[0]
+        turn = 1 if early or step in START_STEPS else self._random.randint(1, self._turns)
+        return Plan(step, self._random.uniform(0, _LONGEST_DELAY), turn)
 
     def _strike(self) -> None:
         plan = self.plan()
@@ -120,10 +128,12 @@ class Killer(threading.Thread):
     def _await(self, plan: Plan, trace: Trace) -> None:
         """Wait for the moment; for a while only, as a step need not come before there is more to do."""
         deadline = time.monotonic() + _LIFE_SECONDS
+        turns = 0
         ready = False
         while time.monotonic() < deadline and not self._over.wait(_POLL if ready else _POLL_START):
             steps = trace.advance()
-            if any(step.started and step.effect == plan.step for step in steps):
+            turns += sum(step.started and step.effect == plan.step for step in steps)
+            if turns >= plan.turn:
                 return
             ready = ready or any(step == _START_ENDED for step in steps)
             if ready and self._committing():

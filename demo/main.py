@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -12,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 from sluicegate.demo.errors import DemoError, Unavailable
 
 if TYPE_CHECKING:
-    from sluicegate.demo.run import Outcome, Wish
+    from sluicegate.demo.run import Outcome
 
 TOTAL_ROWS: Final = 336_776
 FEWEST_ROWS: Final = 100
@@ -82,13 +83,10 @@ def demo(
     """
     began = time.monotonic()
     try:
-        _check_prerequisites()
-        work = _open_work_dir(work_dir)
-    except DemoError as error:
-        raise NotRun(str(error)) from error
-    from sluicegate.demo.run import Wish
-
-    outcome = _run(context, Wish(rows, kills if kill_coordinator else 0, seed, work))
+        with _interruptible():
+            work, outcome = _run(rows, kills if kill_coordinator else 0, seed, work_dir)
+    except KeyboardInterrupt:
+        context.exit(_INTERRUPTED)
     seconds = round(time.monotonic() - began, 1)
     click.echo(json.dumps(figures(outcome, seconds)) if as_json else summary(outcome, seconds))
     if not outcome.verdict.exact:
@@ -161,38 +159,60 @@ def _open_work_dir(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _run(context: click.Context, wish: "Wish") -> "Outcome":
-    """Run the demo, end all its processes, and turn what went wrong into messages."""
+def _run(rows: int, kills: int, seed: int | None, work_dir: Path | None) -> "tuple[Path, Outcome]":
+    """Run the demo, end all its processes, and turn what went wrong into a message."""
+    try:
+        _check_prerequisites()
+        work = _open_work_dir(work_dir)
+    except DemoError as error:
+        raise NotRun(str(error)) from error
+    # A descriptor of its own: the standard one is turned to a file while Spark starts.
+    with open(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as out:
+        return work, _run_in(work, rows, kills, seed, out)
+
+
+def _run_in(work: Path, rows: int, kills: int, seed: int | None, out: TextIO) -> "Outcome":
     from sluicegate.demo.progress import Display
-    from sluicegate.demo.run import run_demo
+    from sluicegate.demo.run import Wish, run_demo
     from sluicegate.embedded import EmbeddedError
     from sluicegate.events.topics import TopicError
 
-    # Clients that outlive the brokers say so; what matters of it reaches us as exceptions.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
-    display = Display(sys.stderr)
-    _show_news_of("sluicegate.embedded", display.note)
+    display = Display(out)
     try:
-        with _interruptible(), ExitStack() as stack:
-            outcome = run_demo(wish, display, stack)
+        with _news_to(display.note), ExitStack() as stack:
+            outcome = run_demo(Wish(rows, kills, seed, work), display, stack)
             display.note("stopping the services")
     except (DemoError, EmbeddedError, TopicError) as error:
-        raise NotRun(f"{error}\nThe files of the run are in {wish.work}") from error
+        raise NotRun(f"{error}\nThe files of the run are in {work}") from error
     except KeyboardInterrupt:
-        click.echo(f"Stopped. The files of the run are in {wish.work}", err=True)
-        context.exit(_INTERRUPTED)
+        display.note(f"stopped; the files of the run are in {work}")
+        raise
     return outcome
 
 
-def _show_news_of(logger: str, note: Callable[[str], None]) -> None:
-    """Show what a package tells about long work, such as the first download of Kafka."""
+@contextmanager
+def _news_to(note: Callable[[str], None]) -> Iterator[None]:
+    """Show what our own packages warn of, and long work such as the first download of Kafka; nothing else."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             note(record.getMessage())
 
-    logging.getLogger(logger).addHandler(Notes(logging.INFO))
-    logging.getLogger(logger).setLevel(logging.INFO)
+    ours, embedded = logging.getLogger("sluicegate"), logging.getLogger("sluicegate.embedded")
+    # With a handler that drops it, the libraries' news does not go to standard error by default.
+    handlers = ((ours, Notes()), (logging.getLogger(), logging.NullHandler()))
+    levels = ours.level, embedded.level
+    for logger, handler in handlers:
+        logger.addHandler(handler)
+    ours.setLevel(logging.WARNING)
+    embedded.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, handler in handlers:
+            logger.removeHandler(handler)
+        ours.setLevel(levels[0])
+        embedded.setLevel(levels[1])
 
 
 @contextmanager

@@ -117,7 +117,9 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     progress = Progress(REGIONS)
     watch = Watch(servers.kafka.bootstrap, progress)
     stack.callback(watch.end)
-    killer = Killer(coordinator, wish.kills, wish.seed, lambda: progress.commits > 0, display.note)
+    # Enough files for some commits in every life, and for less than all of them.
+    turns = batches_for(wish.rows) // (3 * (wish.kills + 1))
+    killer = Killer(coordinator, wish.kills, wish.seed, turns, lambda: progress.commits > 0, display.note)
     stack.callback(killer.end)
     jobs = Jobs(spark, servers.kafka.bootstrap, table, work / "checkpoints")
     return _Parts(source, rows_by_region(source), table, feed, coordinator, jobs, progress, watch, killer)

@@ -14,7 +14,7 @@ from sluicegate.demo.services import Coordinator
 
 def _killer(tmp_path: Path, committing: Callable[[], bool], seed: int = 1) -> Killer:
     coordinator = Coordinator(tmp_path / "coordinator.toml", tmp_path)
-    return Killer(coordinator, 5, seed, committing, lambda text: None)
+    return Killer(coordinator, 5, seed, 2, committing, lambda text: None)
 
 
 def test_the_first_kills_come_while_regions_are_opened(tmp_path: Path) -> None:
@@ -34,6 +34,11 @@ def test_steps_not_hit_yet_are_preferred(tmp_path: Path) -> None:
     assert {killer.plan().step for _ in range(500)} == {*START_STEPS, *COMMIT_STEPS, None}
 
 
+def test_a_life_lasts_for_some_commits_but_never_for_more_than_asked(tmp_path: Path) -> None:
+    killer = _killer(tmp_path, lambda: True)
+    assert {killer.plan().turn for _ in range(200)} == {1, 2}
+
+
 def test_a_seed_gives_the_same_moments(tmp_path: Path) -> None:
     one, same, other = (_killer(tmp_path, lambda: True, seed) for seed in (7, 7, 8))
     plans = [one.plan() for _ in range(20)]
@@ -50,7 +55,7 @@ def test_files_are_left_for_every_kill_and_for_the_time_after_the_last(killed: i
     shares = [share_due(4, killed, float(since)) for since in range(600)]
     assert shares == sorted(shares)
     assert shares[0] == killed / 5
-    assert shares[5] == pytest.approx((killed + 1) / 5)
+    assert shares[6] == pytest.approx((killed + 1) / 5)
     assert shares[-1] == 4 / 5
     assert share_due(4, 4, 0.0) == 1.0
 
