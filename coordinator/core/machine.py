@@ -227,6 +227,11 @@ class StreamMachine:
         return next(iter([*faults, *self.barred.values()]), None)
 
     @property
+    def view_trouble(self) -> str | None:
+        """The last failure to write the view, which holds nothing else up; None if there is none."""
+        return self._view.reason
+
+    @property
     def trouble(self) -> str | None:
         """The last failure of an effect that is being tried again; None if there is none."""
         return self._table.reason or self._log.reason or self._end.reason

@@ -1,6 +1,5 @@
 """What the effects of all streams share: clients, topics, threads, memory."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaProducer
@@ -9,6 +8,7 @@ from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
 from sluicegate.coordinator.shell.deadletters import DeadLetters
+from sluicegate.coordinator.shell.threads import CommitThreads
 from sluicegate.events.topics import TopicNames
 from sluicegate.state_store import StateStore
 
@@ -32,7 +32,7 @@ class Links:
     producer: AIOKafkaProducer
     fetcher: BodyFetcher
     store: StateStore | None
-    threads: ThreadPoolExecutor
+    threads: CommitThreads
     budget: Budget
     dead_letters: DeadLetters
     metrics: Metrics

@@ -1,10 +1,13 @@
 """One assigned partition of the events topic: its streams, and where each record belongs."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.machine import VOID, MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
@@ -72,11 +75,14 @@ class PartitionRunner:
         """End the streams' work."""
         self._stopped = True
         await self._stray.stop()
-        for runner in self.streams.values():
-            await runner.stop(grace)
-            if last_record:
+        await asyncio.gather(*(runner.stop(grace) for runner in self.streams.values()))
+        if last_record and self.started:
+            for runner in self.streams.values():
                 await runner.write_last_record()
-            self._links.metrics.forget_stream(runner.stream)
+            with suppress(KafkaError):
+                await self._release()
+        for name in self.streams:
+            self._links.metrics.forget_stream(name)
         self._links.metrics.forget_partition(self.number)
 
     def take(self, records: Sequence[ConsumerRecord]) -> None:
@@ -157,7 +163,11 @@ class PartitionRunner:
 
     async def release_offsets(self) -> None:
         """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
-        if self.started and not self._stopped and (offset := self.low_water()) != self._released:
+        if self.started and not self._stopped:
+            await self._release()
+
+    async def _release(self) -> None:
+        if (offset := self.low_water()) != self._released:
             await self._consumer.commit({self.source: offset})
             self._released = offset
 

@@ -4,27 +4,33 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+)
 
+from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
-from sluicegate.coordinator.shell.deadletters import DeadLetters
-from sluicegate.coordinator.shell.links import Links, Partitions
+from sluicegate.coordinator.shell.connections import open_consumer, open_links
+from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
-from sluicegate.coordinator.shell.startup import make_store, wait_for_topics
+from sluicegate.coordinator.shell.startup import wait_for_topics
 from sluicegate.coordinator.shell.view import view_of
-from sluicegate.events.topics import DEAD_LETTER_EXTRA_BYTES, TopicNames
-from sluicegate.state_store import StateStoreUnavailable
+from sluicegate.events.topics import TopicNames
+from sluicegate.state_store import StateStore, StateStoreUnavailable, UnreadableView
 
 log = structlog.get_logger(__name__)
 
@@ -32,11 +38,19 @@ TICK = 0.1
 """Seconds between two looks at the time."""
 GRACE = 10.0
 """Seconds for what is under way at a graceful stop."""
+LAST_WORDS = 3.0
+"""Seconds for the records and offsets after it."""
+FORBIDDEN = (
+    TopicAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    ClusterAuthorizationFailedError,
+)
 MOST_RECORDS = 5_000
 """Records handled before the loop turns to other work."""
 ALIVE_LIMIT = 30.0
 VIEW_INTERVAL = 10.0
 RELEASE_INTERVAL = 5.0
+WATCH_INTERVAL = 3.0
 RETRY = 1.0
 
 
@@ -65,6 +79,7 @@ class Service:
         self._epoch = 0
         self._ticked = time.monotonic()
         self._trouble: str | None = "not started yet"
+        self._away: str | None = None
         self._consumer: AIOKafkaConsumer | None = None
         self._links: Links | None = None
         self.http_port: int | None = None
@@ -72,90 +87,83 @@ class Service:
     # --- life -------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises TopicError when the topics are missing or wrong."""
-        async with AsyncExitStack() as stack:
-            http = self._settings.http
-            server = await stack.enter_async_context(HealthServer(self, self._metrics, http.host, http.port))
+        """Serve until `stop` is set. Raises TopicError when the topics are missing or wrong.
+
+        When a connection has failed for good, all are made anew; only missing permissions end the service.
+        """
+        http = self._settings.http
+        async with HealthServer(self, self._metrics, http.host, http.port) as server:
             self.http_port = server.port
             log.info("listening", host=http.host, port=server.port)
-            counts = await wait_for_topics(self._settings, self._topics, stop)
-            if counts is None:
-                return
-            links = await self._connect(counts, stack)
-            self._links = links
-            consumer = await self._join(stack, links)
-            tasks = [
-                asyncio.create_task(links.dead_letters.run()),
-                asyncio.create_task(self._tick()),
-                asyncio.create_task(self._keep_views(links)),
-                asyncio.create_task(self._release()),
-            ]
-            consuming = asyncio.create_task(self._consume(consumer))
+            while not stop.is_set():
+                try:
+                    await self._session(stop)
+                except FORBIDDEN:
+                    raise
+                except KafkaError as error:
+                    self._trouble = f"the connection to Kafka failed and is made anew: {error!r}"
+                    log.warning("session failed, another one follows", error=repr(error))
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), RETRY)
+
+    async def _session(self, stop: asyncio.Event) -> None:
+        """Serve with one set of connections. Raises KafkaError when they fail, TopicError."""
+        async with AsyncExitStack() as stack:
             stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({consuming, stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            stack.callback(stopping.cancel)
+            opening = asyncio.create_task(self._open(stack))
+            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+                return
+            links, consumer = opening.result()
+            consumer.subscribe([links.topics.events], listener=_Assignments(self))
+            loops = (
+                self._consume(consumer),
+                links.dead_letters.run(),
+                self._tick(links),
+                self._keep_views(links),
+                self._release(),
+                self._watch(),
+            )
+            tasks = [asyncio.create_task(loop) for loop in loops]
+            await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping")
-            for task in (stopping, consuming, *tasks):
+            for task in tasks:
                 task.cancel()
-            ended = await asyncio.gather(consuming, *tasks, return_exceptions=True)
-            await self._wind_up()
-            for outcome in ended:
-                if isinstance(outcome, Exception):
-                    raise outcome
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            failures = [outcome for outcome in ended if isinstance(outcome, Exception)]
+            await self._wind_up(0.0 if failures else GRACE)
+            if failures:
+                raise failures[0]
 
-    async def _connect(self, counts: Partitions, stack: AsyncExitStack) -> Links:
-        settings = self._settings
-        options = settings.kafka.client_options()
-        # The broker enforces the limit of each topic; that of the dead letters is the largest.
-        largest = settings.kafka.max_message_bytes + DEAD_LETTER_EXTRA_BYTES
-        producer = AIOKafkaProducer(acks="all", enable_idempotence=True, max_request_size=largest, **options)
-        await producer.start()
-        stack.push_async_callback(producer.stop)
-        fetcher = BodyFetcher(self._topics.events, options, settings.kafka.request_timeout)
-        stack.push_async_callback(fetcher.close)
-        store = make_store(settings)
-        if store is not None:
-            stack.push_async_callback(store.close)
-        threads = ThreadPoolExecutor(settings.commit_threads, thread_name_prefix="commit")
-        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-        return Links(
-            settings=settings,
-            topics=self._topics,
-            partitions=counts,
-            producer=producer,
-            fetcher=fetcher,
-            store=store,
-            threads=threads,
-            budget=Budget(settings.memory.body_budget),
-            dead_letters=DeadLetters(self._topics.dead_letters, producer, self._metrics),
-            metrics=self._metrics,
-        )
+    async def _open(self, stack: AsyncExitStack) -> tuple[Links, AIOKafkaConsumer]:
+        """Wait for Kafka and connect. Raises KafkaError, TopicsRefused."""
+        counts = await wait_for_topics(self._settings, self._topics, self._tell_trouble)
+        links = await open_links(self._settings, self._topics, counts, self._metrics, stack)
+        consumer = await open_consumer(self._settings, stack)
+        self._links, self._consumer, self._ticked = links, consumer, time.monotonic()
+        stack.callback(self._disconnected)
+        return links, consumer
 
-    async def _join(self, stack: AsyncExitStack, links: Links) -> AIOKafkaConsumer:
-        kafka = self._settings.kafka
-        session = round(kafka.session_timeout * 1000)
-        consumer = AIOKafkaConsumer(
-            group_id=kafka.group_id,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            session_timeout_ms=session,
-            heartbeat_interval_ms=max(100, session // 5),
-            max_poll_interval_ms=max(300_000, session * 10),
-            fetch_max_bytes=64 << 20,
-            max_partition_fetch_bytes=8 << 20,
-            **kafka.client_options(),
-        )
-        self._consumer = consumer
-        await consumer.start()
-        stack.push_async_callback(consumer.stop)
-        consumer.subscribe([links.topics.events], listener=_Assignments(self))
-        return consumer
+    def _tell_trouble(self, trouble: str) -> None:
+        self._trouble = trouble
 
-    async def _wind_up(self) -> None:
+    def _disconnected(self) -> None:
+        self._links = self._consumer = self._away = None
+
+    async def _wind_up(self, grace: float) -> None:
         """Let commits under way come to their end, and leave records for the successor."""
         for task in self._starting.values():
             task.cancel()
-        for runner in self._runners.values():
-            await runner.stop(GRACE, last_record=True)
+        self._starting.clear()
+        runners = list(self._runners.values())
+        try:
+            async with asyncio.timeout(grace + LAST_WORDS):
+                await asyncio.gather(*(runner.stop(grace, last_record=grace > 0) for runner in runners))
+        except TimeoutError:
+            log.warning("stopped without the last records: Kafka or a table does not answer")
         self._runners.clear()
 
     # --- assignments ------------------------------------------------------------------------------
@@ -239,7 +247,7 @@ class Service:
         if self._consumer is not None:
             self._consumer.pause(source)
 
-    async def _tick(self) -> None:
+    async def _tick(self, links: Links) -> None:
         turns = 0
         while True:
             await asyncio.sleep(TICK)
@@ -249,8 +257,8 @@ class Service:
                     runner.pump()
                     if turns % 10 == 0:
                         runner.measure(time.time_ns() // 1_000_000)
-            if self._links is not None:
-                self._metrics.bodies_held(self._links.budget.held)
+            links.threads.relieve()
+            self._metrics.bodies_held(links.budget.held)
 
     async def _release(self) -> None:
         """Release what is put aside, also in partitions where nothing is committed."""
@@ -259,6 +267,20 @@ class Service:
             for runner in list(self._runners.values()):
                 with suppress(KafkaError):
                     await runner.release_offsets()
+
+    async def _watch(self) -> None:
+        """Ask Kafka for a sign of life, also when nothing else does."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL)
+            for runner in [each for each in self._runners.values() if each.started][:1]:
+                try:
+                    async with asyncio.timeout(WATCH_INTERVAL):
+                        await runner.end_offset()
+                    self._away = None
+                except (KafkaError, TimeoutError) as error:
+                    if self._away is None:
+                        log.warning("Kafka does not answer", error=repr(error))
+                    self._away = f"Kafka does not answer: {error!r}"
 
     async def _keep_views(self, links: Links) -> None:
         """Write the views again when the state store has lost them."""
@@ -272,7 +294,7 @@ class Service:
                     if record is None:
                         continue
                     with suppress(StateStoreUnavailable):
-                        if await links.store.read(runner.stream) is None:
+                        if await _is_older(links.store, record):
                             user = links.settings.streams[runner.stream].commit_user
                             await links.store.write(view_of(record, user))
 
@@ -287,7 +309,7 @@ class Service:
 
     def unready(self) -> list[str]:
         """Why the service does not do its work now."""
-        reasons = [self._trouble] if self._trouble else []
+        reasons = [reason for reason in (self._trouble, self._away) if reason]
         for number, runner in self._runners.items():
             if not runner.started:
                 reasons.append(f"partition {number}: its state records are not read yet")
@@ -318,11 +340,21 @@ class Service:
                     "watermark": stream.machine.book.state.watermark,
                     "ready": stream.machine.ready,
                     "stalled": stream.machine.stall_reason,
+                    "view": stream.machine.view_trouble,
                 }
                 for runner in self._runners.values()
                 for name, stream in runner.streams.items()
             },
         }
+
+
+async def _is_older(store: StateStore, record: StateRecord) -> bool:
+    """Whether the store has no view of the stream, an older one, or what is none."""
+    try:
+        view = await store.read(record.stream)
+    except UnreadableView:
+        return True
+    return view is None or view.revision < record.applied
 
 
 async def serve(settings: Settings) -> None:

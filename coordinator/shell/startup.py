@@ -1,10 +1,11 @@
 """What must be there before the service serves: Kafka, its topics with the right settings, a store."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Callable
 
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.links import Partitions
@@ -16,29 +17,28 @@ log = structlog.get_logger(__name__)
 RETRY = 2.0
 
 
-async def wait_for_topics(settings: Settings, topics: TopicNames, stop: asyncio.Event) -> Partitions | None:
-    """Wait for Kafka and check the topics; None if `stop` was set. Raises TopicsRefused with all problems."""
+async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable[[str], None]) -> Partitions:
+    """Wait for Kafka, telling so, and check the topics. Raises TopicsRefused with all problems."""
     kafka = settings.kafka
     options = kafka.client_options()
     servers = options.pop("bootstrap_servers")
     specs = kafka.topic_specs()
-    while not stop.is_set():
+    while True:
         try:
             problems = await verify_topics(servers, specs, options)
             if problems:
                 raise TopicsRefused("\n".join(map(str, problems)))
             return await _count(settings, topics)
-        except BrokersUnavailable as error:
+        except (BrokersUnavailable, KafkaError) as error:
             log.warning("Kafka is away, trying again", error=str(error))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY)
-    return None
+            tell(f"Kafka is away: {error}")
+            await asyncio.sleep(RETRY)
 
 
 async def _count(settings: Settings, topics: TopicNames) -> Partitions:
     admin = AIOKafkaAdminClient(**settings.kafka.client_options())
-    await admin.start()
     try:
+        await admin.start()
         found = {
             each["topic"]: len(each["partitions"])
             for each in await admin.describe_topics([topics.events, topics.commits, topics.state])

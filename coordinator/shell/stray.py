@@ -47,8 +47,8 @@ class StrayEvents:
             self.put(
                 record,
                 "unknown stream",
-                f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart: what "
-                "is still in the log is committed then",
+                f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart: "
+                "what is still in the log is committed then",
             )
             return
         home = partition_of(stream, self._links.partitions.events)

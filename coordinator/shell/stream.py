@@ -74,6 +74,7 @@ class StreamRunner:
         self._table = StreamTable(settings, links.threads)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._outcomes_count = True
         self._asked_at: dict[int, float] = {}
         self._log = log.bind(stream=machine.stream)
         self._stall: str | None = None
@@ -93,14 +94,19 @@ class StreamRunner:
         self._tell_stall()
 
     async def stop(self, grace: float) -> None:
-        """Start nothing more; let what runs come to its end for `grace` seconds, then leave it behind."""
+        """Start nothing more; let what runs come to its end for `grace` seconds, then leave it behind.
+
+        With a grace the partition is still ours, so the outcomes count.
+        """
         self._closed = True
+        self._outcomes_count = grace > 0
         tasks = list(self._tasks)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        self._outcomes_count = False
         if not tasks or not late:
             self._table.close()
         self.bodies.drop_all()
@@ -121,8 +127,8 @@ class StreamRunner:
             self._log.warning("effect failed, will be tried again", effect=name, reason=result.reason)
         self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
         self._measure(effect, result)
-        # An outcome from before a stop is void: the successor asks again.
-        if not self._closed or isinstance(effect, WriteRecord):
+        # An outcome that came after the partition was lost is void: the successor asks again.
+        if self._outcomes_count:
             self.machine.finished(effect, result)
             self.pump()
 
