@@ -1,0 +1,166 @@
+"""Redis and Kafka away: commits go on or wait, and nothing is lost or doubled."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.service import Service
+from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.state_store import RedisStateStore, StateStoreError, StreamView
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import create_table, make_topics, read_ids
+from tests.integration.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+
+@pytest.fixture
+async def own_place(own_kafka: EmbeddedKafka, unique: str, tmp_path: Path) -> Place:
+    """Topics on a broker of the test's own."""
+    topics = await make_topics(own_kafka.bootstrap, unique)
+    return Place(own_kafka.bootstrap, unique, topics, tmp_path, create_table(tmp_path))
+
+
+async def view(settings: Settings) -> StreamView | None:
+    """What the state store shows of the stream."""
+    assert settings.redis is not None
+    store = RedisStateStore(settings.redis.url.get_secret_value(), prefix=settings.redis.key_prefix)
+    try:
+        return await store.read("flights")
+    except StateStoreError:
+        return None
+    finally:
+        await store.close()
+
+
+async def shows(settings: Settings, decision: int) -> None:
+    """Wait until the view shows the decision."""
+    await until(lambda: view(settings), lambda seen: seen is not None and seen.decision == decision)
+
+
+async def get(service: Service, path: str) -> tuple[int, str]:
+    """Ask an endpoint."""
+    url = f"http://127.0.0.1:{service.http_port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text()
+
+
+async def test_commits_go_on_without_redis_and_the_view_comes_back(
+    place: Place, own_valkey: EmbeddedValkey
+) -> None:
+    """Away before the start, killed, frozen and wiped."""
+    url = own_valkey.url
+    own_valkey.kill()
+    settings = place.settings(redis={"url": url, "key_prefix": place.prefix, "timeout": 0.5})
+    async with running(settings) as service, place.job() as job:
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        _, metrics = await get(service, "/metrics")
+        assert 'effect_failures_total{effect="WriteView"}' in metrics
+        assert (await get(service, "/readyz"))[0] == 200
+        assert "Redis" in service.status()["streams"]["flights"]["view"]
+        own_valkey.start()
+        await shows(settings, 1)
+        assert service.status()["streams"]["flights"]["view"] is None
+
+        own_valkey.suspend()
+        started = time.monotonic()
+        await job.run_batch([2])
+        await job.committed([1, 2])
+        assert time.monotonic() - started < 5
+        own_valkey.resume()
+        await shows(settings, 2)
+
+        own_valkey.restart()
+        assert await view(settings) is None
+        await shows(settings, 2)
+        own_valkey.kill()
+        await job.run_batch([3])
+        await job.committed([1, 2, 3])
+    assert read_ids(place.table) == [1, 2, 3]
+
+
+async def test_a_view_that_cannot_be_read_is_written_again(place: Place, redis_url: str) -> None:
+    settings = place.settings(redis={"url": redis_url, "key_prefix": place.prefix})
+    async with running(settings), place.job() as job:
+        await job.open()
+        await job.run_batch([1])
+        await shows(settings, 1)
+        store = RedisStateStore(redis_url, prefix=place.prefix)
+        await store._redis.hset(f"{place.prefix}:stream:flights", "cut", "no json")
+        await store.close()
+        assert await view(settings) is None
+        await shows(settings, 1)
+        await job.run_batch([2])
+        await job.committed([1, 2])
+
+
+async def test_the_service_waits_for_kafka_and_says_so(own_place: Place, own_kafka: EmbeddedKafka) -> None:
+    own_kafka.kill()
+    async with running(own_place.settings(), ready=False) as service:
+        reasons = await until(service.unready, lambda found: any("Kafka is away" in each for each in found))
+        assert own_place.bootstrap in reasons[0]
+        assert (await get(service, "/readyz"))[0] == 503
+        assert (await get(service, "/livez"))[0] == 200
+        await asyncio.to_thread(own_kafka.start)
+        await until(service.unready, lambda found: not found)
+        async with own_place.job() as job:
+            await job.open()
+            await job.run_batch([1])
+            await job.committed([1])
+
+
+async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
+    own_place: Place, own_kafka: EmbeddedKafka
+) -> None:
+    async with running(own_place.settings()) as service, own_place.job() as job:
+        await job.open()
+        for number in range(5):
+            await job.run_batch([number])
+        await asyncio.to_thread(own_kafka.kill)
+        await until(service.unready, lambda found: any("Kafka" in each for each in found))
+        assert (await get(service, "/livez"))[0] == 200
+        writing = asyncio.create_task(job.run_batch([5]))
+        await asyncio.to_thread(own_kafka.start)
+        await writing
+        await job.run_batch([6])
+        await job.committed(range(7))
+        await until(service.unready, lambda found: not found)
+
+
+async def test_the_end_is_bounded_while_kafka_is_away(own_place: Place, own_kafka: EmbeddedKafka) -> None:
+    """Frozen, with work under way."""
+    stop = asyncio.Event()
+    service = Service(own_place.settings())
+    task = asyncio.create_task(service.run(stop))
+    async with own_place.job() as job:
+        await until(service.unready, lambda found: not found or task.done())
+        await job.open()
+        await job.run_batch([1])
+        own_kafka.suspend()
+        stop.set()
+        await asyncio.wait_for(task, 25)
+        own_kafka.resume()
+        async with running(own_place.settings()):
+            await job.run_batch([2])
+            await job.committed([1, 2])
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_the_end_is_quick_while_kafka_is_awaited(
+    own_place: Place, own_kafka: EmbeddedKafka, how: str
+) -> None:
+    own_kafka.kill() if how == "killed" else own_kafka.suspend()
+    stop = asyncio.Event()
+    service = Service(own_place.settings())
+    task = asyncio.create_task(service.run(stop))
+    await until(lambda: service.http_port)
+    await asyncio.sleep(0.5)
+    stop.set()
+    await asyncio.wait_for(task, 10)
