@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ _SESSION: Final = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.stopTimeout": "10s",
+    "spark.sql.streaming.stopTimeout": "3s",
     # The other manager runs a program of the system for every file, as Hadoop's native library is not there.
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # A job that waits for files says so at once, and does not hold back the others' commits.
@@ -89,6 +89,14 @@ class Jobs:
         query.processAllAvailable()
         query.stop()
         self.finals[region] = close_region(self._options(region))
+
+    def stop(self) -> None:
+        """End the jobs that still run, whatever they are doing."""
+        for region, query in self._queries.items():
+            if region not in self.finals:
+                # A job that does not end in time ends with the session.
+                with suppress(Exception):
+                    query.stop()
 
     def _options(self, region: str) -> Mapping[str, str]:
         return {

@@ -198,21 +198,16 @@ def _news_to(note: Callable[[str], None]) -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             note(record.getMessage())
 
-    ours, embedded = logging.getLogger("sluicegate"), logging.getLogger("sluicegate.embedded")
-    # With a handler that drops it, the libraries' news does not go to standard error by default.
-    handlers = ((ours, Notes()), (logging.getLogger(), logging.NullHandler()))
-    levels = ours.level, embedded.level
-    for logger, handler in handlers:
-        logger.addHandler(handler)
+    # It drops what would go to standard error by default; clients complain until the process ends.
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("sluicegate.embedded").setLevel(logging.INFO)
+    ours, notes = logging.getLogger("sluicegate"), Notes()
     ours.setLevel(logging.WARNING)
-    embedded.setLevel(logging.INFO)
+    ours.addHandler(notes)
     try:
         yield
     finally:
-        for logger, handler in handlers:
-            logger.removeHandler(handler)
-        ours.setLevel(levels[0])
-        embedded.setLevel(levels[1])
+        ours.removeHandler(notes)
 
 
 @contextmanager

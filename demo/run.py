@@ -114,6 +114,8 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
         serving.result()
         coordinating.result()
     display.note(f"{source.num_rows:,} flights are ready, for the regions {', '.join(REGIONS)}")
+    jobs = Jobs(spark, servers.kafka.bootstrap, table, work / "checkpoints")
+    stack.callback(jobs.stop)
     progress = Progress(REGIONS)
     watch = Watch(servers.kafka.bootstrap, progress)
     stack.callback(watch.end)
@@ -121,7 +123,6 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     turns = batches_for(wish.rows) // (3 * (wish.kills + 1))
     killer = Killer(coordinator, wish.kills, wish.seed, turns, lambda: progress.commits > 0, display.note)
     stack.callback(killer.end)
-    jobs = Jobs(spark, servers.kafka.bootstrap, table, work / "checkpoints")
     return _Parts(source, rows_by_region(source), table, feed, coordinator, jobs, progress, watch, killer)
 
 
