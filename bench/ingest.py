@@ -8,8 +8,10 @@ completion for every 40 of them. Ours is the whole service in this process: a me
 that reads the log from the beginning through `getmany`, `PartitionRunner.take` and the `StreamMachine` of the
 stream, with its HTTP endpoints and its clock; a fourth region never opens, so nothing is committed meanwhile.
 Raw is `getmany` with the same fetch options, and a sum of lengths. Both count from their first batch, so that
-joining the group and reading state records are left out. They take turns at being first; every pair has
-topics of its own. The events are produced in large batches, which the raw consumer reads fastest.
+joining the group and reading state records are left out. They take turns at being first; every round has
+topics of its own. The events are produced in large batches, which the raw consumer reads fastest. The service
+calms Python's garbage collector; `same_collector` compares with a raw consumer in a process that does too.
+`cpu_ratio` counts the processor time of this process alone, which busy neighbours disturb less.
 """
 
 import argparse
@@ -36,6 +38,7 @@ from bench.common import (
     rows,
 )
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.collector import THRESHOLDS, calm_collector
 from sluicegate.coordinator.shell.service import MOST_RECORDS, Service
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events import (
@@ -57,6 +60,8 @@ ABSENT: Final = "r4"
 WRITERS: Final = 40
 ROWS: Final = 20
 SECONDS: Final = 300.0
+DEFAULTS: Final = gc.get_threshold()
+SIDES: Final = ("raw", "ours", "calm")
 
 
 def body_of(table: Path, files: int) -> FilesWritten:
@@ -136,8 +141,9 @@ def rate(first: Mark, last: Mark) -> Rate:
     return Rate(count / (last.time - first.time), count / (last.cpu - first.cpu))
 
 
-async def raw(bootstrap: str, home: TopicPartition, end: int) -> Rate:
+async def raw(bootstrap: str, home: TopicPartition, end: int, thresholds: tuple[int, int, int]) -> Rate:
     """A consumer that only adds up lengths."""
+    gc.set_threshold(*thresholds)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
@@ -162,6 +168,7 @@ async def raw(bootstrap: str, home: TopicPartition, end: int) -> Rate:
         return rate(first, mark(seen))
     finally:
         await consumer.stop()
+        gc.set_threshold(*DEFAULTS)
 
 
 async def ours(bootstrap: str, topics: TopicNames, table: Path, home: TopicPartition, end: int) -> Rate:
@@ -178,6 +185,8 @@ async def ours(bootstrap: str, topics: TopicNames, table: Path, home: TopicParti
             "streams": {STREAM: {"table": str(table)}},
         }
     )
+    # As `run_service` does it, for a process that is the coordinator's alone.
+    calm_collector()
     service, stop = Service(settings), asyncio.Event()
     running = asyncio.create_task(service.run(stop))
     try:
@@ -187,6 +196,7 @@ async def ours(bootstrap: str, topics: TopicNames, table: Path, home: TopicParti
     finally:
         stop.set()
         await running
+        gc.set_threshold(*DEFAULTS)
     return rate(first, last)
 
 
@@ -205,20 +215,19 @@ async def series(bootstrap: str, folder: Path, files: int, count: int, pairs: in
     create_table(folder, f"of_{files}")
     table = folder / "db.db" / f"of_{files}"
     body = body_of(table, files)
-    found: dict[str, list[Rate]] = {"raw": [], "ours": []}
+    found: dict[str, list[Rate]] = {side: [] for side in SIDES}
     for pair in range(pairs):
         topics = await make_topics(bootstrap)
         home = await fill(bootstrap, topics, body, count)
         end = await _end(bootstrap, home)
-        for side in ("raw", "ours") if pair % 2 else ("ours", "raw"):
+        # The service appends its policy when it has read everything, so all read up to the same end.
+        for side in SIDES[pair % 3 :] + SIDES[: pair % 3]:
             gc.collect()
-            # The service appends its policy when it has read everything, so raw reads up to the same end.
-            if side == "raw":
-                found[side].append(await raw(bootstrap, home, end))
-            else:
+            if side == "ours":
                 found[side].append(await ours(bootstrap, topics, table, home, end))
-    ratios = [mine.clock / bare.clock for mine, bare in zip(found["ours"], found["raw"], strict=True)]
-    cpu_ratios = [mine.cpu / bare.cpu for mine, bare in zip(found["ours"], found["raw"], strict=True)]
+            else:
+                thresholds = DEFAULTS if side == "raw" else THRESHOLDS
+                found[side].append(await raw(bootstrap, home, end, thresholds))
     return {
         "files_per_event": files,
         "metadata_bytes": sum(len(file.metadata) for file in body.files),
@@ -226,12 +235,23 @@ async def series(bootstrap: str, folder: Path, files: int, count: int, pairs: in
         "events": count,
         "raw_per_s": round(statistics.median(each.clock for each in found["raw"])),
         "ours_per_s": round(statistics.median(each.clock for each in found["ours"])),
-        "raw_per_cpu_s": round(statistics.median(each.cpu for each in found["raw"])),
-        "ours_per_cpu_s": round(statistics.median(each.cpu for each in found["ours"])),
-        "ratio": round(statistics.median(ratios), 2),
-        "cpu_ratio": round(statistics.median(cpu_ratios), 2),
-        "ratios": [round(each, 2) for each in ratios],
+        "ratio": _ratio(found["ours"], found["raw"]).clock,
+        "ratios": [
+            round(mine.clock / bare.clock, 2) for mine, bare in zip(found["ours"], found["raw"], strict=True)
+        ],
+        "cpu_ratio": _ratio(found["ours"], found["raw"]).cpu,
+        "ratio_same_collector": _ratio(found["ours"], found["calm"]).clock,
+        "cpu_ratio_same_collector": _ratio(found["ours"], found["calm"]).cpu,
     }
+
+
+def _ratio(mine: list[Rate], bare: list[Rate]) -> Rate:
+    """The medians of the ratios, round by round."""
+    pairs = list(zip(mine, bare, strict=True))
+    return Rate(
+        round(statistics.median(one.clock / other.clock for one, other in pairs), 2),
+        round(statistics.median(one.cpu / other.cpu for one, other in pairs), 2),
+    )
 
 
 async def _end(bootstrap: str, home: TopicPartition) -> int:

@@ -368,5 +368,6 @@ async def serve(settings: Settings) -> None:
 
 def run_service(settings: Settings) -> int:
     """Run the service to its end; returns the exit status. Raises TopicError or CannotServe."""
+    calm_collector()
     asyncio.run(serve(settings))
     return 0
