@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,8 +36,8 @@ _SESSION: Final = {
 }
 
 
-def start_session(work: Path, log_file: Path) -> SparkSession:
-    """Start Spark; what it and its workers say goes to `log_file`. Raises RunFailed."""
+def start_session(work: Path) -> SparkSession:
+    """Start Spark; its processes inherit this one's standard error. Raises RunFailed."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("sluicegate-demo")
     folders = {
@@ -47,10 +47,9 @@ def start_session(work: Path, log_file: Path) -> SparkSession:
     for name, value in {**_SESSION, **folders}.items():
         builder = builder.config(name, value)
     try:
-        with _stderr_to(log_file):
-            spark = builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:  # PySpark raises whatever happened to the gateway
-        raise RunFailed(f"Spark did not start ({error}); its output is in {log_file}") from error
+        raise RunFailed(f"Spark did not start: {error}") from error
     attach(spark, heartbeat_interval=2.0)
     return spark
 
@@ -111,17 +110,3 @@ class Jobs:
             "topic.prefix": TOPICS.prefix,
             "checkpointLocation": str(self._checkpoints / region),
         }
-
-
-@contextmanager
-def _stderr_to(file: Path) -> Iterator[None]:
-    """Let processes that start meanwhile inherit a file in place of the terminal."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with file.open("ab") as log:
-            os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

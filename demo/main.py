@@ -166,18 +166,21 @@ def _run(rows: int, kills: int, seed: int | None, work_dir: Path | None) -> "tup
         work = _open_work_dir(work_dir)
     except DemoError as error:
         raise NotRun(str(error)) from error
-    # A descriptor of its own: the standard one is turned to a file while Spark starts.
-    with open(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as out:
-        return work, _run_in(work, rows, kills, seed, out)
+    logs = work / "logs"
+    logs.mkdir()
+    with _output_in(logs / "output.log") as terminal:
+        return work, _run_in(work, rows, kills, seed, terminal)
 
 
-def _run_in(work: Path, rows: int, kills: int, seed: int | None, out: TextIO) -> "Outcome":
+def _run_in(work: Path, rows: int, kills: int, seed: int | None, terminal: TextIO) -> "Outcome":
     from sluicegate.demo.progress import Display
     from sluicegate.demo.run import Wish, run_demo
     from sluicegate.embedded import EmbeddedError
     from sluicegate.events.topics import TopicError
 
-    display = Display(out)
+    display = Display(terminal)
+    # Also what is said later than the run: some clients outlive the brokers, and complain.
+    logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
     try:
         with _news_to(display.note), ExitStack() as stack:
             outcome = run_demo(Wish(rows, kills, seed, work), display, stack)
@@ -191,18 +194,29 @@ def _run_in(work: Path, rows: int, kills: int, seed: int | None, out: TextIO) ->
 
 
 @contextmanager
+def _output_in(file: Path) -> Iterator[TextIO]:
+    """Send to a file what this process and its children write to standard error; gives the terminal."""
+    sys.stderr.flush()
+    with open(os.dup(2), "w", encoding="utf-8") as terminal:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        try:
+            yield terminal
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal.fileno(), 2)
+
+
+@contextmanager
 def _news_to(note: Callable[[str], None]) -> Iterator[None]:
-    """Show what our own packages warn of, and long work such as the first download of Kafka; nothing else."""
+    """Show what our own packages warn of, and long work such as the first download of Kafka."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             note(record.getMessage())
 
-    # It drops what would go to standard error by default; clients complain until the process ends.
-    logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("sluicegate.embedded").setLevel(logging.INFO)
     ours, notes = logging.getLogger("sluicegate"), Notes()
-    ours.setLevel(logging.WARNING)
     ours.addHandler(notes)
     try:
         yield

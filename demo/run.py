@@ -38,7 +38,7 @@ class Wish:
     kills: int
     seed: int | None
     work: Path
-    """An empty folder for everything that the run makes."""
+    """A folder for everything that the run makes; there is nothing in it but an empty folder `logs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,16 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
 
 def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     work = wish.work
-    logs = work / "logs"
-    logs.mkdir(parents=True)
     display.note(f"starting Kafka, Valkey and Spark in {work}")
     servers = Servers(work)
     stack.callback(servers.stop)
-    coordinator = Coordinator(work / "coordinator.toml", logs)
+    coordinator = Coordinator(work / "coordinator.toml", work / "logs")
     stack.callback(coordinator.stop)
     with ThreadPoolExecutor(max_workers=3) as pool:
         serving = pool.submit(servers.start)
         data = pool.submit(_prepare_data, wish)
         coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data)
-        spark = start_session(work, logs / "spark.log")
+        spark = start_session(work)
         stack.callback(spark.stop)
         source, feed, table = data.result()
         serving.result()
