@@ -1,6 +1,7 @@
 """Three streaming jobs in one local Spark session: one region each, writing into one table."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -46,10 +47,13 @@ def start_session(work: Path) -> SparkSession:
     }
     for name, value in {**_SESSION, **folders}.items():
         builder = builder.config(name, value)
+    interrupt = signal.getsignal(signal.SIGINT)
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # PySpark raises whatever happened to the gateway
         raise RunFailed(f"Spark did not start: {error}") from error
+    # Spark's own handler talks to the JVM, perhaps in the middle of another call to it.
+    signal.signal(signal.SIGINT, interrupt)
     attach(spark, heartbeat_interval=2.0)
     return spark
 
