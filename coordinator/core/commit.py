@@ -85,7 +85,10 @@ class Commit:
                     f"{self.decision.digest}): another deployment commits as the same commit user"
                 )
             case Unproven(reason):
-                return _stall(f"it cannot be proven whether decision {number} is in the table: {reason}")
+                return _stall(
+                    f"it cannot be proven whether decision {number} is in the table: {reason}. Put the "
+                    "table's snapshots back, or go on in a new stream with a commit_user of its own"
+                )
             case TableReplaced(identity):
                 return _stall(
                     f"the table was replaced (now {identity}) while decision {number} was to be committed; "

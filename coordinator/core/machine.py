@@ -79,6 +79,7 @@ class StreamMachine:
         self._now = 0
         state = record.state.model_copy(deep=True) if record else LightState()
         self.book = Book(stream, state, record.applied if record else -1)
+        self._applied_id = record.applied_id if record else None
         self.low_water = record.low_water if record else 0
         """Nothing before this offset is needed."""
         self.position = self.low_water
@@ -86,6 +87,7 @@ class StreamMachine:
         self.outbox = Outbox(stream, list(record.due) if record else [], settings.record_interval)
         self.stall: Stall | None = None
         self._unreadable: str | None = None
+        self._answer_from = 0
         self._barrier: int | None = None
         self._inspected = False
         self._ready = False
@@ -111,18 +113,19 @@ class StreamMachine:
 
         The body of a `files.written` is not needed. Offsets must not decrease.
         """
-        if offset < self.low_water:
-            return "below the low-water mark"
         if self._unreadable is not None:
-            if envelope.type is EventType.REGION_OPENED:
+            if envelope.type is EventType.REGION_OPENED and offset >= self._answer_from:
                 self._unanswered.append((envelope, self._unreadable))
             return UNREADABLE
+        if offset < self.low_water:
+            return "below the low-water mark"
         if envelope.type is EventType.FILES_WRITTEN:
             ignored = self.book.part(offset, time, envelope)
         else:
             ignored = self._apply(offset, time, envelope, body)
         if offset > self.book.applied:
             self.book.applied = offset
+            self._applied_id = envelope.id
         self.position = offset + 1
         self._consider = True
         return ignored
@@ -135,16 +138,31 @@ class StreamMachine:
             self.book.garbled(offset, time, envelope, problem)
         elif envelope.type is EventType.REGION_OPENED and offset > self.book.applied:
             self._unanswered.append((envelope, problem))
-        self.book.applied = max(self.book.applied, offset)
+        if offset > self.book.applied:
+            self.book.applied = offset
+            self._applied_id = envelope.id
         self.position = offset + 1
 
     def unreadable(self, offset: int, reason: str) -> None:
         """What stands at this offset cannot be taken in, so nothing behind it may be: the stream stalls.
 
-        A record that only a newer release reads, or events that the log no longer has.
+        A record that only a newer release reads.
         """
         if self._unreadable is None and offset > self.book.applied:
             self._unreadable = reason
+            self._answer_from = offset
+            self._halt(Stall(reason))
+
+    def lost(self, reason: str, end: int, *, keep_record: bool = False) -> None:
+        """Stall from the start: what stands in the log does not continue the record.
+
+        Openings from `end` on are refused for it. A record of a newer release is kept as it is.
+        """
+        if keep_record:
+            self.outbox.keep_record()
+        if self._unreadable is None:
+            self._unreadable = reason
+            self._answer_from = end
             self._halt(Stall(reason))
 
     def reached(self, position: int) -> None:
@@ -205,6 +223,7 @@ class StreamMachine:
         return StateRecord(
             stream=self.stream,
             applied=self.book.applied,
+            applied_id=self._applied_id,
             low_water=self.book.low_water(self.position),
             state=self.book.state.model_copy(deep=True),
             due=list(self.outbox.due),
@@ -259,6 +278,7 @@ class StreamMachine:
                 held = self.book.state.policy
                 if held is None or body.number > held.number:
                     self.book.state.policy = body
+                    self._recheck_at = 0
                 return None
             case StreamCommand():
                 openings.obey(self.book, body)

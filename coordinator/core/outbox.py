@@ -23,6 +23,7 @@ class Outbox:
         self.due = due
         self._durable = len(due)
         """How many notifications, from the front, stand in a written record."""
+        self._recorded = True
         self._changes = 0
         self._writing = 0
         self._written_at: int | None = None
@@ -35,6 +36,10 @@ class Outbox:
         """Whether a record or a notification is still to be written."""
         return self._changes > 0 or bool(self.due)
 
+    def keep_record(self) -> None:
+        """Write no record: what stands there is a newer release's. Notifications go out without one."""
+        self._recorded = False
+
     def note_change(self) -> None:
         """Have a record written."""
         self._changes += 1
@@ -44,7 +49,8 @@ class Outbox:
         body = OpeningAnswered(
             opening=envelope.id, accepted=refusal is None, reason=refusal or "", committed=committed
         )
-        self._add(EventType.OPENING_ANSWERED, f"answer/{envelope.id}", body, envelope)
+        # What was refused for a stall may be accepted when it is read again: other content, another id.
+        self._add(EventType.OPENING_ANSWERED, f"answer/{envelope.id}/{refusal or ''}", body, envelope)
 
     def committed(self, decision: Decision, snapshot: SnapshotRef | None) -> None:
         """Tell that a commit is visible."""
@@ -71,6 +77,8 @@ class Outbox:
 
     def next(self, record: Callable[[], StateRecord], now: int, *, writable: bool) -> Effect | None:
         """The next effect, if one is due; a record only when the state may be written."""
+        if not self._recorded:
+            return Announce(self.due[0]) if self.due else None
         if writable and (self._changes > 0 or self._stale(now)):
             self._writing = self._changes
             return WriteRecord(record())
@@ -95,7 +103,7 @@ class Outbox:
                 self._release = True
             case Announce():
                 self.due.pop(0)
-                self._durable -= 1
+                self._durable = max(0, self._durable - 1)
             case WriteView(record) if self._view is record:
                 self._view = None
             case ReleaseOffsets():

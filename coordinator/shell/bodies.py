@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.shell.reading import read_batches
 
@@ -80,12 +80,24 @@ class BodyFetcher:
 
     async def fetch(self, partition: int, offsets: Sequence[int]) -> dict[int, bytes]:
         """Read the bodies at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError."""
+        found = await self.records(partition, offsets)
+        missing = [offset for offset in offsets if offset not in found]
+        if missing:
+            raise BodyUnavailable(f"there is no event at offset {missing[0]} of partition {partition}")
+        return {offset: record.value or b"" for offset, record in found.items()}
+
+    async def records(self, partition: int, offsets: Sequence[int]) -> dict[int, ConsumerRecord]:
+        """Read what stands at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError."""
         async with self._lock:
             if self._consumer is None:
                 consumer = AIOKafkaConsumer(
                     auto_offset_reset="none", enable_auto_commit=False, **self._options
                 )
-                await consumer.start()
+                try:
+                    await consumer.start()
+                except BaseException:
+                    await consumer.stop()
+                    raise
                 self._consumer = consumer
             return await self._read(self._consumer, TopicPartition(self._topic, partition), sorted(offsets))
 
@@ -96,25 +108,27 @@ class BodyFetcher:
 
     async def _read(
         self, consumer: AIOKafkaConsumer, source: TopicPartition, wanted: list[int]
-    ) -> dict[int, bytes]:
+    ) -> dict[int, ConsumerRecord]:
         consumer.assign([source])
         first = (await consumer.beginning_offsets([source]))[source]
         if wanted[0] < first:
             raise BodyUnavailable(
                 f"the event at offset {wanted[0]} of partition {source.partition} is no longer in the log, "
-                f"which begins at {first}; its files cannot be committed from the log"
+                f"which begins at {first}: it was deleted before it was committed. Rewind the region to its "
+                "committed checkpoint, as a new lineage, and raise retention.ms of the events topic"
             )
-        found: dict[int, bytes] = {}
+        found: dict[int, ConsumerRecord] = {}
         for run in _runs(wanted):
             consumer.seek(source, run[0])
             await self._read_run(consumer, source, run, found)
-        missing = [offset for offset in wanted if offset not in found]
-        if missing:
-            raise BodyUnavailable(f"there is no event at offset {missing[0]} of partition {source.partition}")
         return found
 
     async def _read_run(
-        self, consumer: AIOKafkaConsumer, source: TopicPartition, run: list[int], found: dict[int, bytes]
+        self,
+        consumer: AIOKafkaConsumer,
+        source: TopicPartition,
+        run: list[int],
+        found: dict[int, ConsumerRecord],
     ) -> None:
         needed = set(run)
         position = run[0]
@@ -123,7 +137,7 @@ class BodyFetcher:
                 reading = await read_batches(consumer, source, timeout_ms=1000)
                 for record in reading.batches.get(source, []):
                     if record.offset in needed:
-                        found[record.offset] = record.value or b""
+                        found[record.offset] = record
                 position = await consumer.position(source)
 
 

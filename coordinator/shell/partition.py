@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.machine import VOID, MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, last_events
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.reading import UNREADABLE_NAME
 from sluicegate.coordinator.shell.records import UnreadableRecord, read_records
@@ -21,6 +22,8 @@ from sluicegate.events.envelope import EventType, Poison
 from sluicegate.events.partitioning import partition_of
 
 log = structlog.get_logger(__name__)
+
+Known = StateRecord | UnreadableRecord
 
 
 class PartitionRunner:
@@ -54,21 +57,26 @@ class PartitionRunner:
             names,
             settings.kafka.request_timeout,
         )
-        begin = (await self._consumer.beginning_offsets([self.source]))[self.source]
-        end = await self.end_offset()
+        held = await self._range()
+        readable = [record for record in records.values() if isinstance(record, StateRecord)]
+        events = await last_events(self._links.fetcher, self.number, readable, held)
+        committed = await self._consumer.committed(self.source)
         if self._stopped:
             return
-        committed = await self._consumer.committed(self.source)
         self._stray.skip_before(committed or 0)
+        self._released = committed
         for name in names:
-            self.streams[name] = self._make(name, records.get(name), begin, end)
+            self.streams[name] = self._make(name, records.get(name), held, events)
         # Strays have no record: they are read from the group's offset on.
         needed = [runner.machine.low_water for runner in self.streams.values()]
-        self.position = max(begin, min([*needed, begin if committed is None else committed, end]))
+        strays = held.begin if committed is None else committed
+        self.position = max(held.begin, min([*needed, strays, held.end]))
         self._consumer.seek(self.source, self.position)
         self._consumer.resume(self.source)
         self.started = True
-        log.info("partition assigned", partition=self.number, position=self.position, end=end, streams=names)
+        log.info(
+            "partition assigned", partition=self.number, position=self.position, end=held.end, streams=names
+        )
         self.reached()
 
     async def stop(self, grace: float, *, last_record: bool = False) -> None:
@@ -131,8 +139,15 @@ class PartitionRunner:
         for runner in self.streams.values():
             runner.pump()
 
-    def refuse(self, reason: str) -> None:
-        """Stall every stream of the partition: its log cannot be read on."""
+    async def refuse(self) -> None:
+        """Stall every stream of the partition: its log cannot be read on. Raises KafkaError."""
+        begin, end = await self._range()
+        reason = (
+            deleted(self.position, begin)
+            if self.position < begin
+            else f"offset {self.position} was reached, but the log ends at {end}: a broker lost its end, or "
+            "the events topic was made anew. Put it back, or restart the coordinator if it is whole"
+        )
         for runner in self.streams.values():
             runner.machine.unreadable(max(self.position, runner.machine.book.applied + 1), reason)
         self.pump()
@@ -161,13 +176,18 @@ class PartitionRunner:
         end: int = (await self._consumer.end_offsets([self.source]))[self.source]
         return end
 
+    async def _range(self) -> LogRange:
+        begins = await self._consumer.beginning_offsets([self.source])
+        return LogRange(begins[self.source], await self.end_offset())
+
     async def release_offsets(self) -> None:
         """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
         if self.started and not self._stopped:
             await self._release()
 
     async def _release(self) -> None:
-        if (offset := self.low_water()) != self._released:
+        # Never backwards: what strays are there has been told.
+        if (offset := self.low_water()) > (-1 if self._released is None else self._released):
             await self._consumer.commit({self.source: offset})
             self._released = offset
 
@@ -179,7 +199,7 @@ class PartitionRunner:
         return partition_of(stream, self._links.partitions.events) == self.number
 
     def _make(
-        self, name: str, record: StateRecord | UnreadableRecord | None, begin: int, end: int
+        self, name: str, record: Known | None, held: LogRange, events: Mapping[int, str | None]
     ) -> StreamRunner:
         settings = self._links.settings
         wanted = settings.streams[name]
@@ -192,13 +212,12 @@ class PartitionRunner:
                 policy=wanted.policy(), record_interval=round(settings.state_record_interval * 1000)
             ),
         )
-        problem = str(record) if isinstance(record, UnreadableRecord) else None
-        if readable is not None:
-            problem = _range_problem(readable, begin, end)
-        elif problem is None:
-            machine.low_water = begin
-        if problem is not None:
-            machine.unreadable(machine.book.applied + 1, problem)
+        if readable is None:
+            machine.low_water = held.begin
+        elif (problem := discontinuity(readable, held, events)) is not None:
+            machine.lost(problem, held.end)
+        if isinstance(record, UnreadableRecord):
+            machine.lost(str(record), held.end, keep_record=True)
         return StreamRunner(machine, wanted, self._links, self)
 
     def _control(self, runner: StreamRunner, record: ConsumerRecord) -> None:
@@ -225,19 +244,3 @@ class PartitionRunner:
             runner.machine.unreadable(record.offset, poison.reason)
         else:
             self._stray.put(record, "poison", poison.reason)
-
-
-def _range_problem(record: StateRecord, begin: int, end: int) -> str | None:
-    """Why the log does not hold what the record needs; None if it does."""
-    if record.low_water < begin:
-        return (
-            f"events from offset {record.low_water} on are needed, but the log begins at {begin}: they were "
-            "deleted by retention while nothing was committed. Rewind the regions to their committed "
-            "checkpoints as new lineages, and raise retention.ms of the events topic"
-        )
-    if record.low_water > end or record.applied >= end:
-        return (
-            f"offset {max(record.low_water, record.applied + 1)} was reached before, but the log ends at "
-            f"{end}: the events topic was recreated. Restore it, or move the stream to a new topic prefix"
-        )
-    return None

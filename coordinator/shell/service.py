@@ -23,6 +23,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.collector import calm_collector
 from sluicegate.coordinator.shell.connections import open_consumer, open_links
 from sluicegate.coordinator.shell.links import Links
@@ -199,7 +200,7 @@ class Service:
         while not runner.started:
             try:
                 await runner.start()
-            except (KafkaError, TimeoutError) as error:
+            except (KafkaError, TimeoutError, BodyUnavailable, OSError) as error:
                 log.warning("state records not read yet", partition=runner.number, error=repr(error))
                 await asyncio.sleep(RETRY)
 
@@ -213,7 +214,7 @@ class Service:
                 # A new group has no offsets; the state records say where to read.
                 reading = Reading({}, [])
             except OffsetOutOfRangeError as error:
-                self._refuse(error)
+                await self._refuse(consumer, error)
                 reading = Reading({}, [])
             self._ticked = time.monotonic()
             for record in reading.unreadable:
@@ -233,20 +234,12 @@ class Service:
                 with suppress(KafkaError):
                     runner.passed(await consumer.position(runner.source))
 
-    def _refuse(self, error: OffsetOutOfRangeError) -> None:
+    async def _refuse(self, consumer: AIOKafkaConsumer, error: OffsetOutOfRangeError) -> None:
         for source in error.args[0] if error.args and isinstance(error.args[0], dict) else []:
             runner = self._runners.get(source.partition)
             if runner is not None:
-                self._consumer_pause(source)
-                runner.refuse(
-                    f"offset {runner.position} is not in the log of partition {source.partition} any more: "
-                    "events were deleted before they were read. Rewind the regions to their committed "
-                    "checkpoints as new lineages, and raise retention.ms of the events topic"
-                )
-
-    def _consumer_pause(self, source: TopicPartition) -> None:
-        if self._consumer is not None:
-            self._consumer.pause(source)
+                consumer.pause(source)
+                await runner.refuse()
 
     async def _tick(self, links: Links) -> None:
         turns = 0

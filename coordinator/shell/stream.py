@@ -21,6 +21,7 @@ from sluicegate.coordinator.core.effects import (
     EndOffset,
     Failed,
     FetchEnd,
+    FilesChecked,
     InspectTable,
     Publish,
     ReleaseOffsets,
@@ -39,7 +40,7 @@ from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import Body
 from sluicegate.events.partitioning import partition_of
-from sluicegate.lakes.port import Found, OutcomeUnknown, Published
+from sluicegate.lakes.port import Found, OutcomeUnknown, Published, Refused
 from sluicegate.state_store import StateStoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -153,12 +154,21 @@ class StreamRunner:
                 return await self._table.ask(effect)
             case CheckFiles():
                 offsets = [offset for part in effect.parts for offset in part.offsets]
-                bodies = await self._read_bodies(offsets)
+                try:
+                    bodies = await self._read_bodies(offsets)
+                except BodyUnavailable as error:
+                    return FilesChecked(
+                        {part.region: f"region {part.region}: {error}" for part in effect.parts}
+                    )
                 checked = await self._table.check(effect, bodies)
                 self._put_aside(bodies)
                 return checked
             case Publish():
-                return await self._table.publish(effect, await self._read_bodies(effect.offsets))
+                try:
+                    bodies = await self._read_bodies(effect.offsets)
+                except BodyUnavailable as error:
+                    return Refused(str(error))
+                return await self._table.publish(effect, bodies)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case AppendDecision(body):

@@ -1,0 +1,61 @@
+"""Whether the log still is the one that a state record was made from."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.shell.bodies import BodyFetcher
+from sluicegate.events.codec import read_envelope
+from sluicegate.events.envelope import Envelope
+
+
+class LogRange(NamedTuple):
+    """What a partition holds: from the first offset to the one behind the last record."""
+
+    begin: int
+    end: int
+
+
+async def last_events(
+    fetcher: BodyFetcher, partition: int, records: Collection[StateRecord], log: LogRange
+) -> Mapping[int, str | None]:
+    """The ids of the events at the offsets that the records reached, where the log has them.
+
+    Raises BodyUnavailable, KafkaError or TimeoutError.
+    """
+    offsets = sorted({record.applied for record in records if log.begin <= record.applied < log.end})
+    if not offsets:
+        return {}
+    found = await fetcher.records(partition, offsets)
+    read = {offset: read_envelope(found[offset].headers) if offset in found else None for offset in offsets}
+    return {offset: each.id if isinstance(each, Envelope) else None for offset, each in read.items()}
+
+
+def discontinuity(record: StateRecord, log: LogRange, events: Mapping[int, str | None]) -> str | None:
+    """Why the log does not continue the record; None if it does."""
+    reached = max(record.low_water, record.applied + 1)
+    if record.low_water > log.end or record.applied >= log.end:
+        return _recreated(f"offset {reached} was reached before, but the log ends at {log.end}")
+    known = record.applied_id
+    if known is not None and record.applied in events and events[record.applied] != known:
+        return _recreated(f"another event stands at offset {record.applied} than the one that was read")
+    if record.low_water < log.begin:
+        return deleted(record.low_water, log.begin)
+    return None
+
+
+def deleted(needed: int, begin: int) -> str:
+    """Say that events went before they were read or committed."""
+    return (
+        f"events from offset {needed} on are needed, but the log begins at {begin}: they were deleted before "
+        "they were committed. Their files are still there, but which they are is not known any more: go on "
+        "in a new stream with a commit_user of its own, from the committed checkpoints on, and raise "
+        "retention.ms of the events topic"
+    )
+
+
+def _recreated(how: str) -> str:
+    return (
+        f"{how}: the events topic was made anew. Put the old one back, or go on in a new stream with a "
+        "commit_user of its own, from the committed checkpoints on"
+    )
