@@ -1,5 +1,6 @@
 """Input that cannot be used: put aside with a reason, and nothing of the rest is lost."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ async def test_an_unknown_stream_is_told_and_committed_once_it_is_configured(
         await job.say(EventType.REGION_OPENED, RegionOpened(assignment=Assignment(number=0, regions=("r1",))))
         await job.run_batch([1, 2])
         async with running(place.settings()):
-            found = await until(lambda: letters(job), lambda found: len(found) >= 3)
+            found = await until(lambda: letters(job), lambda seen: len(seen) >= 3)
             assert all(f"[streams.{other}]" in reason for _, reason in found)
         assert read_ids(place.table) == []
         async with running(place.settings("flights", other)):
@@ -78,8 +79,8 @@ async def test_the_wait_for_a_completion_is_told_again_after_a_restart(place: Pl
             await put_raw(job, b"", headers_of(job, typed("checkpoint.completed"), checkpoint=1))
             await until(lambda: stalls(job))
         async with running(place.settings()) as service:
-            status = await until(service.status, lambda status: "flights" in status["streams"])
-            assert "cannot be read" in status["streams"]["flights"]["stalled"]
+            stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
+            assert "cannot be read" in stalled
             await job.run_batch([2])
             await job.committed([1, 2])
             assert service.status()["streams"]["flights"]["stalled"] is None
@@ -120,7 +121,8 @@ async def test_broken_headers_are_put_aside_and_the_stream_goes_on(place: Place)
         second = await put_raw(job, None, {})
         await job.run_batch([2])
         await job.committed([1, 2])
-        found = dict(await until(lambda: letters(job), lambda found: len(found) == 2))
+        told = await until(lambda: letters(job), lambda seen: len(seen) == 2)
+        found = dict(told)
         assert "ce_checkpoint has the malformed value" in found[source(job, first)]
         assert "ce_type is missing" in found[source(job, second)]
 
@@ -192,11 +194,11 @@ async def test_files_of_a_schema_that_is_not_there_yet_are_committed_once_it_is(
         add_column(place.table, "remark")
         body = job.write_files([2])
         assert body.schema_id == 1
-        schema.rename(hidden)
+        os.rename(schema, hidden)
         await job.complete(await job.written(body))
         reasons = await until(lambda: stalls(job))
         assert "schema 1" in reasons[0]
-        hidden.rename(schema)
+        os.rename(hidden, schema)
         await job.committed([1, 2])
 
 
