@@ -86,6 +86,7 @@ class Book:
             self._fault(region, envelope, problem)
         if fresh:
             region.idle = False
+            self._reopen(region, envelope)
         return problem
 
     def garbled(self, offset: int, time: int, envelope: Envelope, problem: str) -> None:
@@ -151,6 +152,13 @@ class Book:
         # A lineage that ends where it began closes at its parent's last checkpoint.
         stands = _decided(live) if live.decided is not None or live.start is None else live.start
         region.left = drained and (region.final is None or region.final <= stands)
+
+    def _reopen(self, region: RegionState, envelope: Envelope) -> None:
+        """Work beyond the end: the closing was that of a run before, and the next run has overtaken it."""
+        beyond = region.final is None or envelope.checkpoint > region.final
+        if region.closed and beyond and envelope.lineage == region.live:
+            region.closed = region.left = False
+            region.final = None
 
     def _compare(self, region: RegionState, envelope: Envelope, known: str | None, digest: str) -> None:
         if known is not None and known != digest:

@@ -379,6 +379,22 @@ class TestRegions:
         scene.settle()
         assert scene.table == [[first]]
 
+    def test_a_closing_that_a_restart_overtook_does_not_end_the_region(self) -> None:
+        scene = opened("r1", "r2")
+        scene.batch(0)
+        scene.batch(0, "r2")
+        scene.open("r2")
+        scene.close(0, "r2")
+        scene.settle()
+        scene.batch(1, "r2")
+        second = scene.batch(1)
+        third = scene.batch(2)
+        scene.settle()
+        assert {second, third} < set(scene.table[-1])
+        scene.batch(3)
+        scene.settle()
+        assert len(scene.table) == 2, "r2 goes on, so the cut waits for it"
+
     def test_the_watermark_is_the_minimum_of_the_active_regions_and_never_falls(self) -> None:
         scene = opened("r1", "r2")
         scene.batch(0, watermark=500)
