@@ -7,19 +7,24 @@ from typing import Final
 
 from sluicegate.demo.data import SourceFile
 
-_SLOT_SECONDS: Final = 6.0
+_BATCH_SECONDS: Final = 0.5
+_AT_ONCE: Final = 0.5
 _DRIP_SECONDS: Final = 25.0
 
 
-def share_due(kills: int, killed: int, since: float) -> float:
-    """How much of the files the jobs are to have, `since` seconds after the last kill or the start.
+def share_due(kills: int, killed: int, batches: int, ready: float | None) -> float:
+    """How much of its `batches` files a job is to have, `ready` seconds after the coordinator was ready.
 
     There is something to commit before every kill and after the last one: each gets an equal part of the
-    files, over some seconds, and if it is late a little more.
+    files. Half of a part is there while the coordinator starts (`ready` is None), so that it finds work; the
+    others follow while it works, and if no kill comes, slowly some more.
     """
     if killed >= kills:
         return 1.0
-    part = min(since / _SLOT_SECONDS, 1.0) + max(0.0, since - _SLOT_SECONDS) / _DRIP_SECONDS
+    part = _AT_ONCE
+    if ready is not None:
+        slot = max(_BATCH_SECONDS * batches / (kills + 1), _BATCH_SECONDS)
+        part += (1 - _AT_ONCE) * min(ready / slot, 1.0) + max(0.0, ready - slot) / _DRIP_SECONDS
     return min((killed + part) / (kills + 1), kills / (kills + 1))
 
 

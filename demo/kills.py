@@ -24,7 +24,7 @@ _LONGEST_WAIT: Final = 1.5
 _LONGEST_DELAY: Final = 0.006
 _LIFE_SECONDS: Final = 60.0
 """How long a life may last before it is killed all the same."""
-_HUNT_SECONDS: Final = 5.0
+_HUNT_SECONDS: Final = 10.0
 """How long the chosen step is waited for, once there are commits."""
 _START_ENDED: Final = Step("FetchEnd", started=False)
 _POLL_START: Final = 0.01
@@ -61,8 +61,8 @@ class Killer(threading.Thread):
         super().__init__(name="killer", daemon=True)
         self.phases: Counter[str] = Counter()
         """How often the coordinator was killed in each phase."""
-        self.last: float | None = None
-        """When it was killed last, by the monotonic clock."""
+        self.ready_since: float | None = None
+        """Since when this life does its work, by the monotonic clock; None while it starts."""
         self._coordinator = coordinator
         self._kills = kills
         self._random = random.Random(seed)  # noqa: S311
@@ -122,21 +122,21 @@ class Killer(threading.Thread):
         finally:
             trace.close()
         self.phases[trace.phase] += 1
-        self.last = time.monotonic()
+        self.ready_since = None
         self._note(f"killed the coordinator ({self.killed} of {self._kills}): {trace.phase}")
 
     def _await(self, plan: Plan, trace: Trace) -> None:
         """Wait for the moment; for a while only, as a step need not come before there is more to do."""
         deadline = time.monotonic() + _LIFE_SECONDS
         turns = 0
-        ready = False
-        while time.monotonic() < deadline and not self._over.wait(_POLL if ready else _POLL_START):
+        while time.monotonic() < deadline and not self._over.wait(_POLL if self.ready_since else _POLL_START):
             steps = trace.advance()
             turns += sum(step.started and step.effect == plan.step for step in steps)
             if turns >= plan.turn:
                 return
-            ready = ready or any(step == _START_ENDED for step in steps)
-            if ready and self._committing():
+            if self.ready_since is None and _START_ENDED in steps:
+                self.ready_since = time.monotonic()
+            if self.ready_since is not None and self._committing():
                 if plan.step is None:
                     return
                 deadline = min(deadline, time.monotonic() + _HUNT_SECONDS)

@@ -142,11 +142,9 @@ def _follow(parts: _Parts, display: Display, kills: int) -> None:
     """Show the progress until all regions are closed and in the table. Raises RunFailed."""
     progress, jobs = parts.progress, parts.jobs
     seen: object = None
-    began = moved = time.monotonic()
+    moved = time.monotonic()
     while not _is_done(parts):
-        parts.feed.open(
-            share_due(kills, parts.killer.killed, time.monotonic() - (parts.killer.last or began))
-        )
+        _feed(parts, kills)
         for each in (parts.coordinator, parts.watch, parts.killer, jobs):
             each.check()
         for region, total in parts.totals.items():
@@ -161,6 +159,14 @@ def _follow(parts: _Parts, display: Display, kills: int) -> None:
             raise RunFailed(f"nothing has moved for {_STUCK_SECONDS:g} s: {'; '.join(state)}")
         time.sleep(_POLL)
     display.show(describe(progress, parts.totals, "", bars=display.live), at_once=True)
+
+
+def _feed(parts: _Parts, kills: int) -> None:
+    """Let the jobs have the files that are due."""
+    since = parts.killer.ready_since
+    ready = None if since is None else time.monotonic() - since
+    batches = batches_for(parts.source.num_rows)
+    parts.feed.open(share_due(kills, parts.killer.killed, batches, ready))
 
 
 def _is_done(parts: _Parts) -> bool:

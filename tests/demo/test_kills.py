@@ -47,17 +47,17 @@ def test_a_seed_gives_the_same_moments(tmp_path: Path) -> None:
 
 
 def test_without_kills_the_jobs_get_everything_at_once() -> None:
-    assert share_due(kills=0, killed=0, since=0.0) == 1.0
+    assert share_due(kills=0, killed=0, batches=48, ready=None) == 1.0
 
 
 @pytest.mark.parametrize("killed", [0, 1, 2, 3])
 def test_files_are_left_for_every_kill_and_for_the_time_after_the_last(killed: int) -> None:
-    shares = [share_due(4, killed, float(since)) for since in range(600)]
+    shares = [share_due(4, killed, 40, ready) for ready in (None, *map(float, range(600)))]
     assert shares == sorted(shares)
-    assert shares[0] == killed / 5
-    assert shares[6] == pytest.approx((killed + 1) / 5)
+    assert shares[0] == shares[1] == (killed + 0.5) / 5, "work is there while the coordinator starts"
+    assert shares[5] == pytest.approx((killed + 1) / 5), "four seconds for eight batches"
     assert shares[-1] == 4 / 5
-    assert share_due(4, 4, 0.0) == 1.0
+    assert share_due(4, 4, 40, None) == 1.0
 
 
 def test_files_move_in_their_order_and_never_back(tmp_path: Path) -> None:
