@@ -70,7 +70,7 @@ async def open_consumer(settings: Settings, stack: AsyncExitStack) -> AIOKafkaCo
         max_partition_fetch_bytes=8 << 20,
         **kafka.client_options(),
     )
-    stack.push_async_callback(partial(_close_soon, "consumer", consumer.stop))
+    stack.push_async_callback(_close_consumer, consumer)
     await consumer.start()
     return consumer
 
@@ -86,6 +86,15 @@ async def _close_soon(what: str, close: Callable[[], Awaitable[None]]) -> None:
         log.warning("left behind, as it does not close", what=what, seconds=PATIENCE)
     if closing.done() and not closing.cancelled() and (error := closing.exception()) is not None:
         log.warning("not closed cleanly", what=what, error=repr(error))
+
+
+async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
+    """Leave the group and close."""
+    await _close_soon("consumer", consumer.stop)
+    working = getattr(consumer._coordinator, "_coordination_task", None)
+    if working is not None and working.done() and not working.cancelled():
+        # Its failure was raised to us before; left unseen it would be reported once more at the end.
+        working.exception()
 
 
 async def _close_producer(producer: AIOKafkaProducer) -> None:

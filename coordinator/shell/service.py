@@ -127,7 +127,7 @@ class Service:
                 self._tick(links),
                 self._keep_views(links),
                 self._release(),
-                self._watch(),
+                self._watch(links),
             )
             tasks = [asyncio.create_task(loop) for loop in loops]
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -262,10 +262,13 @@ class Service:
                 with suppress(KafkaError):
                     await runner.release_offsets()
 
-    async def _watch(self) -> None:
-        """Ask Kafka for a sign of life, also when nothing else does."""
+    async def _watch(self, links: Links) -> None:
+        """Ask Kafka for a sign of life; a producer that has died raises KafkaError."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
+            # It fails every message from then on, and there is no public way to see it.
+            if links.producer._sender.sender_task.done():
+                raise KafkaError("the producer's sender has ended")
             for runner in [each for each in self._runners.values() if each.started][:1]:
                 try:
                     async with asyncio.timeout(WATCH_INTERVAL):
