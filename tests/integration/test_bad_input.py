@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from sluicegate.events import CheckpointCompleted, RegionOpened, codec
 from sluicegate.events.codec import encode
@@ -164,6 +165,23 @@ async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None
             await job.run_batch([4])
             await job.committed([1, 2, 3, 4])
         assert len(await letters(job)) == 4
+
+
+async def test_marks_of_foreign_transactions_hold_nothing_up(place: Place) -> None:
+    """They take an offset and are no record: at the end of the log nothing would come behind them."""
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.open()
+            await job.run_batch([1])
+            await job.committed([1])
+        await job.run_batch([2])
+        async with (
+            AIOKafkaProducer(bootstrap_servers=place.bootstrap, transactional_id=place.prefix) as foreign,
+            foreign.transaction(),
+        ):
+            await foreign.send_and_wait(place.topics.events, b"foreign", partition=home_of("flights"))
+        async with running(place.settings()):
+            await job.committed([1, 2])
 
 
 async def test_files_outside_the_allowed_locations_wait_for_the_settings(place: Place) -> None:

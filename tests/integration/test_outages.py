@@ -16,7 +16,7 @@ from tests.integration.coordinator import running
 from tests.integration.job import create_table, make_topics, read_ids
 from tests.integration.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.usefixtures("collected")]
 
 
 @pytest.fixture
@@ -150,6 +150,32 @@ async def test_the_end_is_bounded_while_kafka_is_away(own_place: Place, own_kafk
         async with running(own_place.settings()):
             await job.run_batch([2])
             await job.committed([1, 2])
+
+
+@pytest.mark.parametrize("which", ["producer", "consumer"])
+async def test_a_client_that_fails_for_good_is_made_anew(place: Place, which: str) -> None:
+    async with running(place.settings()) as service, place.job() as job:
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        assert service._links is not None
+        assert service._consumer is not None
+        if which == "producer":
+            service._links.producer._sender._maybe_wait_for_pid = _fails
+        else:
+            service._consumer._client.get_random_node = lambda: None
+            service._consumer._coordinator.coordinator_dead()
+        old = service._links
+        await job.run_batch([2])
+        await until(lambda: service._links not in (None, old))
+        await job.committed([1, 2])
+        await job.run_batch([3])
+        await job.committed([1, 2, 3])
+        await until(service.unready, lambda found: not found)
+
+
+async def _fails() -> None:
+    raise OSError("made to fail")
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])

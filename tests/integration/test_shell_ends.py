@@ -63,7 +63,10 @@ import threading
 from sluicegate.coordinator.shell import service
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 service.GRACE = 1.0
-PaimonCommitter.publish = lambda *_: threading.Event().wait()
+def hang(*_):
+    print("hangs", flush=True)
+    threading.Event().wait()
+PaimonCommitter.publish = hang
 """
 
 
@@ -217,7 +220,7 @@ async def test_a_table_that_hangs_does_not_keep_the_process_alive(place: Place) 
         with process(place, settings, STUCK) as first:
             await job.open()
             await job.run_batch([1])
-            await until(lambda: "decision" in (place.root / "process.log").read_text() or first.poll())
+            await until(lambda: "hangs" in (place.root / "process.log").read_text())
             first.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(first.wait, 20) == 0
         async with running(settings):
