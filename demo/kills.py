@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.demo.errors import DemoError
-from sluicegate.demo.phases import COMMIT_STEPS, START_STEPS, Step, Trace
+from sluicegate.demo.phases import COMMIT_STEPS, READING, START_STEPS, Step, Trace
 from sluicegate.demo.services import Coordinator
 
 OPENING_STEPS: Final = ("AppendPolicy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
@@ -19,9 +19,9 @@ EARLY_KILLS: Final = 2
 """So many kills may come before the first commit; the others wait for it."""
 
 _AT_ANY_TIME: Final = 0.2
-"""How many of the later kills come at any time, not in a chosen step."""
+"""How likely a later kill comes at any time, not in a chosen step, until one found nothing under way."""
 _LONGEST_WAIT: Final = 1.5
-_LONGEST_DELAY: Final = 0.006
+_LONGEST_DELAY: Final = 0.008
 _LIFE_SECONDS: Final = 60.0
 """How long a life may last before it is killed all the same."""
 _HUNT_SECONDS: Final = 10.0
@@ -99,7 +99,7 @@ class Killer(threading.Thread):
     def plan(self) -> Plan:
         """Choose the next moment: steps in which it was not killed yet come first."""
         early = not self._committing() and self.killed < EARLY_KILLS
-        if not early and self._random.random() < _AT_ANY_TIME:
+        if not early and READING not in self.phases and self._random.random() < _AT_ANY_TIME:
             return Plan(None, self._random.uniform(0, _LONGEST_WAIT))
         steps = [*START_STEPS, *(OPENING_STEPS if early else COMMIT_STEPS)]
         fresh = [step for step in steps if step not in self.phases] or steps
@@ -107,7 +107,9 @@ class Killer(threading.Thread):
         weights = [1 if step in START_STEPS else 4 for step in fresh]
         step = self._random.choices(fresh, weights)[0]
         turn = 1 if early or step in START_STEPS else self._random.randint(1, self._turns)
-        return Plan(step, self._random.uniform(0, _LONGEST_DELAY), turn)
+        # Some steps take a millisecond, others twenty: half of the kills come at once.
+        delay = max(0.0, self._random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY))
+        return Plan(step, delay, turn)
 
     def _strike(self) -> None:
         plan = self.plan()

@@ -8,7 +8,7 @@ import pytest
 from sluicegate.demo.data import SourceFile
 from sluicegate.demo.feed import Feed, share_due
 from sluicegate.demo.kills import EARLY_KILLS, OPENING_STEPS, Killer
-from sluicegate.demo.phases import COMMIT_STEPS, START_STEPS
+from sluicegate.demo.phases import COMMIT_STEPS, READING, START_STEPS
 from sluicegate.demo.services import Coordinator
 
 
@@ -32,6 +32,8 @@ def test_steps_not_hit_yet_are_preferred(tmp_path: Path) -> None:
     assert {killer.plan().step for _ in range(200)} == {"Publish", None}
     killer.phases["Publish"] = 1
     assert {killer.plan().step for _ in range(500)} == {*START_STEPS, *COMMIT_STEPS, None}
+    killer.phases[READING] = 1
+    assert None not in {killer.plan().step for _ in range(500)}
 
 
 def test_a_life_lasts_for_some_commits_but_never_for_more_than_asked(tmp_path: Path) -> None:
