@@ -48,10 +48,10 @@ class Checker:
     def step(self) -> None:
         """Check what can be checked at any time."""
         self._read_log()
-        for snapshot in self.world.table.snapshots[self._checked :]:
+        for snapshot in self.world.table.history[self._checked :]:
             self._check_ids(snapshot)
-        if len(self.world.table.snapshots) > self._checked:
-            self._checked = len(self.world.table.snapshots)
+        if len(self.world.table.history) > self._checked:
+            self._checked = len(self.world.table.history)
             self._check_content()
 
     def effect(self, effect: Effect) -> None:
@@ -68,19 +68,24 @@ class Checker:
         """Check what must hold once everything has come to rest."""
         self._check_watermarks()
         told = [due.id for due in self.world.commits if isinstance(due.body, CutCommitted)]
-        ours = [snapshot for snapshot in self.world.table.snapshots if snapshot.commit_user != FOREIGN_USER]
+        ours = [snapshot for snapshot in self.world.table.history if snapshot.commit_user != FOREIGN_USER]
         if len(set(told)) != len(ours):
             raise Violation(f"I12: {len(ours)} commits, but {len(set(told))} different notifications")
         record = StateRecord.model_validate_json(self.world.record or "{}")
         if record.state.committed != len(ours):
             raise Violation(f"I12: {len(ours)} commits, but the record says {record.state.committed}")
 
+    def decisions(self) -> int:
+        """The highest decision id in the log, valid or not."""
+        self._read_log()
+        return max((body.decision for _, body in self._decided.values()), default=0)
+
     def committed(self) -> dict[str, int]:
         """How far each region is in the table."""
         return {name: at.checkpoint for name, at in self._cut().items()}
 
     def _cut(self) -> dict[str, Position]:
-        ours = [snapshot for snapshot in self.world.table.snapshots if snapshot.commit_user != FOREIGN_USER]
+        ours = [snapshot for snapshot in self.world.table.history if snapshot.commit_user != FOREIGN_USER]
         return self._decided[ours[-1].digest][1].cut if ours else {}
 
     def _read_log(self) -> None:
@@ -102,7 +107,7 @@ class Checker:
     def _check_ids(self, snapshot: MemorySnapshot) -> None:
         if snapshot.commit_user == FOREIGN_USER:
             return
-        ours = [past for past in self.world.table.snapshots if past.commit_user == snapshot.commit_user]
+        ours = [past for past in self.world.table.history if past.commit_user == snapshot.commit_user]
         numbers = [past.decision for past in ours]
         if numbers != list(range(1, len(numbers) + 1)):
             raise Violation(f"I3: the table's decisions are {numbers}")
@@ -180,7 +185,7 @@ class Checker:
         }
         before: int | None = None
         ref: dict[str, int] = {}
-        for snapshot in self.world.table.snapshots:
+        for snapshot in self.world.table.history:
             if snapshot.commit_user == FOREIGN_USER:
                 continue
             offset, body = self._decided[snapshot.digest]
