@@ -486,6 +486,7 @@ class StreamMachine:
         known = state.pending[0].id - 1 if state.pending else state.decided
         if self._clean is not None and self._clean[1] == known and self._clean[0] != state.recorded:
             state.recorded = self._clean[0]
+            self.outbox.note_change()
             return True
         if state.pending:
             return False
