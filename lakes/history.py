@@ -82,31 +82,41 @@ def look_for(
     if walk.highest is not None and walk.highest > asked[0]:
         return Ahead(walk.highest)
     doubt = _doubt(head.ref, at, walk, asked[0], recorded)
-    return Absent(head.ref) if doubt is None else Unproven(doubt)
+    return Absent(head.ref) if doubt is None else doubt
 
 
 def _doubt(
     head: SnapshotRef, at: SnapshotAt, walk: _Walk, decision: int, recorded: SnapshotRef | None
-) -> str | None:
+) -> Unproven | None:
     """Say why not having met the decision is no proof of its absence; None if it is one."""
     follows = walk.lower == decision - 1
     if recorded is None:
         if follows or (walk.lower is None and walk.last.id == 1):
             return None
         if walk.lower is not None:
-            return f"decision {walk.lower} is in the table, but not {decision - 1}: rolled back?"
-        return f"no snapshot was recorded, and the history before snapshot {walk.last.id} has expired"
+            return Unproven(f"decision {walk.lower} is in the table, but not {decision - 1}: rolled back?")
+        return Unproven(
+            f"no snapshot was recorded, and the history before snapshot {walk.last.id} has expired",
+            expired=True,
+        )
     if recorded.id > head.id:
-        return f"snapshot {recorded.id} was recorded, but the head is {head.id}: the table was rolled back"
+        return Unproven(
+            f"snapshot {recorded.id} was recorded, but the head is {head.id}: the table was rolled back"
+        )
     there = walk.last if walk.last.id == recorded.id else _ref(at(recorded.id))
     if there is None:
         if follows:
             return None
-        return f"the recorded snapshot {recorded.id} has expired, and nothing newer proves the absence"
+        return Unproven(
+            f"the recorded snapshot {recorded.id} has expired, and nothing newer proves the absence",
+            expired=walk.lower is None,
+        )
     if there != recorded:
-        return f"snapshot {recorded.id} is not the one that was recorded: rolled back or overwritten"
+        return Unproven(
+            f"snapshot {recorded.id} is not the one that was recorded: rolled back or overwritten"
+        )
     if walk.lower is None and walk.last.id > recorded.id:
-        return f"snapshot {walk.last.id - 1} is missing between the recorded one and the head"
+        return Unproven(f"snapshot {walk.last.id - 1} is missing between the recorded one and the head")
     return None
 
 

@@ -95,6 +95,11 @@ class MemoryTable:
         return list(self._visible.values())
 
     @property
+    def history(self) -> list[MemorySnapshot]:
+        """Every snapshot that there was and that was not rolled back, oldest first."""
+        return [*self._expired, *self._visible.values()]
+
+    @property
     def head(self) -> MemorySnapshot | None:
         return self._visible[max(self._visible)] if self._visible else None
 

@@ -83,6 +83,8 @@ class Unproven:
     """The decision was not found, and its absence cannot be proven; the reason says what is missing."""
 
     reason: str
+    expired: bool = False
+    """All that is missing is history that has expired; nothing speaks of a rolled back table."""
 
 
 @dataclass(frozen=True, slots=True)

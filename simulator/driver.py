@@ -9,12 +9,16 @@ from sluicegate.events.models import (
     Body,
     CheckpointCompleted,
     CheckpointFailed,
+    CutCommitted,
     Parent,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
 )
 from sluicegate.simulator.world import STREAM, World
+
+PASSING = ("for a while", "a newer release is needed")
+"""Refusals after which the same opening is asked for again."""
 
 
 @dataclass
@@ -113,6 +117,9 @@ class Driver:
             self.opened = True
             return "opened"
         self.refusals += 1
+        if any(reason in answer.reason for reason in PASSING):
+            self.opening = None
+            return "refused for a while"
         if answer.committed is None and not self.parents:
             raise AssertionError(f"{self.region} was refused: {answer.reason}")
         return self._retry_rewind()
@@ -121,12 +128,10 @@ class Driver:
         """Go back to the committed checkpoint, or to one that may be decided meanwhile: a new lineage."""
         committed = self._committed()
         behind = committed is not None and self.random.random() < 0.3 and self.batch > self.first
-        target = committed
+        target: tuple[str, int | None] | None = committed
         if behind and committed is not None:
             target = (committed[0], max(0, committed[1] - 1))
-        if target is None:
-            return
-        self._start_lineage(target)
+        self._start_lineage(target or (self.lineage, None))
 
     def _retry_rewind(self) -> str:
         committed = self._committed()
@@ -136,10 +141,10 @@ class Driver:
             self.opening = None
         return "refused"
 
-    def _start_lineage(self, target: tuple[str, int]) -> None:
+    def _start_lineage(self, target: tuple[str, int | None]) -> None:
         self.generation += 1
         self.parents = (Parent(region=self.region, lineage=target[0], checkpoint=target[1]),)
-        self.batch = self.first = target[1] + 1
+        self.batch = self.first = 0 if target[1] is None else target[1] + 1
         self.opened, self.opening = False, None
 
     def _forget(self) -> None:
@@ -150,11 +155,11 @@ class Driver:
         self.world.append(envelope, body)
 
     def _committed(self) -> tuple[str, int] | None:
-        for due in reversed(self.world.commits):
-            cut = getattr(due.body, "cut", None)
-            if cut and self.region in cut:
-                return cut[self.region].lineage, cut[self.region].checkpoint
-        return None
+        """Where the region stands by the newest commit; notifications may be repeated late."""
+        told = [due.body for due in self.world.commits if isinstance(due.body, CutCommitted)]
+        newest = max(told, key=lambda body: body.decision, default=None)
+        at = newest.cut.get(self.region) if newest else None
+        return (at.lineage, at.checkpoint) if at else None
 
     def _run_batch(self) -> str:
         at = (self.region, self.lineage, self.batch)

@@ -21,7 +21,7 @@ from sluicegate.events.models import (
     RegionOpened,
 )
 from sluicegate.lakes.memory import FOREIGN_USER, MemorySnapshot
-from sluicegate.simulator.world import STREAM, Entry, World
+from sluicegate.simulator.world import REFUSED, STREAM, Entry, World
 
 
 class Violation(AssertionError):
@@ -42,16 +42,17 @@ class Checker:
     _event_of_path: dict[str, tuple[Group, str]] = field(default_factory=dict)
     _winners: dict[Group, tuple[int, CheckpointCompleted]] = field(default_factory=dict)
     _decided: dict[str, tuple[int, CutDecided]] = field(default_factory=dict)
+    _said: dict[str, list[int]] = field(default_factory=dict)
     _parents: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
     _content: dict[int, tuple[str, tuple[int, ...], int | None]] = field(default_factory=dict)
 
     def step(self) -> None:
         """Check what can be checked at any time."""
         self._read_log()
-        for snapshot in self.world.table.snapshots[self._checked :]:
+        for snapshot in self.world.table.history[self._checked :]:
             self._check_ids(snapshot)
-        if len(self.world.table.snapshots) > self._checked:
-            self._checked = len(self.world.table.snapshots)
+        if len(self.world.table.history) > self._checked:
+            self._checked = len(self.world.table.history)
             self._check_content()
 
     def effect(self, effect: Effect) -> None:
@@ -68,19 +69,24 @@ class Checker:
         """Check what must hold once everything has come to rest."""
         self._check_watermarks()
         told = [due.id for due in self.world.commits if isinstance(due.body, CutCommitted)]
-        ours = [snapshot for snapshot in self.world.table.snapshots if snapshot.commit_user != FOREIGN_USER]
+        ours = [snapshot for snapshot in self.world.table.history if snapshot.commit_user != FOREIGN_USER]
         if len(set(told)) != len(ours):
             raise Violation(f"I12: {len(ours)} commits, but {len(set(told))} different notifications")
         record = StateRecord.model_validate_json(self.world.record or "{}")
         if record.state.committed != len(ours):
             raise Violation(f"I12: {len(ours)} commits, but the record says {record.state.committed}")
 
+    def decisions(self) -> int:
+        """The highest decision id in the log, valid or not."""
+        self._read_log()
+        return max((body.decision for _, body in self._decided.values()), default=0)
+
     def committed(self) -> dict[str, int]:
         """How far each region is in the table."""
         return {name: at.checkpoint for name, at in self._cut().items()}
 
     def _cut(self) -> dict[str, Position]:
-        ours = [snapshot for snapshot in self.world.table.snapshots if snapshot.commit_user != FOREIGN_USER]
+        ours = [snapshot for snapshot in self.world.table.history if snapshot.commit_user != FOREIGN_USER]
         return self._decided[ours[-1].digest][1].cut if ours else {}
 
     def _read_log(self) -> None:
@@ -96,13 +102,15 @@ class Checker:
                 last = -1 if parent.checkpoint is None else parent.checkpoint
                 self._parents[envelope.region, envelope.lineage] = (parent.lineage, last)
             elif isinstance(body, CutDecided):
-                self._decided.setdefault(decision_digest(STREAM, body), (entry.offset, body))
+                digest = decision_digest(STREAM, body)
+                self._decided.setdefault(digest, (entry.offset, body))
+                self._said.setdefault(digest, []).append(entry.offset)
         self._read = len(self.world.log)
 
     def _check_ids(self, snapshot: MemorySnapshot) -> None:
         if snapshot.commit_user == FOREIGN_USER:
             return
-        ours = [past for past in self.world.table.snapshots if past.commit_user == snapshot.commit_user]
+        ours = [past for past in self.world.table.history if past.commit_user == snapshot.commit_user]
         numbers = [past.decision for past in ours]
         if numbers != list(range(1, len(numbers) + 1)):
             raise Violation(f"I3: the table's decisions are {numbers}")
@@ -173,26 +181,34 @@ class Checker:
             raise Violation(f"I8: low-water mark {record.low_water}, but {min(needed)} is needed")
 
     def _check_watermarks(self) -> None:
-        accepted = {
-            due.body.opening
-            for due in self.world.commits
-            if isinstance(due.body, OpeningAnswered) and due.body.accepted
-        }
+        answers = [due.body for due in self.world.commits if isinstance(due.body, OpeningAnswered)]
+        if any(answer.reason == REFUSED for answer in answers):
+            # Such an opening may hold all the same, and the answers do not tell since when.
+            return
+        accepted = {answer.opening for answer in answers if answer.accepted}
         before: int | None = None
         ref: dict[str, int] = {}
-        for snapshot in self.world.table.snapshots:
+        for snapshot in self.world.table.history:
             if snapshot.commit_user == FOREIGN_USER:
                 continue
-            offset, body = self._decided[snapshot.digest]
-            counted = self._counted(offset, accepted, ref)
-            at = [self._watermark_at(name, body.cut.get(name)) for name in counted]
-            known = [value for value in at if value is not None]
-            if at and len(known) == len(at):
-                before = max(min(known), before if before is not None else min(known))
+            _, body = self._decided[snapshot.digest]
+            # The same decision may stand in the log more than once; which of them was valid is not known here.
+            right = {
+                self._watermark_of(body, self._counted(offset, accepted, ref), before)
+                for offset in self._said[snapshot.digest]
+            }
             published = self._content[body.decision][2]
-            if published != before:
-                raise Violation(f"I5: decision {body.decision} has the watermark {published}, not {before}")
+            if published not in right:
+                raise Violation(f"I5: decision {body.decision} has the watermark {published}, not {right}")
+            before = published
             ref = {name: place.checkpoint for name, place in body.cut.items()}
+
+    def _watermark_of(self, body: CutDecided, counted: list[str], before: int | None) -> int | None:
+        at = [self._watermark_at(name, body.cut.get(name)) for name in counted]
+        known = [value for value in at if value is not None]
+        if not at or len(known) < len(at):
+            return before
+        return max(min(known), before if before is not None else min(known))
 
     def _counted(self, offset: int, accepted: set[str], ref: dict[str, int]) -> list[str]:
         """The assignment's regions that are neither idle nor gone just before an offset."""

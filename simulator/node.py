@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from sluicegate.coordinator.core.effects import (
     Announce,
@@ -27,27 +28,42 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import Body, FilesWritten
 from sluicegate.lakes.memory import Faults, MemoryCommitter
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, TableRefused
 from sluicegate.simulator.world import STREAM, World
 
 Watch = Callable[["Node", Effect], None]
 
+NEWER: Final = "a newer release is needed"
+
 
 class Node:
     """One life of a coordinator process; a crash ends it."""
 
     def __init__(
-        self, name: str, world: World, random: Random, settings: MachineSettings, faults: Faults, watch: Watch
+        self,
+        name: str,
+        world: World,
+        random: Random,
+        settings: MachineSettings,
+        faults: Faults,
+        watch: Watch,
+        record: str | None = None,
     ) -> None:
+        """Boot from a record of the state topic, by default from the newest one."""
         self.name = name
+        self.lossy = True
+        """Whether appends fail at times, with or without having been written."""
+        self._upgraded = world.upgraded
         self._world = world
         self._random = random
         self._watch = watch
         self._lake = MemoryCommitter(world.table, f"sluicegate-{STREAM}", faults)
-        record = StateRecord.model_validate_json(world.record) if world.record else None
-        self.machine = StreamMachine(STREAM, 0, record, settings)
+        stored = record or world.record
+        self.machine = StreamMachine(
+            STREAM, 0, StateRecord.model_validate_json(stored) if stored else None, settings
+        )
         self._next = self.machine.low_water
         self.in_flight: list[Effect] = []
 
@@ -55,6 +71,9 @@ class Node:
         """Read up to that many records of the log; returns how many there were."""
         batch = self._world.log[self._next : self._next + most]
         for entry in batch:
+            if entry.offset in self._world.newer and not self._upgraded:
+                self.machine.unreadable(entry.offset, NEWER)
+                continue
             body = None if entry.envelope.type is EventType.FILES_WRITTEN else entry.body
             self.machine.arrived(entry.offset, entry.time, entry.envelope, body)
         self._next += len(batch)
@@ -70,11 +89,16 @@ class Node:
         if not self.in_flight:
             return None
         effect = self.in_flight.pop(self._random.randrange(len(self.in_flight)))
-        result = self._run(effect)
-        self._watch(self, effect)
+        result = self.perform(effect)
         if not crash:
             self.machine.finished(effect, result)
         return effect
+
+    def perform(self, effect: Effect) -> Result:
+        """Run an effect outside of the machine's sight, as a process does that was frozen before it."""
+        result = self._run(effect)
+        self._watch(self, effect)
+        return result
 
     def _run(self, effect: Effect) -> Result:
         world = self._world
@@ -86,9 +110,9 @@ class Node:
             case AppendPolicy(body):
                 return self._append(EventType.STREAM_POLICY, body)
             case WriteRecord(record):
-                world.record = record.model_dump_json()
+                return self._produce(lambda: setattr(world, "record", record.model_dump_json()))
             case Announce(due):
-                world.commits.append(due)
+                return self._produce(lambda: world.commits.append(due))
             case WriteView(record):
                 if world.view is None or world.view.applied <= record.applied:
                     world.view = record
@@ -98,14 +122,17 @@ class Node:
                 return self._run_table(effect)
         return Done()
 
-    def _append(self, event_type: EventType, body: object) -> Result:
+    def _append(self, event_type: EventType, body: Body) -> Result:
         world = self._world
-        envelope = Envelope(world.new_id("c"), event_type, STREAM)
-        lost = self._random.random()
+        result = self._produce(lambda: world.append(Envelope(world.new_id("c"), event_type, STREAM), body))
+        return Appended(len(world.log) - 1) if isinstance(result, Done) else result
+
+    def _produce(self, write: Callable[[], object]) -> Result:
+        lost = self._random.random() if self.lossy else 1.0
         if lost < 0.03:
-            return Failed("the append timed out, and nothing was written")
-        offset = world.append(envelope, body)  # type: ignore[arg-type]
-        return Failed("the append timed out, but it was written") if lost < 0.06 else Appended(offset)
+            return Failed("it timed out, and nothing was written")
+        write()
+        return Failed("it timed out, but it was written") if lost < 0.06 else Done()
 
     def _run_table(self, effect: Effect) -> Result:
         try:

@@ -9,6 +9,7 @@ from sluicegate.events.models import Body, FileInfo, FilesWritten, OpeningAnswer
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemoryTable
 
 STREAM = "sim"
+REFUSED = "the table is refused for a while"
 
 
 class Entry(NamedTuple):
@@ -31,6 +32,10 @@ class World:
     """The stream's newest record in the state topic, as JSON."""
     commits: list[Due] = field(default_factory=list)
     view: StateRecord | None = None
+    newer: set[int] = field(default_factory=set)
+    """Offsets of records that only a newer release reads."""
+    upgraded: bool = False
+    """Whether coordinators that boot now are of that newer release."""
     group_offset: int = 0
     _ids: int = 0
 

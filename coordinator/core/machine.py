@@ -44,11 +44,13 @@ from sluicegate.events.models import (
     StreamPolicy,
     StreamStalled,
 )
-from sluicegate.lakes.port import TableState
+from sluicegate.lakes.port import Absent, SnapshotRef, TableState, Unproven
 
 VOID: Final = "void decision"
 UNEXPECTED: Final = "unexpected type"
 UNREADABLE: Final = "stalled"
+PROBE: Final = ""
+"""Asked for in place of a digest when there is no decision yet, only to see that the next one is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ class MachineSettings:
     policy: StreamPolicy
     """Wanted; its number does not count."""
     record_interval: int = 3_600_000
-    """At most a quarter of the shorter retention, of the log and of the table's snapshots."""
+    """At most a quarter of the log's retention."""
+    probe_interval: int = 300_000
+    """At most a quarter of the retention of the table's snapshots."""
     freeze: int = 1_000
     """A longer gap between two polls means that the process stood still."""
     first_pause: int = 50
@@ -102,6 +106,13 @@ class StreamMachine:
         pauses = (settings.first_pause, settings.longest_pause)
         self._table, self._log, self._view, self._end = (Lane(*pauses) for _ in range(4))
         self._newest: int | None = None
+        self._seen: TableState | None = None
+        """The last inspection, as long as the log has not been read to an end fetched after it."""
+        self._clean: tuple[SnapshotRef | None, int] | None = None
+        """A head of the table, and the last decision that can be in its history: the log had no other."""
+        self._probe_at = 0
+        self._overtaken: Effect | None = None
+        """A fetch of the log's end that began before the last inspection."""
         self._stall_seen = False
         """Whether the stall was found after the last opening was read."""
         self._recheck_at = 0
@@ -203,7 +214,7 @@ class StreamMachine:
         lane.succeeded()
         match effect, result:
             case FetchEnd(), EndOffset(offset):
-                self._barrier = offset
+                self._barrier = None if effect is self._overtaken else offset
             case InspectTable(), TableState() | TableUnfit():
                 self._inspect(result)
             case CheckFiles(), FilesChecked(problems):
@@ -213,6 +224,8 @@ class StreamMachine:
                 self._candidate = None
             case AppendPolicy(), Appended(offset):
                 self._proposed_at = offset
+            case Ask(digest=digest), _ if digest == PROBE:
+                self._probed(result)
             case ((Ask() | Publish()), _):
                 self._commit_step(effect, result)
             case _:
@@ -314,6 +327,11 @@ class StreamMachine:
     def _settle(self) -> None:
         """Draw the conclusions of what has been read and done since the last poll."""
         caught_up = self._barrier is not None and self.position >= self._barrier
+        if self._inspected and caught_up and self._seen is not None:
+            # Decisions stand in the log before they are in the table, so the head holds no unknown one.
+            if not self.book.state.pending:
+                self._clean = (self._seen.head, self.book.state.decided)
+            self._seen = None
         if self._inspected and caught_up and not self._ready and self._unreadable is None:
             self._become_ready()
         if self._proposed_at is not None and self.position > self._proposed_at:
@@ -324,7 +342,7 @@ class StreamMachine:
                 reason = problem or (region.fault if region else None)
                 if not self._ready and self.stall is not None:
                     reason = reason or self.stall.reason
-                self.outbox.answer(envelope, reason, region.ref if region and not reason else None)
+                self.outbox.answer(envelope, reason, region.ref if region else None)
             self._unanswered = []
         for name in self.book.state.regions:
             self.outbox.stalled(name, self.book.waits(name) or self.barred.get(name), self.book.applied)
@@ -367,7 +385,13 @@ class StreamMachine:
             if self._commit is None or self._commit.decision is not state.pending[0]:
                 self._commit = Commit(state.pending[0])
             return self._commit.next(state)
+        if self._probe_due:
+            return Ask(state.decided + 1, PROBE, state.table or "", state.recorded)
         return self._next_check()
+
+    @property
+    def _probe_due(self) -> bool:
+        return self._now >= self._probe_at
 
     def _next_check(self) -> Effect | None:
         """Choose a candidate for the next cut; what it includes is checked before it is decided."""
@@ -385,7 +409,9 @@ class StreamMachine:
         return CheckFiles(parts, self.book.state.policy.allowed_locations)
 
     def _next_log(self) -> Effect | None:
-        effect = self.outbox.next(self.record, self._now, writable=self._ready or self.stall is not None)
+        # A record hides what it has applied from the next reader, so no opening in it may be unanswered.
+        writable = (self._ready or self.stall is not None) and not self._unanswered
+        effect = self.outbox.next(self.record, self._now, writable=writable)
         if effect is not None or not self._may_act() or self._proposed_at is not None:
             return effect
         wanted, held = self.settings.policy, self.book.state.policy
@@ -394,6 +420,7 @@ class StreamMachine:
         if (
             self._candidate is not None
             and not self.book.state.pending
+            and not self._probe_due
             and not self._unchecked(self._candidate)
         ):
             return AppendDecision(self._candidate)
@@ -438,6 +465,9 @@ class StreamMachine:
             )
             return
         self._inspected = True
+        # What the table shows is in the log only up to an end that is fetched after it.
+        self._barrier, self._overtaken = None, self._end.running
+        self._seen = result
         self._newest = result.newest_decision
 
     def _check(self, effect: CheckFiles, problems: dict[str, str]) -> None:
@@ -450,10 +480,47 @@ class StreamMachine:
             self._candidate = None
             self._recheck_at = self._now + self.settings.stall_pause
 
+    def _probed(self, answer: Result) -> None:
+        """Move the recorded snapshot on while nothing is decided, before the table's history forgets it."""
+        state = self.book.state
+        match answer:
+            case Absent(head):
+                self._probe_at = self._now + self.settings.probe_interval
+                if self.stall is not None and self.stall.committing:
+                    self.stall = None
+                if head != state.recorded:
+                    state.recorded = head
+                    self.outbox.note_change()
+            case Unproven(reason, expired=expired):
+                if expired and self._recall():
+                    return
+                self.stall = Stall(f"it cannot be proven what is in the table: {reason}", committing=True)
+                self._table.pause(self._now, self.settings.stall_pause)
+            case _:
+                # Another coordinator's decision, which is asked for when it has been read.
+                self._probe_at = self._now + self.settings.probe_interval
+
+    def _recall(self) -> bool:
+        """Build on a head that held no unknown decision when the recorded one has expired; False: none is."""
+        state = self.book.state
+        known = state.pending[0].id - 1 if state.pending else state.decided
+        if self._clean is not None and self._clean[1] == known and self._clean[0] != state.recorded:
+            state.recorded = self._clean[0]
+            self.outbox.note_change()
+            return True
+        if state.pending:
+            return False
+        self._clean = None
+        self._inspected = False
+        self._barrier = None
+        return True
+
     def _commit_step(self, effect: Ask | Publish, result: Result) -> None:
         if self._commit is None:
             return
         state = self.book.state
+        if isinstance(result, Unproven) and result.expired and self._recall():
+            return
         outcome = self._commit.take(effect, result, state)
         if isinstance(outcome, Stall):
             self.stall = outcome
@@ -463,7 +530,8 @@ class StreamMachine:
         if self._commit.retries:
             self._table.pause(self._now, self.settings.first_pause * min(self._commit.retries - 1, 20))
         if isinstance(outcome, Resolved):
-            self.stall = None
+            if self.stall is not None and self.stall.committing:
+                self.stall = None
             decision = state.pending.pop(0)
             state.committed = decision.id
             state.snapshot = outcome.snapshot.id if outcome.snapshot else None

@@ -132,13 +132,17 @@ class BodyFetcher:
     ) -> None:
         needed = set(run)
         position = run[0]
-        async with asyncio.timeout(self._patience):
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._patience) as limit:
             while position <= run[-1]:
                 reading = await read_batches(consumer, source, timeout_ms=1000)
                 for record in reading.batches.get(source, []):
                     if record.offset in needed:
                         found[record.offset] = record
-                position = await consumer.position(source)
+                before, position = position, await consumer.position(source)
+                if position > before:
+                    # However long a run is, what counts is that it goes on.
+                    limit.reschedule(loop.time() + self._patience)
 
 
 def _runs(offsets: list[int]) -> list[list[int]]:

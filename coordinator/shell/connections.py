@@ -14,6 +14,7 @@ from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
 from sluicegate.coordinator.shell.deadletters import DeadLetters
 from sluicegate.coordinator.shell.links import Links, Partitions
+from sluicegate.coordinator.shell.producer import SessionProducer
 from sluicegate.coordinator.shell.startup import make_store
 from sluicegate.coordinator.shell.threads import CommitThreads
 from sluicegate.events.topics import DEAD_LETTER_EXTRA_BYTES, TopicNames
@@ -31,7 +32,7 @@ async def open_links(
     options = settings.kafka.client_options()
     # The broker enforces the limit of each topic; that of the dead letters is the largest.
     largest = settings.kafka.max_message_bytes + DEAD_LETTER_EXTRA_BYTES
-    producer = AIOKafkaProducer(acks="all", enable_idempotence=True, max_request_size=largest, **options)
+    producer = SessionProducer(max_request_size=largest, **options)
     stack.push_async_callback(_close_producer, producer)
     await producer.start()
     fetcher = BodyFetcher(topics.events, options, settings.kafka.request_timeout)

@@ -74,8 +74,10 @@ class DeadLetters:
             while self._waiting:
                 letter = self._waiting[0]
                 try:
+                    # The client refuses a message that has neither key nor value.
+                    value = b"" if letter.key is None and letter.value is None else letter.value
                     await self._producer.send_and_wait(
-                        self._topic, letter.value, key=letter.key, headers=letter.headers
+                        self._topic, value, key=letter.key, headers=letter.headers
                     )
                 except MessageSizeTooLargeError:
                     # It stays in the log of events for as long as that is kept.

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from aiokafka import AIOKafkaProducer
-
 from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
 from sluicegate.coordinator.shell.deadletters import DeadLetters
+from sluicegate.coordinator.shell.producer import SessionProducer
 from sluicegate.coordinator.shell.threads import CommitThreads
 from sluicegate.events.topics import TopicNames
 from sluicegate.state_store import StateStore
@@ -29,7 +28,7 @@ class Links:
     settings: Settings
     topics: TopicNames
     partitions: Partitions
-    producer: AIOKafkaProducer
+    producer: SessionProducer
     fetcher: BodyFetcher
     store: StateStore | None
     threads: CommitThreads

@@ -40,9 +40,14 @@ async def read_batches(
     consumer: AIOKafkaConsumer, *sources: TopicPartition, timeout_ms: int, max_records: int | None = None
 ) -> Reading:
     """`getmany` that gets past undecodable records; without sources, of all. Raises KafkaError."""
+    before = _positions(consumer)
     try:
         batches: Batches = await consumer.getmany(*sources, timeout_ms=timeout_ms, max_records=max_records)
     except UnicodeDecodeError:
+        # What was taken from other partitions before it raised is lost with the exception.
+        for source, position in _positions(consumer).items():
+            if before.get(source, position) < position:
+                consumer.seek(source, before[source])
         paused = consumer.paused()
         for source in sources or sorted(consumer.assignment()):
             if source not in paused and (found := await _rescue(consumer, source)) is not None:
@@ -50,6 +55,16 @@ async def read_batches(
         await asyncio.sleep(_PAUSE)
         return Reading({}, [])
     return Reading(batches, [])
+
+
+def _positions(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
+    """Where the next records are taken from, as far as known; there is no public way without waiting."""
+    subscription = consumer._subscription.subscription
+    assignment = subscription.assignment if subscription is not None else None
+    if assignment is None:
+        return {}
+    states = {source: assignment.state_value(source) for source in assignment.tps}
+    return {source: state.position for source, state in states.items() if state and state.has_valid_position}
 
 
 async def _rescue(consumer: AIOKafkaConsumer, source: TopicPartition) -> Reading | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from pydantic import ValidationError
 
 from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
@@ -26,34 +26,46 @@ async def read_records(
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
     await consumer.start()
     try:
-        async with asyncio.timeout(patience):
-            newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams})
+        newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams}, patience)
     finally:
         await consumer.stop()
     return {stream: _parse(stream, value) for stream, (_, value) in newest.items()}
 
 
 async def _newest(
-    consumer: AIOKafkaConsumer, partitions: list[TopicPartition], streams: dict[bytes, str]
+    consumer: AIOKafkaConsumer,
+    partitions: list[TopicPartition],
+    streams: dict[bytes, str],
+    patience: float,
 ) -> dict[str, tuple[int, bytes]]:
-    ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
-    begins: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
-    consumer.assign(partitions)
-    for partition in partitions:
-        consumer.seek(partition, begins[partition])
-    newest: dict[str, tuple[int, bytes]] = {}
-    behind = {partition for partition in partitions if begins[partition] < ends[partition]}
-    while behind:
-        # What cannot be decoded was not written by a coordinator.
-        for records in (await read_batches(consumer, timeout_ms=200)).batches.values():
-            for record in records:
-                stream = streams.get(record.key or b"")
-                held = newest.get(stream) if stream else None
-                if stream and record.value is not None and (held is None or held[0] <= record.timestamp):
-                    newest[stream] = (record.timestamp, record.value)
-        positions = {partition: await consumer.position(partition) for partition in behind}
-        behind = {partition for partition in behind if positions[partition] < ends[partition]}
+    async with asyncio.timeout(patience) as limit:
+        ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
+        begins: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
+        consumer.assign(partitions)
+        for partition in partitions:
+            consumer.seek(partition, begins[partition])
+        newest: dict[str, tuple[int, bytes]] = {}
+        positions, behind = begins, {each for each in partitions if begins[each] < ends[each]}
+        while behind:
+            # What cannot be decoded was not written by a coordinator.
+            for records in (await read_batches(consumer, timeout_ms=200)).batches.values():
+                _keep_newest(newest, records, streams)
+            before, positions = positions, {each: await consumer.position(each) for each in behind}
+            if any(positions[each] > before[each] for each in behind):
+                # However much there is to read, what counts is that it goes on.
+                limit.reschedule(asyncio.get_running_loop().time() + patience)
+            behind = {each for each in behind if positions[each] < ends[each]}
     return newest
+
+
+def _keep_newest(
+    newest: dict[str, tuple[int, bytes]], records: list[ConsumerRecord], streams: dict[bytes, str]
+) -> None:
+    for record in records:
+        stream = streams.get(record.key or b"")
+        held = newest.get(stream) if stream else None
+        if stream and record.value is not None and (held is None or held[0] <= record.timestamp):
+            newest[stream] = (record.timestamp, record.value)
 
 
 def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:

@@ -124,6 +124,7 @@ class Service:
             loops = (
                 self._consume(consumer),
                 links.dead_letters.run(),
+                links.producer.watch(),
                 self._tick(links),
                 self._keep_views(links),
                 self._release(),

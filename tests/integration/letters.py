@@ -10,7 +10,7 @@ from sluicegate.coordinator.shell.deadletters import REASON_HEADER, SOURCE_HEADE
 from sluicegate.events import StreamStalled, partition_of
 from tests.integration.job import PARTITIONS, Job, read_records
 
-RawMessage = tuple[bytes, Sequence[tuple[str, bytes]]]
+RawMessage = tuple[bytes | None, Sequence[tuple[str, bytes]]]
 """Value and headers."""
 
 
@@ -47,14 +47,20 @@ async def put_raw(
     return int(sent.offset)
 
 
-async def put_batch(bootstrap: str, topic: str, partition: int, messages: Sequence[RawMessage]) -> int:
+async def put_batch(
+    bootstrap: str,
+    topic: str,
+    partition: int,
+    messages: Sequence[RawMessage],
+    key: bytes | None = b"raw",
+) -> int:
     """Append messages in one batch, also with names that are no UTF-8; returns the first offset."""
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
         batch = producer.create_batch()
         # Only the library's own Python twin asks the name how it is encoded.
         batch._builder = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, 0, 1 << 20)
         for value, headers in messages:
-            batch.append(timestamp=None, key=b"raw", value=value, headers=headers)
+            batch.append(timestamp=None, key=key, value=value, headers=headers)
         sent = await (await producer.send_batch(batch, topic, partition=partition))
         return int(sent.offset)
 

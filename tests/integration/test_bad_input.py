@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from sluicegate.coordinator.shell.reading import read_batches
 from sluicegate.events import CheckpointCompleted, RegionOpened, codec
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
@@ -182,6 +183,38 @@ async def test_marks_of_foreign_transactions_hold_nothing_up(place: Place) -> No
             await foreign.send_and_wait(place.topics.events, b"foreign", partition=home_of("flights"))
         async with running(place.settings()):
             await job.committed([1, 2])
+
+
+async def test_a_message_of_nothing_is_put_aside(place: Place) -> None:
+    async with running(place.settings()), place.job() as job:
+        await job.open()
+        nothing = (None, [("ce_stream", b"flights")])
+        at = await put_batch(place.bootstrap, place.topics.events, home_of("flights"), [nothing], key=None)
+        found = await until(lambda: letters(job))
+        assert [place for place, _ in found] == [source(job, at)]
+        await job.run_batch([1])
+        await job.committed([1])
+
+
+async def test_an_undecodable_record_takes_nothing_from_other_partitions(place: Place) -> None:
+    home, other = home_of("flights"), (home_of("flights") + 1) % PARTITIONS
+    good = (b"good", [("name", b"")])
+    await put_batch(place.bootstrap, place.topics.events, home, [good] * 5)
+    bad = (b"bad", [(RawName("name"), b"")])
+    await put_batch(place.bootstrap, place.topics.events, other, [bad])
+    sources = [TopicPartition(place.topics.events, number) for number in (home, other)]
+    async with AIOKafkaConsumer(bootstrap_servers=place.bootstrap, auto_offset_reset="none") as consumer:
+        consumer.assign(sources)
+        for each in sources:
+            consumer.seek(each, 0)
+        await until(lambda: len(consumer._fetcher._records), lambda fetched: fetched == 2)
+        # The order in which they are drained is that of their arrival.
+        consumer._fetcher._records.move_to_end(sources[1])
+        read: list[int] = []
+        while await consumer.position(sources[1]) < 1 or await consumer.position(sources[0]) < 5:
+            reading = await read_batches(consumer, timeout_ms=200)
+            read += [record.offset for record in reading.batches.get(sources[0], [])]
+        assert read == [0, 1, 2, 3, 4]
 
 
 async def test_files_outside_the_allowed_locations_wait_for_the_settings(place: Place) -> None:

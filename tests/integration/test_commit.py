@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from aiokafka import TopicPartition
 
-from sluicegate.events import CutCommitted, RegionHeartbeat
+from sluicegate.events import CutCommitted, RegionHeartbeat, partition_of
 from sluicegate.events.envelope import EventType
 from tests.integration.coordinator import running, settings_for
-from tests.integration.job import Job, create_table, make_topics, read_ids
+from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -28,6 +29,24 @@ async def test_batches_of_one_region_become_snapshots(
         told = [event.body for event in await job.notifications() if isinstance(event.body, CutCommitted)]
         assert [body.decision for body in told] == [1, 2]
         assert told[-1].cut["r1"].checkpoint == 1
+
+
+async def test_a_gap_in_the_producers_sequence_is_got_over(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    """As a message that the broker refused leaves it, or a broker that lost its newest ones."""
+    topics = await make_topics(kafka_bootstrap, unique)
+    table = create_table(tmp_path)
+    settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
+    async with running(settings) as service, Job(kafka_bootstrap, topics, "flights", table) as job:
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        assert service._links is not None
+        home = TopicPartition(topics.events, partition_of("flights", PARTITIONS))
+        service._links.producer._txn_manager.increment_sequence_number(home, 1)
+        await job.run_batch([2])
+        await job.committed([1, 2])
 
 
 async def test_a_cut_waits_for_every_active_region(kafka_bootstrap: str, unique: str, tmp_path: Path) -> None:

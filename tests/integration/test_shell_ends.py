@@ -173,7 +173,7 @@ async def test_another_member_takes_over(place: Place, how: str) -> None:
             told = await until(functools.partial(commits, job), _up_to_eleven)
             numbers = [body.decision for body in told]
             assert numbers == list(range(1, len(numbers) + 1))
-        assert len(second.status()["partitions"]) == PARTITIONS
+        await until(lambda: len(second.status()["partitions"]) == PARTITIONS)
 
 
 def _up_to_eleven(told: list[CutCommitted]) -> bool:
