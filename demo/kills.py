@@ -20,6 +20,8 @@ EARLY_KILLS: Final = 2
 
 _AT_ANY_TIME: Final = 0.2
 """How likely a later kill comes at any time, not in a chosen step, until one found nothing under way."""
+_ONE_BEFORE: Final = 0.5
+"""How often the step before the chosen one is the sign: the news of a step may come when it is over."""
 _LONGEST_WAIT: Final = 1.5
 _LONGEST_DELAY: Final = 0.008
 _LIFE_SECONDS: Final = 60.0
@@ -106,6 +108,8 @@ class Killer(threading.Thread):
         # The longest part of every life is its start, but the steps of a commit are what matters.
         weights = [1 if step in START_STEPS else 4 for step in fresh]
         step = self._random.choices(fresh, weights)[0]
+        if not early and step in COMMIT_STEPS[1:] and self._random.random() < _ONE_BEFORE:
+            step = COMMIT_STEPS[COMMIT_STEPS.index(step) - 1]
         turn = 1 if early or step in START_STEPS else self._random.randint(1, self._turns)
         # Some steps take a millisecond, others twenty: half of the kills come at once.
         delay = max(0.0, self._random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY))

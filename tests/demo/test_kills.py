@@ -29,7 +29,7 @@ def test_steps_not_hit_yet_are_preferred(tmp_path: Path) -> None:
     killer = _killer(tmp_path, lambda: True)
     killer.phases.update([*START_STEPS, *COMMIT_STEPS])
     del killer.phases["Publish"]
-    assert {killer.plan().step for _ in range(200)} == {"Publish", None}
+    assert {killer.plan().step for _ in range(200)} == {"Ask", "Publish", None}, "or the step before it"
     killer.phases["Publish"] = 1
     assert {killer.plan().step for _ in range(500)} == {*START_STEPS, *COMMIT_STEPS, None}
     killer.phases[READING] = 1
