@@ -192,7 +192,7 @@ class Checker:
             if snapshot.commit_user == FOREIGN_USER:
                 continue
             _, body = self._decided[snapshot.digest]
-            # The same decision may stand in the log more than once; which of them was valid is not known here.
+            # The same decision may stand in the log twice; which one was valid is not known here.
             right = {
                 self._watermark_of(body, self._counted(offset, accepted, ref), before)
                 for offset in self._said[snapshot.digest]
