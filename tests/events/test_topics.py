@@ -42,6 +42,8 @@ async def create(bootstrap: str, *specs: TopicSpec) -> None:
         )
     finally:
         await admin.close()
+    # The broker answers before its own metadata shows the topics.
+    await ensure_topics(bootstrap, specs)
 
 
 async def partition_counts(bootstrap: str, names: TopicNames) -> dict[str, int]:
