@@ -123,7 +123,7 @@ DEFECTS = [
         "done",
         "self._durable = len(record.due)",
         "self.due.clear()",
-        ("I12",),
+        ("I12", "crash"),
     ),
 ]
 
