@@ -7,13 +7,16 @@ from sluicegate.events.models import (
     Body,
     CheckpointCompleted,
     CheckpointFailed,
+    CutAbandoned,
     CutCommitted,
     CutDecided,
+    CutVoided,
     FilesWritten,
     OpeningAnswered,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
+    SavepointTaken,
     StreamCommand,
     StreamPolicy,
     StreamStalled,
@@ -32,9 +35,12 @@ class EventType(StrEnum):
     STREAM_POLICY = "stream.policy"
     STREAM_COMMAND = "stream.command"
     CUT_DECIDED = "cut.decided"
+    CUT_ABANDONED = "cut.abandoned"
+    CUT_VOIDED = "cut.voided"
     OPENING_ANSWERED = "opening.answered"
     CUT_COMMITTED = "cut.committed"
     CUT_PARTIALLY_COMMITTED = "cut.partially_committed"
+    SAVEPOINT_TAKEN = "savepoint.taken"
     STREAM_STALLED = "stream.stalled"
 
 
@@ -48,9 +54,12 @@ BODIES: Final[dict[EventType, type[Body]]] = {
     EventType.STREAM_POLICY: StreamPolicy,
     EventType.STREAM_COMMAND: StreamCommand,
     EventType.CUT_DECIDED: CutDecided,
+    EventType.CUT_ABANDONED: CutAbandoned,
+    EventType.CUT_VOIDED: CutVoided,
     EventType.OPENING_ANSWERED: OpeningAnswered,
     EventType.CUT_COMMITTED: CutCommitted,
     EventType.CUT_PARTIALLY_COMMITTED: CutCommitted,
+    EventType.SAVEPOINT_TAKEN: SavepointTaken,
     EventType.STREAM_STALLED: StreamStalled,
 }
 

@@ -18,6 +18,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+ListenerState = Annotated[str, StringConstraints(max_length=4096)]
 
 # A parent segment, the root, or a scheme: with them a path could leave the event's location.
 _ESCAPES: Final = re.compile(r"(?:^|/)\.\.(?:/|$)|^/|^[A-Za-z][A-Za-z0-9+.\-]*:")
@@ -100,8 +101,11 @@ class RegionOpened(Body):
 
     parents: tuple[Parent, ...] = ()
     assignment: Assignment
-    sink: Literal["independent", "all-to-all"] = "independent"
-    """All-to-all: an exchange joins all writers, so that they are one region by definition."""
+    sink: Literal["independent", "all-to-all", "shared-files"] = "independent"
+    """All-to-all: an exchange joins all writers; shared-files: several writers fill one physical file.
+
+    With either the stream is one region, whatever its assignment says: its cuts are full.
+    """
     bounded: bool = False
     owned: bool = True
     """False: restored without claiming ownership of what the parents wrote."""
@@ -116,6 +120,8 @@ class CheckpointCompleted(Body):
     source_digest: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     """Digest of the source range that the checkpoint read: equal for replays, different otherwise."""
     watermark: Millis | None = None
+    listeners: dict[Name, ListenerState] = {}
+    """State of listeners, opaque, frozen with this checkpoint; absent ones keep what they had."""
 
 
 class CheckpointFailed(Body):
@@ -145,24 +151,45 @@ class StreamPolicy(Body):
     max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
     allowed_locations: tuple[str, ...]
     """URI prefixes; data files outside all of them are refused."""
+    joined: str = ""
+    """Why the table makes the stream one region, so that its cuts are full; empty if it does not."""
 
 
 class StreamCommand(Body):
     """An operator's order, by way of the log so that every coordinator obeys it alike."""
 
-    command: Literal["accept", "resume"]
+    command: Literal["accept", "resume", "pause", "remove", "void", "drain", "savepoint"]
     """`accept`: let this region's lineage start although it names no parents.
 
-    `resume`: decide again, after the cause of a logged stall has been removed.
+    `resume`: decide again, after the cause of a logged stall has been removed, or after a pause.
+    `pause`: decide nothing until the stream is resumed.
+    `remove`: wait no more for this region; what it has sealed is still committed.
+    `void`: give the pending decision up; the named checkpoint of the region is held out of later cuts.
+    `savepoint`: have one full cut reach all that every region has completed by now.
+    `drain`: a savepoint after which every region is closed.
     """
     region: Name | None = None
     lineage: Name | None = None
+    decision: Annotated[int, Field(ge=1)] | None = None
+    checkpoint: Count | None = None
+    name: Name | None = None
+    """Of the savepoint."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:
-        if self.command == "accept" and (self.region is None or self.lineage is None):
-            raise ValueError("accept needs a region and a lineage")
+        needed = _COMMAND_NEEDS.get(self.command, ())
+        if any(getattr(self, each) is None for each in needed):
+            raise ValueError(f"{self.command} needs {' and '.join(needed)}")
         return self
+
+
+_COMMAND_NEEDS: Final = {
+    "accept": ("region", "lineage"),
+    "remove": ("region",),
+    "void": ("decision", "region", "checkpoint"),
+    "savepoint": ("name",),
+    "drain": ("name",),
+}
 
 
 class CutDecided(Body):
@@ -171,9 +198,48 @@ class CutDecided(Body):
     decision: Annotated[int, Field(ge=1)]
     cut: dict[Name, Position]
     final: bool = False
-    """Whether the cut carries the final checkpoint of a closed region; such a cut is full."""
+    """Whether the cut carries the final checkpoint of a closed region, or a savepoint; it is full then."""
     completions: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     """Digest of the completions that the commit includes."""
+
+
+class CutAbandoned(Body):
+    """A full cut that was forced did not come about in time: all counters of fallbacks begin anew.
+
+    In the log it is what resets them; on the commits topic it tells of it. It consumes no decision id.
+    """
+
+    decision: Annotated[int, Field(ge=1)]
+    """The id that the cut would have had, and that the next one still has."""
+    attempt: Annotated[int, Field(ge=1)]
+    """How many were abandoned since the decision before."""
+    regions: tuple[Name, ...]
+    """Those that were waited for in vain."""
+
+
+class CutVoided(Body):
+    """A decision was given up: the table holds an empty commit of its id, and all refs are as before it.
+
+    In the log it is what sets them back; on the commits topic it tells of it.
+    """
+
+    decision: Annotated[int, Field(ge=1)]
+    region: Name
+    checkpoint: Count
+    """Held out of later cuts, with all that follows it, until a new lineage replaces the region's."""
+
+
+class SavepointTaken(Body):
+    """Everything that every region had completed when a savepoint was asked for is committed."""
+
+    name: Name
+    drained: bool
+    """Whether the regions were closed with it."""
+    decision: int
+    """The last commit of it; 0 if there was nothing to commit."""
+    cut: dict[Name, Position]
+    snapshot: int | None
+    watermark: Millis | None
 
 
 class OpeningAnswered(Body):
@@ -194,6 +260,10 @@ class CutCommitted(Body):
     cut: dict[Name, Position]
     fallbacks: dict[Name, Position | None] = {}
     """Regions that did not move though they should have, with their ref; empty for a full cut."""
+    forced: bool = False
+    """Whether it had to be full, because a region had fallen back as often in a row as it may."""
+    listeners: dict[Name, dict[Name, str]] = {}
+    """By region, the state of listeners as of its component of the cut."""
     snapshot: int | None
     """None: the table's history no longer has it, only later ones of the same stream."""
     watermark: Millis | None

@@ -3,18 +3,27 @@
 Every change here is made by a log record and is a function of the log alone.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.ledger import Checkpoint, Completion, LineageLedger, Part
-from sluicegate.coordinator.core.state import LightState, LineageState, RegionState
+from sluicegate.coordinator.core.ledger import Checkpoint, Completion, Decided, LineageLedger, Part
+from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, Savepoint
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Position
+from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, CutVoided, Position
 
 DUPLICATE: Final = "duplicate"
 SETTLED: Final = "settled"
 UNOPENED: Final = "unopened"
 REPLAYED: Final = "replayed"
+
+
+class _Taken(NamedTuple):
+    """What a decision took out of one region's ledgers."""
+
+    region: str
+    lineage: str
+    passed: dict[str, LineageLedger]
+    decided: Decided
 
 
 class Book:
@@ -26,14 +35,21 @@ class Book:
         self.applied = applied
         """Every event at or before this offset is in the light state; later reads of it only refill."""
         self.ledgers: dict[tuple[str, str], LineageLedger] = {}
+        self.taken: Savepoint | None = None
+        """A savepoint with nothing to wait for, that is still to be told of."""
+        self._taken: list[_Taken] = []
+        """What the last decision took out of the ledgers, while its outcome is not known."""
         for name, region in state.regions.items():
-            for lineage in region.chain:
-                self.open_ledger(name, lineage)
+            # What a decision without outcome includes is collected again: it may be given up.
+            before = self._before(name)
+            for lineage in self.chain_before(name) if before else region.chain:
+                self.open_ledger(name, lineage, before)
 
-    def open_ledger(self, region: str, lineage: str) -> None:
-        """Make the ledger of a lineage in the region's chain."""
+    def open_ledger(self, region: str, lineage: str, before: RegionState | None = None) -> None:
+        """Make the ledger of a lineage in the region's chain, as it is or as it was."""
         lived = self.state.regions[region].lineages[lineage]
-        ledger = self.ledgers[region, lineage] = LineageLedger(lived.opened_at, lived.decided)
+        known = before.lineages.get(lineage, lived) if before else lived
+        ledger = self.ledgers[region, lineage] = LineageLedger(lived.opened_at, known.decided)
         if lived.limit is not None:
             ledger.cap(lived.limit)
 
@@ -54,7 +70,7 @@ class Book:
         if entry.completion is not None and envelope.id in entry.missing:
             entry.missing.discard(envelope.id)
             if not entry.missing:
-                ledger.advance()
+                ledger.advance(time)
         # Assigning to a model costs more than all the rest of this, so only what changes is assigned.
         if offset > self.applied and (region := self.state.regions[envelope.region]).idle:
             region.idle = False
@@ -160,6 +176,15 @@ class Book:
             region.closed = region.left = False
             region.final = None
 
+    def hold_out(self, body: CutVoided) -> None:
+        """Let a checkpoint, and what follows it, enter no cut before a new lineage replaces it."""
+        region = self.state.regions.get(body.region)
+        if region is not None and region.fault is None:
+            region.fault = (
+                f"region {body.region}: checkpoint {body.checkpoint} was held out when decision "
+                f"{body.decision} was voided; rewind the region to its committed checkpoint, as a new lineage"
+            )
+
     def _compare(self, region: RegionState, envelope: Envelope, known: str | None, digest: str) -> None:
         if known is not None and known != digest:
             self._fault(region, envelope, "it was completed again for another source range")
@@ -171,44 +196,71 @@ class Book:
                 f"{problem}; rewind the region to its committed checkpoint, as a new lineage"
             )
 
+    # --- what decisions take out, and voids put back ----------------------------------------------
+
+    def settle(self, cut: Mapping[str, Position], moved: Iterable[str]) -> None:
+        """Take what a decision includes out of the ledgers."""
+        self._taken = []
+        for name in moved:
+            chain, at = self.chain_before(name), cut[name]
+            passed = chain[: chain.index(at.lineage)]
+            kept = {lineage: self.ledgers.pop((name, lineage)) for lineage in passed}
+            self._taken.append(
+                _Taken(name, at.lineage, kept, self.ledgers[name, at.lineage].decide(at.checkpoint))
+            )
+
+    def forget_taken(self) -> None:
+        """The outcome is known: nothing is put back any more."""
+        self._taken = []
+
+    def put_back(self) -> None:
+        """Undo the last `settle`."""
+        for name, lineage, kept, decided in self._taken:
+            for passed, ledger in kept.items():
+                self.ledgers[name, passed] = ledger
+            self.ledgers[name, lineage].undecide(decided)
+        self._taken = []
+
+    def _before(self, name: str) -> RegionState | None:
+        last = self.state.pending[-1] if self.state.pending else None
+        return last.before.regions.get(name) if last and last.before else None
+
+    def chain_before(self, name: str) -> list[str]:
+        """The chain without the last decision, with the lineages that were opened since."""
+        chain, before = self.state.regions[name].chain, self._before(name)
+        if before is None or not before.chain:
+            return chain
+        return before.chain[: before.chain.index(chain[0])] + chain
+
     # --- what follows from it ---------------------------------------------------------------------
 
     def sealed(self, name: str) -> Iterator[tuple[str, int, Checkpoint]]:
         """The region's sealed checkpoints beyond its ref, contiguous, along its chain of lineages."""
-        region = self.state.regions[name]
-        for lineage in region.chain:
-            ledger = self.ledgers[name, lineage]
+        for lineage, ledger in self._open_chain(name):
             for checkpoint in ledger.sealed:
                 yield lineage, checkpoint, ledger.checkpoints[checkpoint]
-            limit = region.lineages[lineage].limit
-            reached = ledger.sealed[-1] if ledger.sealed else ledger.floor
-            if limit is None or reached < limit:
-                return
 
     def frontier(self, name: str) -> Position | None:
         """The furthest sealed position of a region; None if nothing is sealed beyond its ref."""
-        region = self.state.regions[name]
         found: Position | None = None
-        for lineage in region.chain:
-            ledger = self.ledgers[name, lineage]
+        for lineage, ledger in self._open_chain(name):
             if ledger.sealed:
                 found = Position(lineage=lineage, checkpoint=ledger.sealed[-1])
-            limit = region.lineages[lineage].limit
-            reached = ledger.sealed[-1] if ledger.sealed else ledger.floor
-            if limit is None or reached < limit:
-                break
         return found
 
-    def active(self) -> list[str]:
-        """The regions of the assignment that a full cut must move: opened or not, not idle, not gone."""
-        if self.state.assignment is None:
-            return []
-        regions = self.state.regions
-        return [
-            name
-            for name in self.state.assignment.regions
-            if name not in regions or not (regions[name].idle or regions[name].left)
-        ]
+    def _open_chain(self, name: str) -> Iterator[tuple[str, LineageLedger]]:
+        """The region's lineages, up to the first that is not sealed to its end."""
+        region = self.state.regions[name]
+        for lineage in region.chain:
+            ledger = self.ledgers[name, lineage]
+            yield lineage, ledger
+            limit = region.lineages[lineage].limit
+            if limit is None or (ledger.sealed[-1] if ledger.sealed else ledger.floor) < limit:
+                return
+
+    def region(self, name: str) -> RegionState:
+        """A region of the stream, made if nothing is known of it."""
+        return self.state.regions.setdefault(name, RegionState())
 
     def used(self, name: str) -> bool:
         """Whether the region has completed anything that is decided or may yet be."""

@@ -1,80 +1,61 @@
-"""Cuts: choosing one, judging one at its own offset, and what a decision makes of the book.
+"""Cuts: choosing one, and judging one at its own offset.
 
-A commit's content is a function of the log up to its decision, and of nothing else.
+A commit's content is a function of the log up to its decision, and of nothing else: time decides when a
+partial cut is proposed, never whether it is valid.
 """
 
-import hashlib
-import json
 from collections.abc import Container, Mapping
 
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.ledger import Checkpoint
-from sluicegate.coordinator.core.state import Decision
-from sluicegate.events.models import CutDecided, Position
+from sluicegate.coordinator.core.decisions import completions_digest, included
+from sluicegate.coordinator.core.owing import (
+    Moves,
+    exhausted,
+    expected,
+    finals,
+    may_be_partial,
+    owing,
+    reaches,
+    unreached,
+)
+from sluicegate.events.models import CutAbandoned, CutDecided, Position
 
-Included = tuple[str, str, int, Checkpoint]
-"""Region, lineage, checkpoint number, and what arrived of it."""
+Choice = CutDecided | CutAbandoned
 
 
-def choose(book: Book, barred: Container[str] = ()) -> CutDecided | None:
-    """The next cut: every region as far as it is sealed; None while an active region cannot move.
+def choose(book: Book, barred: Container[str] = (), *, expired: bool = False) -> Choice | None:
+    """The next cut, as far as everything is sealed; None while it is worth waiting.
 
-    A barred region has files that the table would not take; it does not move.
+    A barred region has files that the table would not take; it does not move. Once the alignment has
+    expired, those that owe fall back, or the full cut that was forced is abandoned.
     """
-    if book.state.assignment is None or book.state.policy is None:
+    state = book.state
+    if state.assignment is None or state.policy is None:
         return None
-    moves = {
-        name: position
-        for name, region in book.state.regions.items()
-        if region.fault is None and name not in barred and (position := book.frontier(name)) is not None
-    }
-    if not moves or not is_full(book, moves):
+    frontiers = {name: position for name in movable(book, barred) if (position := book.frontier(name))}
+    if not frontiers:
         return None
-    return CutDecided(
-        decision=book.state.decided + 1,
-        cut=_vector(book, moves),
-        final=_carries_final(book, moves),
-        completions=completions_digest(included(book, moves)),
-    )
+    whole = _with_parents(book, frontiers)
+    waits_for = state.next.regions if state.next else expected(book)
+    if whole and not owing(book, waits_for, whole) and not _unfinished(book, whole):
+        return _decision(book, whole)
+    moves = _without_finals(book, _with_parents(book, _in_force(book, frontiers)))
+    late = owing(book, expected(book), moves)
+    if moves and not late:
+        return _decision(book, moves)
+    if not expired or not may_be_partial(book):
+        return None
+    if exhausted(book, late):
+        number = state.decided + 1
+        return CutAbandoned(decision=number, attempt=state.attempt + 1, regions=tuple(sorted(late)))
+    return _decision(book, moves) if moves else None
 
 
-def is_full(book: Book, moves: Mapping[str, Position]) -> bool:
-    """Whether every active region moves."""
-    return all(name in moves for name in book.active())
-
-
-def included(book: Book, moves: Mapping[str, Position]) -> list[Included]:
-    """The checkpoints between the last decided cut and the moves, in a fixed order."""
-    found: list[Included] = []
-    for name in sorted(moves):
-        for lineage, number, entry in book.sealed(name):
-            found.append((name, lineage, number, entry))
-            if Position(lineage=lineage, checkpoint=number) == moves[name]:
-                break
-    return found
-
-
-def completions_digest(content: list[Included]) -> str:
-    """Digest of the completions of a commit: which events of which source ranges it includes."""
-    digest = hashlib.sha256()
-    for region, lineage, number, entry in content:
-        if entry.completion is None:
-            raise ValueError(f"checkpoint {number} of {region} is not sealed")
-        body = entry.completion.body
-        line = [region, lineage, number, body.source_digest, sorted(body.events)]
-        digest.update(json.dumps(line, separators=(",", ":")).encode())
-    return digest.hexdigest()
-
-
-def decision_digest(stream: str, body: CutDecided) -> str:
-    """The digest that the table keeps with the commit: canonical JSON of stream, id, cut and completions."""
-    content = {
-        "stream": stream,
-        "id": body.decision,
-        "cut": {name: [at.lineage, at.checkpoint] for name, at in body.cut.items()},
-        "completions": body.completions,
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+def movable(book: Book, barred: Container[str] = ()) -> list[str]:
+    """The regions whose sealed checkpoints may enter a cut."""
+    return [
+        name for name, region in book.state.regions.items() if region.fault is None and name not in barred
+    ]
 
 
 def refusal(book: Book, body: CutDecided) -> str | None:
@@ -100,86 +81,125 @@ def refusal(book: Book, body: CutDecided) -> str | None:
         return "no region moves"
     if body.cut != _vector(book, moves):
         return "the cut leaves out a region"
-    if not is_full(book, moves):
-        return "the cut is not full"
+    if _with_parents(book, moves) != moves:
+        return "the cut has a region without the checkpoints that it builds on"
     if body.final != _carries_final(book, moves):
         return "the final mark is wrong"
-    if body.completions != completions_digest(included(book, moves)):
-        return "the digest of the completions differs"
+    problem = _fallback_problem(book, moves)
+    if problem is None and body.completions != completions_digest(included(book, moves)):
+        problem = "the digest of the completions differs"
+    return problem
+
+
+def abandonment_refusal(book: Book, body: CutAbandoned) -> str | None:
+    """Why an abandonment is void at the offset that the book has reached; None if it is valid."""
+    state = book.state
+    if (body.decision, body.attempt) != (state.decided + 1, state.attempt + 1):
+        return f"attempt {body.attempt} at decision {body.decision} does not follow {state.attempt}"
+    if not may_be_partial(book) or not exhausted(book, expected(book)):
+        return "no full cut is forced"
     return None
 
 
-def take(book: Book, offset: int, body: CutDecided) -> Decision:
-    """Enter a valid decision: the regions move to the cut, and what it includes leaves the ledger."""
-    state = book.state
-    moves = {name: at for name, at in body.cut.items() if at != state.regions[name].ref}
-    content = included(book, moves)
-    parts = [part for *_, entry in content for part in entry.named()]
-    decision = Decision(
-        id=body.decision,
-        digest=decision_digest(book.stream, body),
-        offset=offset,
-        cut=body.cut,
-        final=body.final,
-        watermark=_watermark(book, content),
-        parts=[part.offset for part in parts],
-        files=sum(part.files for part in parts),
-        last_time=max((entry.last_time for *_, entry in content), default=0),
-        first_offset=min((entry.first_offset for *_, entry in content), default=offset),
-    )
-    for name, position in moves.items():
-        _move(book, name, position, content)
-    state.decided = decision.id
-    state.watermark = decision.watermark
-    state.pending.append(decision)
-    return decision
+def _fallback_problem(book: Book, moves: Moves) -> str | None:
+    following = book.state.next
+    if following is not None and _in_force(book, moves) != moves and owing(book, following.regions, moves):
+        return f"the first cut of assignment {following.number} is not full"
+    late = owing(book, expected(book), moves)
+    if _carries_final(book, moves) and (late or _unfinished(book, moves)):
+        return "a cut with a final checkpoint is not full"
+    if not late:
+        return None
+    if not may_be_partial(book):
+        return "the cut is not full"
+    if tired := exhausted(book, late):
+        return f"region {tired[0]} fell back as often as it may: the cut is not full"
+    return None
 
 
-def _move(book: Book, name: str, position: Position, content: list[Included]) -> None:
+def _with_parents(book: Book, moves: Moves) -> dict[str, Position]:
+    """The moves without those that build on checkpoints of other regions which are not in the cut."""
+    kept = dict(moves)
+    while lacking := [name for name, at in kept.items() if not _stands_on(book, name, at, kept)]:
+        for name in lacking:
+            del kept[name]
+    return kept
+
+
+def _stands_on(book: Book, name: str, at: Position, moves: Moves) -> bool:
     region = book.state.regions[name]
-    for at, lineage, number, entry in content:
-        if at != name or entry.completion is None:
+    for lineage in region.chain[: region.chain.index(at.lineage) + 1]:
+        for parent in region.lineages[lineage].parents:
+            if parent.checkpoint is None:
+                continue
+            other = book.state.regions[parent.region]
+            if (other.lineages[parent.lineage].decided or -1) >= parent.checkpoint:
+                continue
+            target = Position(lineage=parent.lineage, checkpoint=parent.checkpoint)
+            if parent.region not in moves or not reaches(book, parent.region, moves[parent.region], target):
+                return False
+    return True
+
+
+def _in_force(book: Book, moves: Moves) -> dict[str, Position]:
+    """The moves up to the last checkpoint of a lineage that was opened under the assignment in force."""
+    state = book.state
+    if state.next is None or state.assignment is None:
+        return dict(moves)
+    kept: dict[str, Position] = {}
+    for name, at in moves.items():
+        lineages = state.regions[name].lineages
+        if lineages[at.lineage].assignment <= state.assignment.number:
+            kept[name] = at
             continue
-        region.lineages[lineage].decided = number
-        region.ref_digest = entry.completion.body.source_digest
-        if entry.completion.body.watermark is not None:
-            region.watermark = entry.completion.body.watermark
-    reached = region.chain.index(position.lineage)
-    for passed in region.chain[:reached]:
-        del book.ledgers[name, passed]
-    del region.chain[:reached]
-    book.ledgers[name, position.lineage].decide(position.checkpoint)
-    region.ref = position
-    book.leave(region)
+        for lineage, number, _ in book.sealed(name):
+            if lineages[lineage].assignment > state.assignment.number:
+                break
+            kept[name] = Position(lineage=lineage, checkpoint=number)
+    return kept
 
 
-def _vector(book: Book, moves: Mapping[str, Position]) -> dict[str, Position]:
+def _without_finals(book: Book, moves: Moves) -> dict[str, Position]:
+    """The moves up to before the checkpoints that only a full cut may reach."""
+    kept: dict[str, Position] = {}
+    for name, at in moves.items():
+        ends = list(finals(book, name))
+        if not any(reaches(book, name, at, end) for end in ends):
+            kept[name] = at
+            continue
+        for lineage, number, _ in book.sealed(name):
+            position = Position(lineage=lineage, checkpoint=number)
+            if any(reaches(book, name, position, end) for end in ends):
+                break
+            kept[name] = position
+    return kept
+
+
+def _decision(book: Book, moves: Moves) -> CutDecided:
+    return CutDecided(
+        decision=book.state.decided + 1,
+        cut=_vector(book, moves),
+        final=_carries_final(book, moves),
+        completions=completions_digest(included(book, moves)),
+    )
+
+
+def _vector(book: Book, moves: Moves) -> dict[str, Position]:
     """The whole cut: the moves, and the refs of the regions that stay."""
     stay = {name: region.ref for name, region in book.state.regions.items() if region.ref is not None}
     return dict(sorted({**stay, **moves}.items()))
 
 
-def _carries_final(book: Book, moves: Mapping[str, Position]) -> bool:
-    regions = book.state.regions
-    return any(
-        regions[name].closed
-        and at.lineage == regions[name].live
-        and regions[name].final is not None
-        and at.checkpoint >= (regions[name].final or 0)
+def _carries_final(book: Book, moves: Moves) -> bool:
+    return any(reaches(book, name, at, end) for name, at in moves.items() for end in finals(book, name))
+
+
+def _unfinished(book: Book, moves: Mapping[str, Position]) -> bool:
+    """Whether the moves reach a part of the savepoint's targets only."""
+    savepoint = book.state.savepoint
+    if savepoint is None:
+        return False
+    return bool(unreached(book, moves)) and any(
+        name in savepoint.targets and reaches(book, name, at, savepoint.targets[name])
         for name, at in moves.items()
     )
-
-
-def _watermark(book: Book, content: list[Included]) -> int | None:
-    """The previous one, or the minimum over the active regions at their component of the cut, if later."""
-    state = book.state
-    at: dict[str, int | None] = {name: region.watermark for name, region in state.regions.items()}
-    for name, _, _, entry in content:
-        if entry.completion is not None and entry.completion.body.watermark is not None:
-            at[name] = entry.completion.body.watermark
-    counted = [at.get(name) for name in book.active()]
-    known = [value for value in counted if value is not None]
-    if not counted or len(known) < len(counted):
-        return state.watermark
-    lowest = min(known)
-    return lowest if state.watermark is None else max(state.watermark, lowest)

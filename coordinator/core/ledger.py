@@ -23,7 +23,7 @@ class Completion(NamedTuple):
 class Checkpoint:
     """What has arrived of one checkpoint of a lineage."""
 
-    __slots__ = ("completion", "first_offset", "first_time", "last_time", "missing", "parts")
+    __slots__ = ("completion", "first_offset", "first_time", "last_time", "missing", "parts", "sealed_at")
 
     def __init__(self, offset: int, time: int) -> None:
         self.parts: dict[str, Part] = {}
@@ -31,6 +31,8 @@ class Checkpoint:
         self.missing: set[str] = set()
         self.first_offset = offset
         self.first_time = self.last_time = time
+        self.sealed_at = time
+        """Append time of the event that sealed it, once it is sealed."""
 
     @property
     def whole(self) -> bool:
@@ -42,6 +44,15 @@ class Checkpoint:
         if self.completion is None:
             return []
         return [self.parts[event] for event in dict.fromkeys(self.completion.body.events)]
+
+
+class Decided(NamedTuple):
+    """What a decision took out of a lineage's ledger."""
+
+    floor: int
+    checkpoints: dict[int, Checkpoint]
+    sealed: list[int]
+    successors: dict[int | None, int]
 
 
 class LineageLedger:
@@ -84,29 +95,48 @@ class LineageLedger:
         entry.completion = completion
         self.garbled.pop(checkpoint, None)
         entry.missing = set(body.events).difference(entry.parts)
-        self.advance()
+        self.advance(completion.time)
         return True
 
-    def advance(self) -> None:
+    def advance(self, time: int) -> None:
         """Seal what has become contiguous: completed, whole, and its predecessor sealed or decided."""
         while (successor := self._successors.get(self._tail)) is not None:
             if not self.checkpoints[successor].whole:
                 return
+            self.checkpoints[successor].sealed_at = time
             self.sealed.append(successor)
             self._tail = successor
 
-    def decide(self, checkpoint: int) -> list[tuple[int, Checkpoint]]:
+    def decide(self, checkpoint: int) -> Decided:
         """Take the sealed checkpoints up to this one out of the ledger, with what losers left behind."""
-        taken = [(number, self.checkpoints[number]) for number in self.sealed if number <= checkpoint]
-        self.sealed = self.sealed[len(taken) :]
+        old = Decided(
+            self.floor,
+            {number: entry for number, entry in self.checkpoints.items() if number <= checkpoint},
+            [number for number in self.sealed if number <= checkpoint],
+            {before: number for before, number in self._successors.items() if number <= checkpoint},
+        )
         self.floor = checkpoint
-        for number in [number for number in self.checkpoints if number <= checkpoint]:
+        self.sealed = self.sealed[len(old.sealed) :]
+        for number in old.checkpoints:
             del self.checkpoints[number]
             self.garbled.pop(number, None)
-        self._successors = {
-            predecessor: number for predecessor, number in self._successors.items() if number > checkpoint
-        }
-        return taken
+        for predecessor in old.successors:
+            del self._successors[predecessor]
+        return old
+
+    def undecide(self, old: Decided) -> None:
+        """Put back what `decide` took out."""
+        self.floor = old.floor
+        self.checkpoints |= old.checkpoints
+        self.sealed = old.sealed + self.sealed
+        self._successors |= old.successors
+
+    def last_completed(self) -> int | None:
+        """The last checkpoint beyond the decided ones that is completed; None if none is."""
+        return max(
+            (number for number, entry in self.checkpoints.items() if entry.completion is not None),
+            default=None,
+        )
 
     def cap(self, ceiling: int) -> None:
         """Make everything beyond the ceiling void."""

@@ -3,10 +3,17 @@
 An opening is judged at its own offset by the log alone, so that every reader judges alike.
 """
 
+from typing import Final
+
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.state import LineageState, RegionState
+from sluicegate.coordinator.core.state import LineageState, RegionState, Savepoint
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import Parent, Position, RegionOpened, StreamCommand
+from sluicegate.events.models import Assignment, Parent, Position, RegionOpened, StreamCommand
+
+_JOINED: Final = {
+    "all-to-all": "the sink joins all writers by an exchange",
+    "shared-files": "several writers of the sink fill one physical file",
+}
 
 
 def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -21,38 +28,78 @@ def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> st
             return problem
         start = _resume_point(region, envelope.region, body)
         book.state.regions[envelope.region] = region
-        _begin(book, offset, envelope, start)
+        _begin(book, offset, envelope, body, start)
     region.bounded = body.bounded
-    region.idle = region.closed = region.left = False
+    region.idle = region.closed = region.left = region.removed = False
     region.final = None
-    held = book.state.assignment
-    if held is None or body.assignment.number > held.number:
-        book.state.assignment = body.assignment
+    region.owned = region.owned and body.owned
+    region.joined = _JOINED.get(body.sink)
+    _adopt(book, body.assignment)
     return None
 
 
-def obey(book: Book, body: StreamCommand) -> None:
-    """Let a lineage without parents start at its next opening, or let the stream go on."""
-    if body.command == "resume":
-        book.state.blocked = None
-    if body.command != "accept" or body.region is None or body.lineage is None:
-        return
-    region = book.state.regions.setdefault(body.region, RegionState())
-    if body.lineage not in region.accepted and body.lineage not in region.lineages:
-        region.accepted.append(body.lineage)
+def _adopt(book: Book, wanted: Assignment) -> None:
+    """The first assignment is in force at once, a higher one with its first full cut."""
+    state = book.state
+    if state.assignment is None:
+        state.assignment = wanted
+    elif wanted.number > (state.next or state.assignment).number:
+        state.next = wanted
+
+
+def obey(book: Book, stream: str, body: StreamCommand) -> None:
+    """Do what an operator orders; what does not apply any more changes nothing."""
+    state = book.state
+    match body.command:
+        case "resume":
+            state.blocked = None
+        case "pause":
+            state.blocked = f"an operator paused the stream; go on with: sluicegate resume --stream {stream}"
+        case "remove" if body.region is not None:
+            book.region(body.region).removed = True
+        case "accept" if body.region is not None and body.lineage is not None:
+            region = book.region(body.region)
+            if body.lineage not in region.accepted and body.lineage not in region.lineages:
+                region.accepted.append(body.lineage)
+        case "void" if state.pending and state.pending[-1].id == body.decision:
+            if body.region is not None and body.checkpoint is not None:
+                state.pending[-1].void = (body.region, body.checkpoint)
+        case "savepoint" | "drain" if body.name is not None:
+            _save(book, body.name, drain=body.command == "drain")
+
+
+def _save(book: Book, name: str, *, drain: bool) -> None:
+    """Aim at the last completed checkpoint of every region."""
+    targets: dict[str, Position] = {}
+    for each in (book.state.next or book.state.assignment or Assignment(number=0, regions=())).regions:
+        region = book.region(each)
+        if region.live is None:
+            continue
+        last = book.ledgers[each, region.live].last_completed()
+        if last is not None:
+            targets[each] = Position(lineage=region.live, checkpoint=last)
+        elif (at := book.frontier(each)) is not None:
+            targets[each] = at
+        if drain and not region.left:
+            region.closed = True
+            decided = region.lineages[region.live].decided
+            region.final = last if last is not None else decided
+            book.leave(region)
+    savepoint = Savepoint(name=name, drain=drain, targets=targets)
+    if targets:
+        book.state.savepoint = savepoint
+    elif book.state.pending:
+        book.state.pending[-1].savepoint = savepoint
+    else:
+        book.taken = savepoint
 
 
 def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | None:
-    wanted, held = body.assignment, book.state.assignment
+    wanted, held = body.assignment, book.state.next or book.state.assignment
     if region not in wanted.regions:
         return (
             f"region {region} is not in its own assignment {wanted.number} "
             f"({', '.join(sorted(wanted.regions))}); list every region of the stream in the option `regions`"
-        )
-    if body.sink == "all-to-all" and len(set(wanted.regions)) > 1:
-        return (
-            "the sink joins all writers by an exchange, so the stream can have one region only; "
-            f"assignment {wanted.number} lists {len(set(wanted.regions))}"
         )
     if held is None or wanted.number > held.number:
         return None
@@ -71,45 +118,75 @@ def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | No
 
 def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: RegionOpened) -> str | None:
     name, lineage = envelope.region, envelope.lineage
+    own = [parent for parent in body.parents if parent.region == name]
+    others = [parent for parent in body.parents if parent.region != name]
     if lineage in region.lineages:
         return (
             f"lineage {lineage} of region {name} was replaced by {region.live}; "
             "start the query from the checkpoint location of the live lineage"
         )
-    if not region.chain:
-        return f"region {name} has no lineage that could be a parent" if body.parents else None
-    if not body.parents:
-        if lineage in region.accepted or not book.used(name):
-            return None
+    if len(own) > 1:
+        return f"a lineage of region {name} may have one parent of the same region"
+    if own and not region.chain:
+        return f"region {name} has no lineage that could be a parent"
+    if region.chain and not own and lineage not in region.accepted and book.used(name):
         return (
             f"region {name} stands at checkpoint {_at(region.ref)}, but lineage {lineage} names no parent: "
             "its checkpoint location was deleted or replaced, and rows may be written twice. Put the old "
             f"location back, or accept it: sluicegate accept --stream {envelope.stream} --region {name} "
             f"--lineage {lineage}"
         )
-    if len(body.parents) > 1 or body.parents[0].region != name:
-        return f"a lineage of region {name} may have one parent, of the same region"
-    return _parent_problem(region, envelope, body.parents[0])
+    problem = _parent_problem(region, name, own[0], body) if own else None
+    return problem or _others_problem(book, others, body)
 
 
-def _parent_problem(region: RegionState, envelope: Envelope, parent: Parent) -> str | None:
+def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:
+    """Why the work of other regions cannot be taken over, if so."""
+    held = book.state.assignment
+    if others and (held is None or body.assignment.number <= held.number):
+        return (
+            f"the parent {others[0].region} is another region, which only a new assignment can take over; "
+            "raise the assignment's number"
+        )
+    for parent in others:
+        region = book.state.regions.get(parent.region)
+        if region is None or not region.chain:
+            return f"the parent region {parent.region} is unknown"
+        if problem := _parent_problem(region, parent.region, parent, body):
+            return problem
+        limit = region.lineages[parent.lineage].limit
+        if limit is not None and limit != (-1 if parent.checkpoint is None else parent.checkpoint):
+            return _named_otherwise(parent, limit)
+    return None
+
+
+def _named_otherwise(parent: Parent, limit: int) -> str:
+    return (
+        f"lineage {parent.lineage} of region {parent.region} was ended at checkpoint {limit} by another "
+        f"opening of this assignment; name that, not {parent.checkpoint}"
+    )
+
+
+def _parent_problem(region: RegionState, name: str, parent: Parent, body: RegionOpened) -> str | None:
     if parent.lineage not in region.chain:
         return f"the parent lineage {parent.lineage} is unknown or was itself replaced"
     passed = region.chain.index(parent.lineage) < len(region.chain) - 1
     decided, limit = region.lineages[parent.lineage].decided, region.lineages[parent.lineage].limit
     named = -1 if parent.checkpoint is None else parent.checkpoint
     later_decided = passed and any(
-        region.lineages[name].decided is not None
-        for name in region.chain[region.chain.index(parent.lineage) + 1 :]
+        region.lineages[later].decided is not None
+        for later in region.chain[region.chain.index(parent.lineage) + 1 :]
     )
     if later_decided or (decided is not None and decided > named):
         return (
-            f"region {envelope.region} is committed up to {_at(region.ref)}, beyond the named checkpoint "
+            f"region {name} is committed up to {_at(region.ref)}, beyond the named checkpoint "
             f"{parent.checkpoint} of lineage {parent.lineage}; set the query back to the committed one "
             "instead, and name that as the parent"
         )
     if limit is not None and named > limit:
         return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
+    if region.lineages[parent.lineage].fixed and limit is not None and named != limit:
+        return _named_otherwise(parent, limit)
     return None
 
 
@@ -124,25 +201,35 @@ def _resume_point(region: RegionState, name: str, body: RegionOpened) -> Parent 
     return None
 
 
-def _begin(book: Book, offset: int, envelope: Envelope, parent: Parent | None) -> None:
+def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened, parent: Parent | None) -> None:
     """Make the lineage the live one; what its parents have beyond the named checkpoint is void."""
     region, lineage = book.state.regions[envelope.region], envelope.lineage
-    lived = LineageState(opened_at=offset)
+    others = [each for each in body.parents if each.region != envelope.region]
+    lived = LineageState(opened_at=offset, assignment=body.assignment.number, parents=others)
     if parent is not None:
         lived.start = parent.checkpoint
-        keep = region.chain.index(parent.lineage) + 1
-        for void in region.chain[keep:]:
-            del book.ledgers[envelope.region, void]
-            region.lineages[void].limit = -1
-        del region.chain[keep:]
-        limit = -1 if parent.checkpoint is None else parent.checkpoint
-        region.lineages[parent.lineage].limit = limit
-        book.ledgers[envelope.region, parent.lineage].cap(limit)
+        _end(book, parent, before=None)
+    for other in others:
+        _end(book, other, before=body.assignment.number)
+        book.state.regions[other.region].lineages[other.lineage].fixed = True
     region.lineages[lineage] = lived
     region.chain.append(lineage)
     region.accepted = [name for name in region.accepted if name != lineage]
     region.fault = None
     book.open_ledger(envelope.region, lineage)
+
+
+def _end(book: Book, parent: Parent, before: int | None) -> None:
+    """End a parent at the named checkpoint, and void the lineages after it (opened under an older assignment)."""
+    region = book.state.regions[parent.region]
+    for later in region.chain[region.chain.index(parent.lineage) + 1 :]:
+        if before is None or region.lineages[later].assignment < before:
+            del book.ledgers[parent.region, later]
+            region.lineages[later].limit = -1
+            region.chain.remove(later)
+    limit = -1 if parent.checkpoint is None else parent.checkpoint
+    region.lineages[parent.lineage].limit = limit
+    book.ledgers[parent.region, parent.lineage].cap(limit)
 
 
 def _at(ref: Position | None) -> str:

@@ -10,9 +10,13 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from sluicegate.events.envelope import BODIES, EventType
 from sluicegate.events.models import (
     Assignment,
+    CutAbandoned,
     CutCommitted,
+    CutVoided,
     OpeningAnswered,
+    Parent,
     Position,
+    SavepointTaken,
     StreamPolicy,
     StreamStalled,
 )
@@ -38,6 +42,12 @@ class LineageState(Light):
     """Set when a child names it: its last checkpoint that counts; -1 if none does."""
     decided: int | None = None
     """Its last checkpoint that a valid decision includes."""
+    assignment: int = 0
+    """The number of the assignment under which it was first opened."""
+    parents: list[Parent] = []
+    """Checkpoints of other regions that it builds on: they are in every cut that it is in."""
+    fixed: bool = False
+    """Whether another region builds on `limit`, so that it can change no more."""
 
 
 class RegionState(Light):
@@ -54,6 +64,16 @@ class RegionState(Light):
     """Digest of the source range at the ref: tells a replay from other content."""
     watermark: int | None = None
     """Milliseconds since the Unix epoch, at the ref."""
+    listeners: dict[str, str] = {}
+    """State of listeners, at the ref."""
+    fallbacks: int = 0
+    """How many cuts in a row it did not move in though it owed."""
+    joined: str | None = None
+    """Why its writers, and with them the stream's, are one region; None if they are independent."""
+    owned: bool = True
+    """False: what its parents wrote belongs to somebody else, until a full cut says all anew."""
+    removed: bool = False
+    """An operator removed it: it is not waited for."""
     idle: bool = False
     bounded: bool = False
     closed: bool = False
@@ -70,6 +90,25 @@ class RegionState(Light):
         return self.chain[-1] if self.chain else None
 
 
+class Savepoint(Light):
+    """A full cut that an operator asked for, which is to reach all that was completed then."""
+
+    name: str
+    drain: bool = False
+    """Whether the regions were closed with it."""
+    targets: dict[str, Position] = {}
+
+
+class Before(Light):
+    """What a decision changed, as it was before: where a void goes back to."""
+
+    regions: dict[str, RegionState] = {}
+    assignment: Assignment | None = None
+    next: Assignment | None = None
+    savepoint: Savepoint | None = None
+    watermark: int | None = None
+
+
 class Decision(Light):
     """A valid decision, held whole from the log until its outcome is known."""
 
@@ -79,8 +118,14 @@ class Decision(Light):
     """Where it stands in the log."""
     cut: dict[str, Position]
     fallbacks: dict[str, Position | None] = {}
+    """Regions that owed and did not move, with their ref."""
+    forced: bool = False
+    """Whether it had to be full, because a region was at its most fallbacks."""
     final: bool
+    savepoint: Savepoint | None = None
+    """The savepoint that is taken with it."""
     watermark: int | None
+    listeners: dict[str, dict[str, str]] = {}
     parts: list[int]
     """Offsets of the `files.written` events that it includes."""
     files: int
@@ -88,6 +133,10 @@ class Decision(Light):
     """The first event that is needed to commit it."""
     last_time: int = 0
     """Append time in milliseconds of the last event that it includes."""
+    void: tuple[str, int] | None = None
+    """Set when an operator gives it up: the region and the checkpoint to be held out."""
+    before: Before | None = None
+    """Of the last decision only."""
 
 
 class Due(Light):
@@ -97,7 +146,7 @@ class Due(Light):
     type: EventType
     region: str = ""
     lineage: str = ""
-    body: OpeningAnswered | CutCommitted | StreamStalled
+    body: OpeningAnswered | CutCommitted | CutAbandoned | CutVoided | SavepointTaken | StreamStalled
 
     @field_validator("body", mode="before")
     @classmethod
@@ -115,8 +164,17 @@ class LightState(Light):
     recorded: SnapshotRef | None = None
     """The newest snapshot known to be followed by no unresolved decision of ours; None: an empty table."""
     assignment: Assignment | None = None
+    """The one in force: the last that had a full cut, or the first."""
+    next: Assignment | None = None
+    """A higher one that has been opened, and has had no full cut yet."""
     policy: StreamPolicy | None = None
     regions: dict[str, RegionState] = {}
+    savepoint: Savepoint | None = None
+    """One that is still to be taken."""
+    attempt: int = 0
+    """How many forced cuts were abandoned since the last decision."""
+    abandoned_at: int | None = None
+    """Append time in milliseconds of the last abandonment."""
     decided: int = 0
     """Id of the last valid decision."""
     committed: int = 0
@@ -145,3 +203,5 @@ class StateRecord(Light):
     due: list[Due] = []
     stalled: str | None = None
     """Why the stream does not go on; for status only."""
+    joined: str | None = None
+    """Why the stream is one region, so that its cuts are full; for status only."""
