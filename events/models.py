@@ -109,6 +109,8 @@ class RegionOpened(Body):
     bounded: bool = False
     owned: bool = True
     """False: restored without claiming ownership of what the parents wrote."""
+    table: str | None = None
+    """URI of the folder of the table that the writers write to; None: not told."""
 
 
 class CheckpointCompleted(Body):

@@ -29,7 +29,9 @@ _STOP_TIMEOUT = 5.0
 
 def opening_event(region: Region, lineage: str, parents: Sequence[Parent] = ()) -> Event:
     """Ask to add checkpoints of the lineage to the stream."""
-    body = RegionOpened(parents=tuple(parents), assignment=region.assignment, bounded=region.bounded)
+    body = RegionOpened(
+        parents=tuple(parents), assignment=region.assignment, bounded=region.bounded, table=region.table
+    )
     return region.event(EventType.REGION_OPENED, lineage, body)
 
 

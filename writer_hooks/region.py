@@ -1,7 +1,10 @@
 """Which region of which stream a writer belongs to, and the events that it makes."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from sluicegate.events import NO_CHECKPOINT, Assignment, Body, Envelope, Event, EventType, FilesWritten
@@ -22,6 +25,8 @@ class Region:
     kafka: KafkaSettings
     assignment: Assignment
     bounded: bool = False
+    table: str | None = None
+    """URI of the table's folder, as the coordinator compares it; None: the coordinator is not told."""
     topic_prefix: str = DEFAULT_PREFIX
     publish_timeout: float = 60.0
     """Seconds in which Kafka must acknowledge what is published."""
@@ -61,6 +66,14 @@ class Attempt:
     lineage: str
     checkpoint: int
     writer: str
+
+
+def table_uri(location: str) -> str:
+    """The one URI by which a table's folder is named in events, for its path or URI."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        return location
+    return Path(os.path.abspath(unquote(parts.path) if parts.scheme else location)).as_uri()
 
 
 def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: int) -> list[Event]:

@@ -32,6 +32,7 @@ from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.locations import table_problem
 from sluicegate.events.models import (
     Body,
     CheckpointCompleted,
@@ -95,7 +96,8 @@ class StreamMachine:
         self._barrier: int | None = None
         self._inspected = False
         self._ready = False
-        self._unanswered: list[tuple[Envelope, str | None]] = []
+        self._unanswered: list[tuple[Envelope, str | None, str | None]] = []
+        """Openings that were read, each with why it was refused, and the table that its job writes to."""
         self._candidate: CutDecided | None = None
         self._consider = True
         self._checked: set[int] = set()
@@ -126,7 +128,7 @@ class StreamMachine:
         """
         if self._unreadable is not None:
             if envelope.type is EventType.REGION_OPENED and offset >= self._answer_from:
-                self._unanswered.append((envelope, self._unreadable))
+                self._unanswered.append((envelope, self._unreadable, None))
             return UNREADABLE
         if offset < self.low_water:
             return "below the low-water mark"
@@ -148,7 +150,7 @@ class StreamMachine:
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
             self.book.garbled(offset, time, envelope, problem)
         elif envelope.type is EventType.REGION_OPENED and offset > self.book.applied:
-            self._unanswered.append((envelope, problem))
+            self._unanswered.append((envelope, problem, None))
         if offset > self.book.applied:
             self.book.applied = offset
             self._applied_id = envelope.id
@@ -315,7 +317,7 @@ class StreamMachine:
             self.barred.pop(envelope.region, None)
             if self.book.state.partition is None:
                 self.book.state.partition = self.partition
-        self._unanswered.append((envelope, problem))
+        self._unanswered.append((envelope, problem, body.table))
         if self.stall is not None and not self._ready:
             # The cause may be gone: look again before the opening is refused for it.
             self._stall_seen = False
@@ -337,11 +339,13 @@ class StreamMachine:
         if self._proposed_at is not None and self.position > self._proposed_at:
             self._proposed_at = None
         if self._unanswered and (self._ready or (self.stall is not None and self._stall_seen)):
-            for envelope, problem in self._unanswered:
+            for envelope, problem, table in self._unanswered:
                 region = self.book.state.regions.get(envelope.region)
-                reason = problem or (region.fault if region else None)
-                if not self._ready and self.stall is not None:
-                    reason = reason or self.stall.reason
+                elsewhere = table_problem(table, self.settings.policy.allowed_locations)
+                halted = self.stall.reason if self.stall is not None and not self._ready else None
+                # The remedy of a lineage's problem may double rows, so what else is wrong comes first.
+                wrong = [elsewhere, halted, problem or (region.fault if region else None)]
+                reason = ". Also: ".join(dict.fromkeys(each for each in wrong if each)) or None
                 self.outbox.answer(envelope, reason, region.ref if region else None)
             self._unanswered = []
         for name in self.book.state.regions:

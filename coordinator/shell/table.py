@@ -16,8 +16,8 @@ from sluicegate.coordinator.core.effects import (
     TableUnfit,
 )
 from sluicegate.coordinator.settings import StreamSettings
-from sluicegate.coordinator.shell.locations import location_problem
 from sluicegate.events.codec import BadBody, read_files
+from sluicegate.events.locations import location_problem
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import (
     BadFiles,

@@ -70,11 +70,16 @@ class Scene:
         return event
 
     def open(
-        self, region: str = "r1", lineage: str = "q.0", parents: tuple[Parent, ...] = (), number: int = 0
+        self,
+        region: str = "r1",
+        lineage: str = "q.0",
+        parents: tuple[Parent, ...] = (),
+        number: int = 0,
+        table: str | None = None,
     ) -> OpeningAnswered | None:
         """Open a lineage, let the coordinator work, and return its answer."""
         assignment = Assignment(number=number, regions=self.regions)
-        body = RegionOpened(parents=parents, assignment=assignment, bounded=True)
+        body = RegionOpened(parents=parents, assignment=assignment, bounded=True, table=table)
         opening = self.say(EventType.REGION_OPENED, body, region, lineage)
         self.settle()
         return self.world.answer(opening)

@@ -196,6 +196,38 @@ class TestLineages:
         assert scene.table == [[late, child]]
 
 
+class TestTables:
+    def test_a_job_of_another_table_is_refused_and_may_come_back_with_the_right_one(self) -> None:
+        scene = Scene()
+        refused = scene.open(table="file:///lake/other")
+        assert refused is not None
+        assert not refused.accepted
+        assert "writes to file:///lake/other" in refused.reason
+        assert "memory://" in refused.reason
+        assert "option `table`" in refused.reason
+        assert scene.machine.stall_reason is None
+        accepted = scene.open(table="memory://sim")
+        assert accepted is not None
+        assert accepted.accepted
+        event = scene.batch(0)
+        scene.settle()
+        assert scene.table == [[event]]
+
+    def test_what_else_is_wrong_comes_before_the_missing_parent(self) -> None:
+        scene = opened()
+        scene.batch(0)
+        scene.settle()
+        refused = scene.open("r1", "new.0", table="file:///lake/other")
+        assert refused is not None
+        table, parent = (refused.reason.index(each) for each in ("file:///lake/other", "names no parent"))
+        assert table < parent
+
+    def test_a_table_that_is_not_told_is_not_asked_for(self) -> None:
+        answer = Scene().open()
+        assert answer is not None
+        assert answer.accepted
+
+
 class TestAssignments:
     def test_the_same_number_with_other_regions_is_refused(self) -> None:
         scene = opened("r1", "r2")

@@ -80,6 +80,19 @@ def test_other_assignment_is_asked_for(job: Job) -> None:
     assert numbers == [0, 1]
 
 
+def test_the_table_is_told_and_another_one_is_asked_for(job: Job) -> None:
+    job.feed("a", 1)
+    job.run()
+    job.log.wait(lambda: job.log.of(FilesWritten), "no files")
+    ((_, written),) = job.log.of(FilesWritten)
+    assert [body.table for _, body in job.log.of(RegionOpened)] == [written.location]
+    job.log.answer = refuse("the job writes elsewhere")
+    job.options["table"] = str(job.folder / "elsewhere")
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException, match="the job writes elsewhere"):
+        job.run()
+
+
 def test_numbering_that_began_elsewhere_needs_a_word(job: Job) -> None:
     """A query that wrote to another sink before must not seem to have lost its first batches."""
     job.feed("a", 1)

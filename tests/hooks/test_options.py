@@ -6,6 +6,7 @@ import pytest
 
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.opening import opening_event
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
 GOOD = {
@@ -23,6 +24,20 @@ def test_defaults() -> None:
     assert options.region.assignment.model_dump() == {"number": 0, "regions": ("JFK",)}
     assert options.region.events_topic == "sluicegate.events"
     assert not options.region.bounded
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("/lake/flights/", "file:///lake/flights"),
+        ("file:/lake/a%20b", "file:///lake/a%20b"),
+        ("/lake/a b", "file:///lake/a%20b"),
+        ("s3://lake/flights", "s3://lake/flights"),
+    ],
+)
+def test_the_opening_tells_the_table_as_one_uri(given: str, told: str) -> None:
+    region = SinkOptions.parse(GOOD | {"path": given}).region
+    assert getattr(opening_event(region, "q.0").body, "table", None) == told
 
 
 def test_everything_given() -> None:

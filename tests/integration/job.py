@@ -126,10 +126,13 @@ class Job:
         )
         return envelope.id
 
-    async def open(self, *parents: Parent) -> OpeningAnswered:
+    async def open(self, *parents: Parent, table: str | None = None) -> OpeningAnswered:
         """Open the lineage and wait for the answer."""
         body = RegionOpened(
-            parents=parents, assignment=Assignment(number=0, regions=self.regions), bounded=True
+            parents=parents,
+            assignment=Assignment(number=0, regions=self.regions),
+            bounded=True,
+            table=Path(table or self.location).as_uri(),
         )
         opening = await self.say(EventType.REGION_OPENED, body)
         answers = await until(

@@ -13,7 +13,7 @@ from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import Assignment
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, add_column, read_ids
+from tests.integration.job import PARTITIONS, add_column, create_table, read_ids
 from tests.integration.letters import (
     RawName,
     headers_of,
@@ -215,6 +215,20 @@ async def test_an_undecodable_record_takes_nothing_from_other_partitions(place: 
             reading = await read_batches(consumer, timeout_ms=200)
             read += [record.offset for record in reading.batches.get(sources[0], [])]
         assert read == [0, 1, 2, 3, 4]
+
+
+async def test_a_job_of_another_table_is_refused_before_it_writes(place: Place) -> None:
+    other = create_table(place.root, "departures")
+    async with running(place.settings()) as service, place.job() as job:
+        refused = await job.open(table=other)
+        assert not refused.accepted
+        assert f"file://{other}" in refused.reason
+        assert f"file://{place.table}" in refused.reason
+        assert "option `table`" in refused.reason
+        assert service.status()["streams"]["flights"]["stalled"] is None
+        assert (await job.open()).accepted
+        await job.run_batch([1])
+        await job.committed([1])
 
 
 async def test_files_outside_the_allowed_locations_wait_for_the_settings(place: Place) -> None:

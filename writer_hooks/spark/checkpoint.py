@@ -44,6 +44,7 @@ class OpenedMarker(BaseModel):
     assignment: Assignment
     bounded: bool
     topic_prefix: str
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

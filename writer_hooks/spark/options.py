@@ -10,7 +10,7 @@ from sluicegate.events import Assignment
 from sluicegate.events.models import NAME_PATTERN
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
-from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Region
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Region, table_uri
 
 TABLE_PREFIX: Final = "table."
 """Options with this prefix go to the lake adapter, without it."""
@@ -101,6 +101,7 @@ def _region(options: Mapping[str, str]) -> Region:
         kafka=KafkaSettings.from_options(options),
         assignment=Assignment(number=_whole(options, "assignment", 0, 0), regions=regions),
         bounded=_truth(options, "bounded"),
+        table=table_uri(_table(options)),
         topic_prefix=_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX)),
         publish_timeout=_seconds(options, "publish.timeout"),
         opening_timeout=_seconds(options, "opening.timeout"),

@@ -62,6 +62,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             assignment=region.assignment,
             bounded=region.bounded,
             topic_prefix=region.topic_prefix,
+            table=region.table,
         )
         if checkpoint.opened(lineage) != wanted:
             Opening(region, lineage, marker.parents).wait()
