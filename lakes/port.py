@@ -48,6 +48,8 @@ class TableState:
     """None: the table has no snapshot yet."""
     newest_decision: int | None
     """The highest decision id of this commit user in the table's history; None if there is none."""
+    joined: str | None = None
+    """Why all writers of the table are one region, so that its cuts are full; None if they are not."""
 
 
 @dataclass(frozen=True, slots=True)

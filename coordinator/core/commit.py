@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sluicegate.coordinator.core.decisions import void_digest
 from sluicegate.coordinator.core.effects import Ask, Publish, Result
 from sluicegate.coordinator.core.state import Decision, LightState
 from sluicegate.lakes.port import (
@@ -35,43 +36,62 @@ class Resolved:
     snapshot: SnapshotRef | None
 
 
+@dataclass(frozen=True, slots=True)
+class Voided:
+    """The empty commit that takes the decision's place is in the table."""
+
+    snapshot: SnapshotRef
+
+
+Outcome = Resolved | Voided | Stall
+
+
 class Commit:
     """The oldest valid decision whose outcome is not known, on its way into the table."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision
-        self._absent: Absent | None = None
         self.retries = 0
         """How often a publication had to be asked about again."""
+        self._absent: Absent | None = None
+        self._void = void_digest(decision.digest)
+        self._voided = False
+        """Whether the void was seen in the table."""
 
     def next(self, state: LightState) -> Ask | Publish:
         """Ask first, every time; publish only on a head where the decision is proven absent."""
         decision = self.decision
         if self._absent is None:
-            return Ask(decision.id, decision.digest, state.table or "", state.recorded)
+            digest = self._void if self._voided else decision.digest
+            return Ask(decision.id, digest, state.table or "", state.recorded)
+        void = decision.void is not None and decision.before is not None
         return Publish(
             decision=decision.id,
-            digest=decision.digest,
+            digest=self._void if void else decision.digest,
             head=self._absent.head,
-            watermark=decision.watermark,
-            offsets=tuple(decision.parts),
+            watermark=decision.before.watermark if void and decision.before else decision.watermark,
+            offsets=() if void else tuple(decision.parts),
             allowed_locations=state.policy.allowed_locations if state.policy else (),
         )
 
-    def take(self, effect: Ask | Publish, result: Result, state: LightState) -> Resolved | Stall | None:
+    def take(self, effect: Ask | Publish, result: Result, state: LightState) -> Outcome | None:
         """Draw the conclusion of an outcome; None: the commit goes on with `next`."""
-        outcome = self._asked(result, state) if isinstance(effect, Ask) else self._published(result)
-        if isinstance(outcome, Resolved) and outcome.snapshot is not None:
+        if isinstance(effect, Ask):
+            outcome = self._asked(result, state)
+        else:
+            outcome = self._published(result, void=effect.digest == self._void)
+        if isinstance(outcome, Resolved | Voided) and outcome.snapshot is not None:
             state.recorded = outcome.snapshot
         return outcome
 
-    def _asked(self, answer: Result, state: LightState) -> Resolved | Stall | None:
+    def _asked(self, answer: Result, state: LightState) -> Outcome | None:
         number = self.decision.id
         match answer:
             case Found(snapshot):
-                return Resolved(snapshot)
+                return Voided(snapshot) if self._voided else Resolved(snapshot)
             case Absent(head):
                 self._absent = answer
+                self._voided = False
                 state.recorded = head
                 return None
             case Ahead(newest) if newest <= state.decided:
@@ -79,6 +99,9 @@ class Commit:
                 return Resolved(None)
             case Ahead(newest):
                 return _stall(f"the table has decision {newest} of this stream, the log only {state.decided}")
+            case OtherDigest(digest) if digest == self._void and not self._voided:
+                self._voided = True
+                return None
             case OtherDigest(digest):
                 return _stall(
                     f"decision {number} is in the table with other content (digest {digest}, ours "
@@ -96,16 +119,20 @@ class Commit:
                 )
         raise TypeError(f"{answer!r} is no answer to an ask")
 
-    def _published(self, publication: Result) -> Resolved | Stall | None:
+    def _published(self, publication: Result, *, void: bool) -> Outcome | None:
         self._absent = None
         match publication:
             case Published(snapshot):
-                return Resolved(snapshot)
+                return Voided(snapshot) if void else Resolved(snapshot)
             case Conflict() | OutcomeUnknown():
                 self.retries += 1
                 return None
             case Refused(reason):
-                return _stall(f"the table refuses decision {self.decision.id}: {reason}")
+                return _stall(
+                    f"the table refuses decision {self.decision.id}: {reason}. Mend that, or give the "
+                    f"decision up: sluicegate void --decision {self.decision.id}, with the region and its "
+                    "first checkpoint to be held out"
+                )
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
 

@@ -63,20 +63,13 @@ def refusal(book: Book, body: CutDecided) -> str | None:
     state = book.state
     if body.decision != state.decided + 1:
         return f"decision {body.decision} does not follow {state.decided}"
-    moves: dict[str, Position] = {}
-    for name, position in body.cut.items():
-        region = state.regions.get(name)
-        if region is None:
-            return f"region {name} was never opened"
-        if position == region.ref:
-            continue
-        if region.fault is not None:
-            return f"region {name} is stalled"
-        if not any(
-            (at, number) == (position.lineage, position.checkpoint) for at, number, _ in book.sealed(name)
-        ):
-            return f"checkpoint {position.checkpoint} of region {name} is not sealed beyond its ref"
-        moves[name] = position
+    if state.blocked is not None:
+        return "the stream is stalled"
+    regions = state.regions
+    moves = {name: at for name, at in body.cut.items() if name not in regions or at != regions[name].ref}
+    problem = next((found for name in moves if (found := _move_problem(book, name, moves[name]))), None)
+    if problem is not None:
+        return problem
     if not moves:
         return "no region moves"
     if body.cut != _vector(book, moves):
@@ -91,12 +84,23 @@ def refusal(book: Book, body: CutDecided) -> str | None:
     return problem
 
 
+def _move_problem(book: Book, name: str, to: Position) -> str | None:
+    region = book.state.regions.get(name)
+    if region is None:
+        return f"region {name} was never opened"
+    if region.fault is not None:
+        return f"region {name} is stalled"
+    if not any((at, number) == (to.lineage, to.checkpoint) for at, number, _ in book.sealed(name)):
+        return f"checkpoint {to.checkpoint} of region {name} is not sealed beyond its ref"
+    return None
+
+
 def abandonment_refusal(book: Book, body: CutAbandoned) -> str | None:
     """Why an abandonment is void at the offset that the book has reached; None if it is valid."""
     state = book.state
     if (body.decision, body.attempt) != (state.decided + 1, state.attempt + 1):
         return f"attempt {body.attempt} at decision {body.decision} does not follow {state.attempt}"
-    if not may_be_partial(book) or not exhausted(book, expected(book)):
+    if state.blocked is not None or not may_be_partial(book) or not exhausted(book, expected(book)):
         return "no full cut is forced"
     return None
 

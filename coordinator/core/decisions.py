@@ -8,7 +8,7 @@ from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.ledger import Checkpoint
 from sluicegate.coordinator.core.owing import active, exhausted, expected, owing, unreached
 from sluicegate.coordinator.core.state import Before, Decision, RegionState
-from sluicegate.events.models import CutAbandoned, CutDecided, CutVoided, Position
+from sluicegate.events.models import CutDecided, CutVoided, Position
 
 Included = tuple[str, str, int, Checkpoint]
 """Region, lineage, checkpoint number, and what arrived of it."""
@@ -90,7 +90,9 @@ def take(book: Book, offset: int, body: CutDecided) -> Decision:
     counted = active(book)
     _move(book, moves, content)
     state.watermark = decision.watermark = _watermark(book, counted)
-    decision.listeners = {name: region.listeners for name, region in state.regions.items() if region.listeners}
+    decision.listeners = {
+        name: region.listeners for name, region in state.regions.items() if region.listeners
+    }
     state.decided = decision.id
     state.attempt = 0
     state.pending.append(decision)
@@ -105,12 +107,12 @@ def abandon(book: Book, time: int) -> None:
     book.state.abandoned_at = time
 
 
-def void(book: Book, body: CutVoided) -> Decision | None:
-    """Take back the last decision, and hold the named checkpoint out; None if it is not pending any more."""
+def void(book: Book, body: CutVoided) -> str | None:
+    """Take back the last decision, and hold the named checkpoint out; returns why not, if so."""
     state = book.state
     decision = state.pending[-1] if state.pending else None
     if decision is None or decision.id != body.decision or decision.before is None:
-        return None
+        return f"decision {body.decision} is not pending"
     before = decision.before
     chains = {name: book.chain_before(name) for name in state.regions}
     state.pending.pop()
@@ -130,12 +132,13 @@ def void(book: Book, body: CutVoided) -> Decision | None:
     state.watermark = before.watermark
     state.committed = decision.id
     book.hold_out(body)
-    return decision
+    return None
 
 
 def _copy(region: RegionState) -> RegionState:
     lineages = {name: lived.model_copy() for name, lived in region.lineages.items()}
-    return region.model_copy(update={"lineages": lineages, "chain": list(region.chain)})
+    lists = {"chain": list(region.chain), "accepted": list(region.accepted)}
+    return region.model_copy(update={"lineages": lineages, **lists})
 
 
 def _count(book: Book, late: list[str], moves: Mapping[str, Position]) -> None:

@@ -2,13 +2,14 @@
 
 Effects that are handed out together are independent of each other. What depends on an outcome is
 handed out after it, so the order of a commit is: ask, publish, record, announce, view, offsets.
+A void is a commit too, of no files; its event in the log comes between the publication and the record.
 An effect may be run again after any crash.
 """
 
 from dataclasses import dataclass
 
 from sluicegate.coordinator.core.state import Due, StateRecord
-from sluicegate.events.models import CutDecided, StreamPolicy
+from sluicegate.events.models import CutAbandoned, CutDecided, CutVoided, StreamPolicy
 from sluicegate.lakes.port import Answer, Publication, SnapshotRef, TableState
 
 
@@ -50,6 +51,20 @@ class AppendDecision:
     """Append `cut.decided` to the log. Result: Appended or Failed (which leaves open whether it was)."""
 
     body: CutDecided
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAbandoned:
+    """Append `cut.abandoned` to the log. Result: Appended or Failed."""
+
+    body: CutAbandoned
+
+
+@dataclass(frozen=True, slots=True)
+class AppendVoided:
+    """Append `cut.voided` to the log. Result: Appended or Failed."""
+
+    body: CutVoided
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,8 @@ Effect = (
     | CheckFiles
     | AppendPolicy
     | AppendDecision
+    | AppendAbandoned
+    | AppendVoided
     | Ask
     | Publish
     | WriteRecord
@@ -154,5 +171,8 @@ class FilesChecked:
 
     problems: dict[str, str]
 
+
+Append = AppendPolicy | AppendDecision | AppendAbandoned | AppendVoided
+"""What goes to the log, and is read back from it."""
 
 Result = Done | Failed | TableState | TableUnfit | EndOffset | Appended | FilesChecked | Answer | Publication

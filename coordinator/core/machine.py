@@ -7,13 +7,16 @@ so that an effect lost with a crash is simply handed out again.
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.coordinator.core import cuts, openings
+from sluicegate.coordinator.core import cuts, decisions, openings, owing
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.commit import Commit, Resolved, Stall
+from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided
 from sluicegate.coordinator.core.effects import (
+    Append,
+    AppendAbandoned,
     AppendDecision,
     Appended,
     AppendPolicy,
+    AppendVoided,
     Ask,
     CheckFiles,
     Effect,
@@ -28,6 +31,7 @@ from sluicegate.coordinator.core.effects import (
     Result,
     TableUnfit,
 )
+from sluicegate.coordinator.core.fence import Alignment, Fence
 from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.state import LightState, StateRecord
@@ -37,7 +41,9 @@ from sluicegate.events.models import (
     Body,
     CheckpointCompleted,
     CheckpointFailed,
+    CutAbandoned,
     CutDecided,
+    CutVoided,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
@@ -70,6 +76,8 @@ class MachineSettings:
     longest_pause: int = 10_000
     stall_pause: int = 15_000
     """How often a stalled stream looks whether the cause is gone."""
+    alignment_timeout: int = 10_000
+    """How long something sealed waits for regions that owe, before they fall back."""
 
 
 class StreamMachine:
@@ -93,18 +101,25 @@ class StreamMachine:
         self.stall: Stall | None = None
         self._unreadable: str | None = None
         self._answer_from = 0
-        self._barrier: int | None = None
+        self._fence = Fence()
+        self._alignment = Alignment(settings.alignment_timeout)
+        self._expired = False
+        """Whether the alignment has expired and the log has been read to an end fetched after it."""
+        self._joined: str | None = None
+        """Why the table makes the stream one region, by the last inspection."""
         self._inspected = False
         self._ready = False
         self._unanswered: list[tuple[Envelope, str | None, str | None]] = []
         """Openings that were read, each with why it was refused, and the table that its job writes to."""
-        self._candidate: CutDecided | None = None
+        self._candidate: cuts.Choice | None = None
         self._consider = True
         self._checked: set[int] = set()
         self.barred: dict[str, str] = {}
         """Regions whose files the table would not take, with the reason."""
         self._proposed_at: int | None = None
         self._commit: Commit | None = None
+        self._voided: Voided | None = None
+        """The oldest decision's void is in the table; its event is still to be logged and read."""
         pauses = (settings.first_pause, settings.longest_pause)
         self._table, self._log, self._view, self._end = (Lane(*pauses) for _ in range(4))
         self._newest: int | None = None
@@ -113,8 +128,6 @@ class StreamMachine:
         self._clean: tuple[SnapshotRef | None, int] | None = None
         """A head of the table, and the last decision that can be in its history: the log had no other."""
         self._probe_at = 0
-        self._overtaken: Effect | None = None
-        """A fetch of the log's end that began before the last inspection."""
         self._stall_seen = False
         """Whether the stall was found after the last opening was read."""
         self._recheck_at = 0
@@ -140,6 +153,7 @@ class StreamMachine:
             self.book.applied = offset
             self._applied_id = envelope.id
         self.position = offset + 1
+        self._alignment.read(time)
         self._consider = True
         return ignored
 
@@ -186,11 +200,12 @@ class StreamMachine:
     def poll(self, now: int) -> list[Effect]:
         """Hand out what should be started now; `now` in milliseconds, never decreasing."""
         if self._ready and now - self._now > self.settings.freeze:
-            self._barrier = None
+            self._fence.doubt(self._end.running)
         self._now = now
         self._settle()
+        self._align()
         effects: list[Effect] = []
-        if self._end.free(now) and self._inspected and self._barrier is None:
+        if self._end.free(now) and self._inspected and self._fence.unknown:
             effects.append(self._end.start(FetchEnd()))
         if self._table.free(now) and (table := self._next_table()) is not None:
             effects.append(self._table.start(table))
@@ -208,23 +223,23 @@ class StreamMachine:
         self._consider = True
         if isinstance(result, Failed) and not isinstance(effect, ReleaseOffsets):
             lane.failed(self._now, result.reason)
-            if isinstance(effect, AppendDecision | AppendPolicy):
+            if isinstance(effect, Append):
                 # It may stand in the log: nothing is decided before the log has been read to its end.
-                self._barrier = None
+                self._fence.doubt(self._end.running)
                 self._candidate = None
             return
         lane.succeeded()
         match effect, result:
             case FetchEnd(), EndOffset(offset):
-                self._barrier = None if effect is self._overtaken else offset
+                self._fence.fetched(effect, offset)
             case InspectTable(), TableState() | TableUnfit():
                 self._inspect(result)
             case CheckFiles(), FilesChecked(problems):
                 self._check(effect, problems)
-            case AppendDecision(), Appended(offset):
+            case ((AppendDecision() | AppendAbandoned()), Appended(offset)):
                 self._proposed_at = offset
                 self._candidate = None
-            case AppendPolicy(), Appended(offset):
+            case ((AppendPolicy() | AppendVoided()), Appended(offset)):
                 self._proposed_at = offset
             case Ask(digest=digest), _ if digest == PROBE:
                 self._probed(result)
@@ -243,6 +258,7 @@ class StreamMachine:
             state=self.book.state.model_copy(deep=True),
             due=list(self.outbox.due),
             stalled=self.stall_reason,
+            joined=owing.joined(self.book),
         )
 
     @property
@@ -283,33 +299,64 @@ class StreamMachine:
             case RegionClosed():
                 return self.book.close(offset, envelope, body.final)
         if offset <= self.book.applied:
+            self._collect(offset)
             return None
+        if isinstance(body, RegionOpened):
+            return self._opened(offset, envelope, body)
+        if isinstance(body, CutDecided | CutAbandoned | CutVoided):
+            return self._decided(offset, time, body)
+        return self._ordered(body)
+
+    def _ordered(self, body: Body | None) -> str | None:
         match body:
-            case CutDecided():
-                return self._decided(offset, body)
-            case RegionOpened():
-                return self._opened(offset, envelope, body)
             case StreamPolicy():
                 held = self.book.state.policy
                 if held is None or body.number > held.number:
                     self.book.state.policy = body
                     self._recheck_at = 0
-                return None
             case StreamCommand():
-                openings.obey(self.book, body)
-                return None
+                openings.obey(self.book, self.stream, body)
+                # The order may be about what the table stalls for.
+                self._table.pause(self._now, 0)
             case StreamStalled():
                 self.book.state.blocked = body.reason
-                return None
-        return UNEXPECTED
+            case _:
+                return UNEXPECTED
+        return None
 
-    def _decided(self, offset: int, body: CutDecided) -> str | None:
-        problem = cuts.refusal(self.book, body)
+    def _decided(self, offset: int, time: int, body: CutDecided | CutAbandoned | CutVoided) -> str | None:
+        match body:
+            case CutDecided():
+                problem = cuts.refusal(self.book, body)
+                if problem is None:
+                    decisions.take(self.book, offset, body)
+            case CutAbandoned():
+                problem = cuts.abandonment_refusal(self.book, body)
+                if problem is None:
+                    decisions.abandon(self.book, time)
+                    self.outbox.abandoned(body)
+            case CutVoided():
+                problem = decisions.void(self.book, body)
+                if problem is None:
+                    self._void(body)
         if problem is not None:
             return f"{VOID}: {problem}"
-        cuts.take(self.book, offset, body)
         self._candidate = None
         return None
+
+    def _collect(self, offset: int) -> None:
+        """While the ledgers are refilled: what a decision without outcome includes leaves them again."""
+        last = self.book.state.pending[-1] if self.book.state.pending else None
+        if last is not None and last.offset == offset and last.before is not None:
+            before = last.before.regions
+            moved = [name for name, at in last.cut.items() if name not in before or at != before[name].ref]
+            self.book.settle(last.cut, moved)
+
+    def _void(self, body: CutVoided) -> None:
+        if self._voided is not None:
+            self.book.state.snapshot = self._voided.snapshot.id
+        self._resume()
+        self.outbox.voided(body)
 
     def _opened(self, offset: int, envelope: Envelope, body: RegionOpened) -> str | None:
         problem = openings.judge(self.book, offset, envelope, body)
@@ -328,7 +375,7 @@ class StreamMachine:
 
     def _settle(self) -> None:
         """Draw the conclusions of what has been read and done since the last poll."""
-        caught_up = self._barrier is not None and self.position >= self._barrier
+        caught_up = self._fence.passed(self.position)
         if self._inspected and caught_up and self._seen is not None:
             # Decisions stand in the log before they are in the table, so the head holds no unknown one.
             if not self.book.state.pending:
@@ -352,6 +399,23 @@ class StreamMachine:
             self.outbox.stalled(name, self.book.waits(name) or self.barred.get(name), self.book.applied)
         reason = self.stall.reason if self.stall else self.book.state.blocked
         self.outbox.stalled(None, reason, self.book.applied)
+        if self.book.taken is not None and not self.book.state.pending:
+            self.outbox.saved(self.book.taken, self.book.state)
+            self.book.taken = None
+
+    def _align(self) -> None:
+        """See whether something sealed has waited long enough for the regions that owe."""
+        self._alignment.tick(self._now)
+        if not self._may_act() or self.book.state.pending or not owing.may_be_partial(self.book):
+            self._expired = False
+            return
+        since = owing.waiting_since(self.book, cuts.movable(self.book, self.barred))
+        expired = self._alignment.expired(since, self._now)
+        if expired and self._alignment.fence(since):
+            # What arrived before the expiry counts, so the log is read to an end fetched after it.
+            self._fence.doubt(self._end.running)
+        self._consider = self._consider or expired != self._expired
+        self._expired = expired
 
     def _become_ready(self) -> None:
         known = self.book.state.partition
@@ -385,6 +449,8 @@ class StreamMachine:
         if not self._may_act():
             return None
         state = self.book.state
+        if self._voided is not None:
+            return None
         if state.pending:
             if self._commit is None or self._commit.decision is not state.pending[0]:
                 self._commit = Commit(state.pending[0])
@@ -404,10 +470,11 @@ class StreamMachine:
         recheck = bool(self.barred) and self._now >= self._recheck_at
         if self._candidate is None and (self._consider or recheck):
             self._consider = False
-            self._candidate = cuts.choose(self.book, () if self._now >= self._recheck_at else self.barred)
+            barred = () if self._now >= self._recheck_at else self.barred
+            self._candidate = cuts.choose(self.book, barred, expired=self._expired)
         if self._candidate is None or self.book.state.policy is None or self.book.state.blocked is not None:
             return None
-        parts = self._unchecked(self._candidate)
+        parts = self._unchecked(self._candidate) if isinstance(self._candidate, CutDecided) else ()
         if not parts:
             return None
         return CheckFiles(parts, self.book.state.policy.allowed_locations)
@@ -418,32 +485,36 @@ class StreamMachine:
         effect = self.outbox.next(self.record, self._now, writable=writable)
         if effect is not None or not self._may_act() or self._proposed_at is not None:
             return effect
-        wanted, held = self.settings.policy, self.book.state.policy
+        if self._voided is not None:
+            return self._next_void()
+        wanted = self.settings.policy.model_copy(update={"joined": self._joined or ""})
+        held = self.book.state.policy
         if held is None or wanted.model_copy(update={"number": held.number}) != held:
             return AppendPolicy(wanted.model_copy(update={"number": held.number + 1 if held else 1}))
-        if (
-            self._candidate is not None
-            and not self.book.state.pending
-            and not self._probe_due
-            and not self._unchecked(self._candidate)
-        ):
-            return AppendDecision(self._candidate)
-        return None
+        candidate = self._candidate
+        if candidate is None or self.book.state.pending or self.book.state.blocked or self._probe_due:
+            return None
+        if isinstance(candidate, CutAbandoned):
+            return AppendAbandoned(candidate)
+        return AppendDecision(candidate) if not self._unchecked(candidate) else None
+
+    def _next_void(self) -> AppendVoided | None:
+        """The void that is in the table goes to the log, once the order for it has been read."""
+        pending = self.book.state.pending
+        if not pending or pending[0].void is None:
+            return None
+        region, checkpoint = pending[0].void
+        return AppendVoided(CutVoided(decision=pending[0].id, region=region, checkpoint=checkpoint))
 
     def _may_act(self) -> bool:
         """Whether decisions may be made and executed: the log is read to its known end, nothing stalls."""
-        return (
-            self._ready
-            and self._unreadable is None
-            and self._barrier is not None
-            and self.position >= self._barrier
-        )
+        return self._ready and self._unreadable is None and self._fence.passed(self.position)
 
     def _unchecked(self, candidate: CutDecided) -> tuple[PartsOf, ...]:
         regions = self.book.state.regions
         moves = {name: at for name, at in candidate.cut.items() if at != regions[name].ref}
         found: dict[str, list[int]] = {}
-        for name, _, _, entry in cuts.included(self.book, moves):
+        for name, _, _, entry in decisions.included(self.book, moves):
             fresh = [part.offset for part in entry.named() if part.offset not in self._checked]
             if fresh:
                 found.setdefault(name, []).extend(fresh)
@@ -469,8 +540,9 @@ class StreamMachine:
             )
             return
         self._inspected = True
+        self._joined = result.joined
         # What the table shows is in the log only up to an end that is fetched after it.
-        self._barrier, self._overtaken = None, self._end.running
+        self._fence.doubt(self._end.running)
         self._seen = result
         self._newest = result.newest_decision
 
@@ -516,7 +588,7 @@ class StreamMachine:
             return False
         self._clean = None
         self._inspected = False
-        self._barrier = None
+        self._fence.doubt(self._end.running)
         return True
 
     def _commit_step(self, effect: Ask | Publish, result: Result) -> None:
@@ -533,15 +605,25 @@ class StreamMachine:
             return
         if self._commit.retries:
             self._table.pause(self._now, self.settings.first_pause * min(self._commit.retries - 1, 20))
+        if isinstance(outcome, Voided):
+            self._voided = outcome
         if isinstance(outcome, Resolved):
-            if self.stall is not None and self.stall.committing:
-                self.stall = None
             decision = state.pending.pop(0)
+            if not state.pending:
+                self.book.forget_taken()
             state.committed = decision.id
             state.snapshot = outcome.snapshot.id if outcome.snapshot else None
             self._checked.difference_update(decision.parts)
-            self._commit = None
+            self._resume()
             self.outbox.committed(decision, outcome.snapshot)
+            if decision.savepoint is not None:
+                self.outbox.saved(decision.savepoint, state)
+
+    def _resume(self) -> None:
+        """The commit that was under way is over."""
+        if self.stall is not None and self.stall.committing:
+            self.stall = None
+        self._commit = self._voided = None
 
     def _halt(self, stall: Stall) -> None:
         """Stall the stream, and look again later whether the cause is gone."""
@@ -549,7 +631,7 @@ class StreamMachine:
         self._stall_seen = True
         self._inspected = False
         self._ready = False
-        self._barrier = None
+        self._fence.doubt(self._end.running)
         self._table.pause(self._now, self.settings.stall_pause)
 
     def _lane_of(self, effect: Effect) -> Lane | None:

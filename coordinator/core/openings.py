@@ -220,7 +220,7 @@ def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened, pare
 
 
 def _end(book: Book, parent: Parent, before: int | None) -> None:
-    """End a parent at the named checkpoint, and void the lineages after it (opened under an older assignment)."""
+    """End a parent at the named checkpoint; the lineages after it (of older assignments) are void."""
     region = book.state.regions[parent.region]
     for later in region.chain[region.chain.index(parent.lineage) + 1 :]:
         if before is None or region.lineages[later].assignment < before:

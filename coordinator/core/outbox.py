@@ -8,9 +8,17 @@ import hashlib
 from collections.abc import Callable
 
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
-from sluicegate.coordinator.core.state import Decision, Due, StateRecord
+from sluicegate.coordinator.core.state import Decision, Due, LightState, Notice, Savepoint, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import CutCommitted, OpeningAnswered, Position, StreamStalled
+from sluicegate.events.models import (
+    CutAbandoned,
+    CutCommitted,
+    CutVoided,
+    OpeningAnswered,
+    Position,
+    SavepointTaken,
+    StreamStalled,
+)
 from sluicegate.lakes.port import SnapshotRef
 
 
@@ -62,9 +70,31 @@ class Outbox:
             snapshot=snapshot.id if snapshot else None,
             watermark=decision.watermark,
             files=decision.files,
+            forced=decision.forced,
+            listeners=decision.listeners,
         )
         event_type = EventType.CUT_PARTIALLY_COMMITTED if partial else EventType.CUT_COMMITTED
         self._add(event_type, f"commit/{decision.id}", body)
+
+    def abandoned(self, body: CutAbandoned) -> None:
+        """Tell that a forced full cut did not come about."""
+        self._add(EventType.CUT_ABANDONED, f"abandoned/{body.decision}/{body.attempt}", body)
+
+    def voided(self, body: CutVoided) -> None:
+        """Tell that a decision was given up."""
+        self._add(EventType.CUT_VOIDED, f"voided/{body.decision}", body)
+
+    def saved(self, savepoint: Savepoint, state: LightState) -> None:
+        """Tell that a savepoint is taken: everything that it aims at is visible."""
+        body = SavepointTaken(
+            name=savepoint.name,
+            drained=savepoint.drain,
+            decision=state.committed,
+            cut={name: region.ref for name, region in state.regions.items() if region.ref is not None},
+            snapshot=state.snapshot,
+            watermark=state.watermark,
+        )
+        self._add(EventType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.committed}", body)
 
     def stalled(self, region: str | None, reason: str | None, applied: int) -> None:
         """Tell once that the stream, or a region, is stalled for this reason."""
@@ -116,7 +146,7 @@ class Outbox:
         self,
         event_type: EventType,
         name: str,
-        body: OpeningAnswered | CutCommitted | StreamStalled,
+        body: Notice,
         envelope: Envelope | None = None,
     ) -> None:
         identity = hashlib.sha256(f"{self._stream}/{name}".encode()).hexdigest()[:32]

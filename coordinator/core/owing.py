@@ -23,7 +23,9 @@ def expected(book: Book) -> tuple[str, ...]:
 
 def owing(book: Book, names: Iterable[str], moves: Moves) -> list[str]:
     """Those that have work, do not move, and are not held for a final checkpoint; opened or not."""
-    return [name for name in names if name not in moves and _is_active(book, name) and not _is_held(book, name)]
+    return [
+        name for name in names if name not in moves and _is_active(book, name) and not _is_held(book, name)
+    ]
 
 
 def active(book: Book) -> list[str]:
@@ -67,14 +69,15 @@ def reaches(book: Book, name: str, at: Position, target: Position) -> bool:
 
 
 def unreached(book: Book, moves: Moves) -> list[str]:
-    """The savepoint's regions that would not be at their targets; what is void or passed counts as reached."""
+    """The savepoint's regions that would not be at their targets; void ones count as reached."""
     savepoint, regions = book.state.savepoint, book.state.regions
     if savepoint is None:
         return []
     return [
         name
         for name, target in savepoint.targets.items()
-        if _can_reach(regions[name], target) and not regions[name].removed
+        if _can_reach(regions[name], target)
+        and not regions[name].removed
         and not ((at := moves.get(name, regions[name].ref)) and reaches(book, name, at, target))
     ]
 

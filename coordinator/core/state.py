@@ -139,6 +139,9 @@ class Decision(Light):
     """Of the last decision only."""
 
 
+Notice = OpeningAnswered | CutCommitted | CutAbandoned | CutVoided | SavepointTaken | StreamStalled
+
+
 class Due(Light):
     """A notification that follows the record it stands in; repeated after a crash, with the same id."""
 
@@ -146,7 +149,7 @@ class Due(Light):
     type: EventType
     region: str = ""
     lineage: str = ""
-    body: OpeningAnswered | CutCommitted | CutAbandoned | CutVoided | SavepointTaken | StreamStalled
+    body: Notice
 
     @field_validator("body", mode="before")
     @classmethod

@@ -11,9 +11,11 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.effects import (
     Announce,
+    AppendAbandoned,
     AppendDecision,
     Appended,
     AppendPolicy,
+    AppendVoided,
     Ask,
     CheckFiles,
     Done,
@@ -175,6 +177,10 @@ class StreamRunner:
                 return await self._append(EventType.CUT_DECIDED, body)
             case AppendPolicy(body):
                 return await self._append(EventType.STREAM_POLICY, body)
+            case AppendAbandoned(body):
+                return await self._append(EventType.CUT_ABANDONED, body)
+            case AppendVoided(body):
+                return await self._append(EventType.CUT_VOIDED, body)
         await self._follow_up(effect)
         return Done()
 
@@ -245,6 +251,8 @@ class StreamRunner:
         if not pending or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
             return
         decision = pending[0]
+        if effect.digest != decision.digest:
+            return
         self.bodies.drop(decision.parts)
         if isinstance(effect, Publish):
             self._tell_commit(decision)

@@ -18,7 +18,9 @@ from sluicegate.events.models import (
     Body,
     CheckpointCompleted,
     CheckpointFailed,
+    CutAbandoned,
     CutDecided,
+    CutVoided,
     Parent,
     Position,
     RegionClosed,
@@ -90,11 +92,21 @@ class Author:
                 return CheckpointFailed(outcome=pick(["redo", "late", "redo", "late", "redo", "lost"]))
             case EventType.STREAM_COMMAND:
                 return StreamCommand(
-                    command=pick(["accept", "resume"]), region=region, lineage=pick(LINEAGES)
+                    command=pick(["accept", "resume", "pause", "remove", "void", "savepoint", "drain"]),
+                    region=region,
+                    lineage=pick(LINEAGES),
+                    decision=max(1, reader.book.state.decided),
+                    checkpoint=checkpoint,
+                    name=f"s{random.randrange(3)}",
                 )
             case EventType.STREAM_STALLED:
                 return StreamStalled(reason="elsewhere")
-        return StreamPolicy(number=pick([1, 2]), allowed_locations=("memory://",))
+        return StreamPolicy(
+            number=pick([1, 2, 3]),
+            partial=pick(["never", "allow", "allow"]),
+            max_consecutive_fallbacks=2,
+            allowed_locations=("memory://",),
+        )
 
     def _first(self, envelope: Envelope, reader: StreamMachine) -> int | None:
         """The predecessor that a driver would name: None for its lineage's first checkpoint."""
@@ -110,14 +122,31 @@ class Author:
             lineage=at.lineage if at else self.random.choice(LINEAGES),
             checkpoint=at.checkpoint + self.random.choice([-1, 0, 0, 0, 1]) if at and at.checkpoint else None,
         )
-        number = 1 if self.random.random() < 0.02 else 0
+        number = self.random.choice([1, 2]) if self.random.random() < 0.1 else 0
+        parents = () if self.random.random() < 0.5 else (parent,)
+        if number and self.random.random() < 0.5:
+            other = "r1" if region == "r2" else "r2"
+            theirs = reader.book.state.regions.get(other)
+            if theirs and theirs.live:
+                last = reader.book.ledgers[other, theirs.live].last_completed()
+                decided = theirs.lineages[theirs.live].decided
+                parents += (Parent(region=other, lineage=theirs.live, checkpoint=last or decided),)
         return RegionOpened(
-            parents=() if self.random.random() < 0.5 else (parent,),
-            assignment=Assignment(number=number, regions=REGIONS),
+            parents=parents,
+            assignment=Assignment(number=number, regions=REGIONS if number < 2 else ("r1", "r2", "r3")),
+            sink="all-to-all" if self.random.random() < 0.02 else "independent",
+            owned=self.random.random() < 0.9,
         )
 
     def _decision(self, offset: int, reader: StreamMachine) -> Entry:
-        body = cuts.choose(reader.book)
+        pending = reader.book.state.pending
+        if pending and pending[-1].void is not None and self.random.random() < 0.7:
+            region, checkpoint = pending[-1].void
+            given_up = CutVoided(decision=pending[-1].id, region=region, checkpoint=checkpoint)
+            return Entry(offset, Envelope(f"x{offset}", EventType.CUT_VOIDED, "s"), given_up)
+        body = cuts.choose(reader.book, expired=self.random.random() < 0.5)
+        if isinstance(body, CutAbandoned):
+            return Entry(offset, Envelope(f"x{offset}", EventType.CUT_ABANDONED, "s"), body)
         if body is None or self.random.random() < 0.1:
             place = Position(lineage=self.random.choice(LINEAGES), checkpoint=self.random.randrange(4))
             body = CutDecided(decision=self.random.randrange(1, 4), cut={"r1": place}, completions="x")
@@ -146,6 +175,8 @@ def resolve(machine: StreamMachine, decision: int) -> None:
     state = machine.book.state
     if state.pending and state.pending[0].id <= decision:
         state.committed = state.pending.pop(0).id
+        if not state.pending:
+            machine.book.forget_taken()
 
 
 def sight(machine: StreamMachine) -> tuple[object, ...]:
@@ -158,6 +189,7 @@ def sight(machine: StreamMachine) -> tuple[object, ...]:
             for name in book.state.regions
         },
         cuts.choose(book),
+        cuts.choose(book, expired=True),
         book.low_water(machine.position),
         machine.position,
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.coordinator.core.cuts import completions_digest
+from sluicegate.coordinator.core.decisions import completions_digest
 from sluicegate.coordinator.core.effects import Effect
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CutDecided, Parent, Position
