@@ -7,7 +7,7 @@ so that an effect lost with a crash is simply handed out again.
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.coordinator.core import cuts, decisions, openings, owing
+from sluicegate.coordinator.core import owing
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided
 from sluicegate.coordinator.core.effects import (
@@ -25,36 +25,31 @@ from sluicegate.coordinator.core.effects import (
     FetchEnd,
     FilesChecked,
     InspectTable,
-    PartsOf,
     Publish,
     ReleaseOffsets,
     Result,
     TableUnfit,
 )
-from sluicegate.coordinator.core.fence import Alignment, Fence
+from sluicegate.coordinator.core.fence import Fence
+from sluicegate.coordinator.core.intake import enter
 from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.outbox import Outbox
+from sluicegate.coordinator.core.proposal import Proposal
+from sluicegate.coordinator.core.standing import Standing
 from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.locations import table_problem
 from sluicegate.events.models import (
     Body,
-    CheckpointCompleted,
-    CheckpointFailed,
     CutAbandoned,
     CutDecided,
     CutVoided,
-    RegionClosed,
-    RegionHeartbeat,
     RegionOpened,
     StreamCommand,
     StreamPolicy,
-    StreamStalled,
 )
-from sluicegate.lakes.port import Absent, SnapshotRef, TableState, Unproven
+from sluicegate.lakes.port import Absent, TableState, Unproven
 
-VOID: Final = "void decision"
-UNEXPECTED: Final = "unexpected type"
 UNREADABLE: Final = "stalled"
 PROBE: Final = ""
 """Asked for in place of a digest when there is no decision yet, only to see that the next one is absent."""
@@ -102,35 +97,18 @@ class StreamMachine:
         self._unreadable: str | None = None
         self._answer_from = 0
         self._fence = Fence()
-        self._alignment = Alignment(settings.alignment_timeout)
-        self._expired = False
-        """Whether the alignment has expired and the log has been read to an end fetched after it."""
-        self._joined: str | None = None
-        """Why the table makes the stream one region, by the last inspection."""
-        self._inspected = False
+        self._proposal = Proposal(self.book, settings.alignment_timeout, settings.stall_pause)
+        self._standing = Standing()
         self._ready = False
         self._unanswered: list[tuple[Envelope, str | None, str | None]] = []
         """Openings that were read, each with why it was refused, and the table that its job writes to."""
-        self._candidate: cuts.Choice | None = None
-        self._consider = True
-        self._checked: set[int] = set()
-        self.barred: dict[str, str] = {}
-        """Regions whose files the table would not take, with the reason."""
-        self._proposed_at: int | None = None
         self._commit: Commit | None = None
         self._voided: Voided | None = None
         """The oldest decision's void is in the table; its event is still to be logged and read."""
         pauses = (settings.first_pause, settings.longest_pause)
         self._table, self._log, self._view, self._end = (Lane(*pauses) for _ in range(4))
-        self._newest: int | None = None
-        self._seen: TableState | None = None
-        """The last inspection, as long as the log has not been read to an end fetched after it."""
-        self._clean: tuple[SnapshotRef | None, int] | None = None
-        """A head of the table, and the last decision that can be in its history: the log had no other."""
-        self._probe_at = 0
         self._stall_seen = False
         """Whether the stall was found after the last opening was read."""
-        self._recheck_at = 0
 
     # --- inputs -----------------------------------------------------------------------------------
 
@@ -145,16 +123,15 @@ class StreamMachine:
             return UNREADABLE
         if offset < self.low_water:
             return "below the low-water mark"
-        if envelope.type is EventType.FILES_WRITTEN:
-            ignored = self.book.part(offset, time, envelope)
-        else:
-            ignored = self._apply(offset, time, envelope, body)
+        ignored = enter(self.book, offset, time, envelope, body)
         if offset > self.book.applied:
             self.book.applied = offset
             self._applied_id = envelope.id
+            if body is not None:
+                self._react(envelope, body, ignored)
         self.position = offset + 1
-        self._alignment.read(time)
-        self._consider = True
+        self._proposal.alignment.read(time)
+        self._proposal.reconsider()
         return ignored
 
     def garbled(self, offset: int, time: int, envelope: Envelope, problem: str) -> None:
@@ -203,9 +180,10 @@ class StreamMachine:
             self._fence.doubt(self._end.running)
         self._now = now
         self._settle()
-        self._align()
+        if self._proposal.align(now, acting=self._may_act()):
+            self._fence.doubt(self._end.running)
         effects: list[Effect] = []
-        if self._end.free(now) and self._inspected and self._fence.unknown:
+        if self._end.free(now) and self._standing.inspected and self._fence.unknown:
             effects.append(self._end.start(FetchEnd()))
         if self._table.free(now) and (table := self._next_table()) is not None:
             effects.append(self._table.start(table))
@@ -220,13 +198,13 @@ class StreamMachine:
         lane = self._lane_of(effect)
         if lane is None:
             return
-        self._consider = True
+        self._proposal.reconsider()
         if isinstance(result, Failed) and not isinstance(effect, ReleaseOffsets):
             lane.failed(self._now, result.reason)
             if isinstance(effect, Append):
                 # It may stand in the log: nothing is decided before the log has been read to its end.
                 self._fence.doubt(self._end.running)
-                self._candidate = None
+                self._proposal.drop()
             return
         lane.succeeded()
         match effect, result:
@@ -235,12 +213,10 @@ class StreamMachine:
             case InspectTable(), TableState() | TableUnfit():
                 self._inspect(result)
             case CheckFiles(), FilesChecked(problems):
-                self._check(effect, problems)
-            case ((AppendDecision() | AppendAbandoned()), Appended(offset)):
-                self._proposed_at = offset
-                self._candidate = None
-            case ((AppendPolicy() | AppendVoided()), Appended(offset)):
-                self._proposed_at = offset
+                self._proposal.checked(effect, problems, self._now)
+            case ((AppendPolicy() | AppendDecision() | AppendAbandoned() | AppendVoided()), Appended(offset)):
+                decided = isinstance(effect, AppendDecision | AppendAbandoned)
+                self._proposal.logged(offset, candidate=decided)
             case Ask(digest=digest), _ if digest == PROBE:
                 self._probed(result)
             case ((Ask() | Publish()), _):
@@ -274,7 +250,7 @@ class StreamMachine:
         if self.book.state.blocked is not None:
             return self.book.state.blocked
         faults = [reason for name in self.book.state.regions if (reason := self.book.waits(name))]
-        return next(iter([*faults, *self.barred.values()]), None)
+        return next(iter([*faults, *self._proposal.barred.values()]), None)
 
     @property
     def view_trouble(self) -> str | None:
@@ -288,69 +264,22 @@ class StreamMachine:
 
     # --- log records ------------------------------------------------------------------------------
 
-    def _apply(self, offset: int, time: int, envelope: Envelope, body: Body | None) -> str | None:
+    def _react(self, envelope: Envelope, body: Body, ignored: str | None) -> None:
+        """Do what a new record calls for, beside what it made of the book."""
         match body:
-            case CheckpointCompleted():
-                return self.book.completion(offset, time, envelope, body)
-            case CheckpointFailed():
-                return self.book.failure(offset, envelope, body)
-            case RegionHeartbeat():
-                return self.book.heartbeat(offset, envelope, body.idle)
-            case RegionClosed():
-                return self.book.close(offset, envelope, body.final)
-        if offset <= self.book.applied:
-            self._collect(offset)
-            return None
-        if isinstance(body, RegionOpened):
-            return self._opened(offset, envelope, body)
-        if isinstance(body, CutDecided | CutAbandoned | CutVoided):
-            return self._decided(offset, time, body)
-        return self._ordered(body)
-
-    def _ordered(self, body: Body | None) -> str | None:
-        match body:
+            case RegionOpened():
+                self._opened(envelope, body, ignored)
             case StreamPolicy():
-                held = self.book.state.policy
-                if held is None or body.number > held.number:
-                    self.book.state.policy = body
-                    self._recheck_at = 0
+                self._proposal.recheck()
             case StreamCommand():
-                openings.obey(self.book, self.stream, body)
                 # The order may be about what the table stalls for.
                 self._table.pause(self._now, 0)
-            case StreamStalled():
-                self.book.state.blocked = body.reason
-            case _:
-                return UNEXPECTED
-        return None
-
-    def _decided(self, offset: int, time: int, body: CutDecided | CutAbandoned | CutVoided) -> str | None:
-        match body:
-            case CutDecided():
-                problem = cuts.refusal(self.book, body)
-                if problem is None:
-                    decisions.take(self.book, offset, body)
-            case CutAbandoned():
-                problem = cuts.abandonment_refusal(self.book, body)
-                if problem is None:
-                    decisions.abandon(self.book, time)
+            case CutDecided() | CutAbandoned() | CutVoided() if ignored is None:
+                self._proposal.drop()
+                if isinstance(body, CutAbandoned):
                     self.outbox.abandoned(body)
-            case CutVoided():
-                problem = decisions.void(self.book, body)
-                if problem is None:
+                if isinstance(body, CutVoided):
                     self._void(body)
-        if problem is not None:
-            return f"{VOID}: {problem}"
-        self._candidate = None
-        return None
-
-    def _collect(self, offset: int) -> None:
-        """While the ledgers are refilled: what a decision without outcome includes leaves them again."""
-        last = self.book.state.pending[-1] if self.book.state.pending else None
-        if last is not None and last.offset == offset and last.before is not None:
-            before = last.before.regions
-            moved = [name for name, at in last.cut.items() if name not in before or at != before[name].ref]
-            self.book.settle(last.cut, moved)
 
     def _void(self, body: CutVoided) -> None:
         if self._voided is not None:
@@ -358,10 +287,9 @@ class StreamMachine:
         self._resume()
         self.outbox.voided(body)
 
-    def _opened(self, offset: int, envelope: Envelope, body: RegionOpened) -> str | None:
-        problem = openings.judge(self.book, offset, envelope, body)
+    def _opened(self, envelope: Envelope, body: RegionOpened, problem: str | None) -> None:
         if problem is None:
-            self.barred.pop(envelope.region, None)
+            self._proposal.recheck(envelope.region)
             if self.book.state.partition is None:
                 self.book.state.partition = self.partition
         self._unanswered.append((envelope, problem, body.table))
@@ -369,22 +297,17 @@ class StreamMachine:
             # The cause may be gone: look again before the opening is refused for it.
             self._stall_seen = False
             self._table.pause(self._now, 0)
-        return problem
 
     # --- what comes next --------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Draw the conclusions of what has been read and done since the last poll."""
         caught_up = self._fence.passed(self.position)
-        if self._inspected and caught_up and self._seen is not None:
-            # Decisions stand in the log before they are in the table, so the head holds no unknown one.
-            if not self.book.state.pending:
-                self._clean = (self._seen.head, self.book.state.decided)
-            self._seen = None
-        if self._inspected and caught_up and not self._ready and self._unreadable is None:
+        if self._standing.inspected and caught_up:
+            self._standing.read_to_end(self.book.state)
+        if self._standing.inspected and caught_up and not self._ready and self._unreadable is None:
             self._become_ready()
-        if self._proposed_at is not None and self.position > self._proposed_at:
-            self._proposed_at = None
+        self._proposal.read(self.position)
         if self._unanswered and (self._ready or (self.stall is not None and self._stall_seen)):
             for envelope, problem, table in self._unanswered:
                 region = self.book.state.regions.get(envelope.region)
@@ -396,26 +319,14 @@ class StreamMachine:
                 self.outbox.answer(envelope, reason, region.ref if region else None)
             self._unanswered = []
         for name in self.book.state.regions:
-            self.outbox.stalled(name, self.book.waits(name) or self.barred.get(name), self.book.applied)
+            self.outbox.stalled(
+                name, self.book.waits(name) or self._proposal.barred.get(name), self.book.applied
+            )
         reason = self.stall.reason if self.stall else self.book.state.blocked
         self.outbox.stalled(None, reason, self.book.applied)
         if self.book.taken is not None and not self.book.state.pending:
             self.outbox.saved(self.book.taken, self.book.state)
             self.book.taken = None
-
-    def _align(self) -> None:
-        """See whether something sealed has waited long enough for the regions that owe."""
-        self._alignment.tick(self._now)
-        if not self._may_act() or self.book.state.pending or not owing.may_be_partial(self.book):
-            self._expired = False
-            return
-        since = owing.waiting_since(self.book, cuts.movable(self.book, self.barred))
-        expired = self._alignment.expired(since, self._now)
-        if expired and self._alignment.fence(since):
-            # What arrived before the expiry counts, so the log is read to an end fetched after it.
-            self._fence.doubt(self._end.running)
-        self._consider = self._consider or expired != self._expired
-        self._expired = expired
 
     def _become_ready(self) -> None:
         known = self.book.state.partition
@@ -428,14 +339,9 @@ class StreamMachine:
                 )
             )
             return
-        if self._newest is not None and self._newest > self.book.state.decided:
-            self._halt(
-                Stall(
-                    f"the table has decision {self._newest} of this stream, but the log ends at decision "
-                    f"{self.book.state.decided}: the topics were recreated, or another deployment commits as "
-                    "the same commit user. Restore the topics, or configure another commit_user"
-                )
-            )
+        problem = self._standing.problem(self.book.state)
+        if problem is not None:
+            self._halt(Stall(problem))
             return
         self._ready = True
         if self.stall is not None and not self.stall.committing:
@@ -444,7 +350,7 @@ class StreamMachine:
             self.outbox.note_change()
 
     def _next_table(self) -> Effect | None:
-        if not self._inspected:
+        if not self._standing.inspected:
             return InspectTable()
         if not self._may_act():
             return None
@@ -457,46 +363,27 @@ class StreamMachine:
             return self._commit.next(state)
         if self._probe_due:
             return Ask(state.decided + 1, PROBE, state.table or "", state.recorded)
-        return self._next_check()
+        if self._log.running is not None or self.outbox.busy:
+            return None
+        return self._proposal.next_check(self._now)
 
     @property
     def _probe_due(self) -> bool:
-        return self._now >= self._probe_at
-
-    def _next_check(self) -> Effect | None:
-        """Choose a candidate for the next cut; what it includes is checked before it is decided."""
-        if self._log.running is not None or self._proposed_at is not None or self.outbox.busy:
-            return None
-        recheck = bool(self.barred) and self._now >= self._recheck_at
-        if self._candidate is None and (self._consider or recheck):
-            self._consider = False
-            barred = () if self._now >= self._recheck_at else self.barred
-            self._candidate = cuts.choose(self.book, barred, expired=self._expired)
-        if self._candidate is None or self.book.state.policy is None or self.book.state.blocked is not None:
-            return None
-        parts = self._unchecked(self._candidate) if isinstance(self._candidate, CutDecided) else ()
-        if not parts:
-            return None
-        return CheckFiles(parts, self.book.state.policy.allowed_locations)
+        return self._now >= self._standing.probe_at
 
     def _next_log(self) -> Effect | None:
         # A record hides what it has applied from the next reader, so no opening in it may be unanswered.
         writable = (self._ready or self.stall is not None) and not self._unanswered
         effect = self.outbox.next(self.record, self._now, writable=writable)
-        if effect is not None or not self._may_act() or self._proposed_at is not None:
+        if effect is not None or not self._may_act() or self._proposal.logged_at is not None:
             return effect
         if self._voided is not None:
             return self._next_void()
-        wanted = self.settings.policy.model_copy(update={"joined": self._joined or ""})
+        wanted = self.settings.policy.model_copy(update={"joined": self._standing.joined or ""})
         held = self.book.state.policy
         if held is None or wanted.model_copy(update={"number": held.number}) != held:
             return AppendPolicy(wanted.model_copy(update={"number": held.number + 1 if held else 1}))
-        candidate = self._candidate
-        if candidate is None or self.book.state.pending or self.book.state.blocked or self._probe_due:
-            return None
-        if isinstance(candidate, CutAbandoned):
-            return AppendAbandoned(candidate)
-        return AppendDecision(candidate) if not self._unchecked(candidate) else None
+        return None if self._probe_due else self._proposal.next_entry()
 
     def _next_void(self) -> AppendVoided | None:
         """The void that is in the table goes to the log, once the order for it has been read."""
@@ -510,58 +397,25 @@ class StreamMachine:
         """Whether decisions may be made and executed: the log is read to its known end, nothing stalls."""
         return self._ready and self._unreadable is None and self._fence.passed(self.position)
 
-    def _unchecked(self, candidate: CutDecided) -> tuple[PartsOf, ...]:
-        regions = self.book.state.regions
-        moves = {name: at for name, at in candidate.cut.items() if at != regions[name].ref}
-        found: dict[str, list[int]] = {}
-        for name, _, _, entry in decisions.included(self.book, moves):
-            fresh = [part.offset for part in entry.named() if part.offset not in self._checked]
-            if fresh:
-                found.setdefault(name, []).extend(fresh)
-        return tuple(PartsOf(name, tuple(offsets)) for name, offsets in found.items())
-
     # --- outcomes ---------------------------------------------------------------------------------
 
     def _inspect(self, result: TableState | TableUnfit) -> None:
         if isinstance(result, TableUnfit):
             self._halt(Stall(result.reason))
             return
-        state = self.book.state
-        if state.table is None:
-            state.table = result.identity
-            # With commits of ours but no record of them, only the whole history proves an absence.
-            state.recorded = result.head if result.newest_decision is None else None
-        elif state.table != result.identity:
-            self._halt(
-                Stall(
-                    "the table was replaced: it is not the one that the stream has committed to. Put the old "
-                    "table back, or start a new stream for the new one"
-                )
-            )
+        stall = self._standing.inspect(self.book.state, result)
+        if stall is not None:
+            self._halt(stall)
             return
-        self._inspected = True
-        self._joined = result.joined
         # What the table shows is in the log only up to an end that is fetched after it.
         self._fence.doubt(self._end.running)
-        self._seen = result
-        self._newest = result.newest_decision
-
-    def _check(self, effect: CheckFiles, problems: dict[str, str]) -> None:
-        for part in effect.parts:
-            self.barred.pop(part.region, None)
-            if part.region not in problems:
-                self._checked.update(part.offsets)
-        if problems:
-            self.barred |= problems
-            self._candidate = None
-            self._recheck_at = self._now + self.settings.stall_pause
 
     def _probed(self, answer: Result) -> None:
         """Move the recorded snapshot on while nothing is decided, before the table's history forgets it."""
         state = self.book.state
         match answer:
             case Absent(head):
-                self._probe_at = self._now + self.settings.probe_interval
+                self._standing.probe_at = self._now + self.settings.probe_interval
                 if self.stall is not None and self.stall.committing:
                     self.stall = None
                 if head != state.recorded:
@@ -574,22 +428,16 @@ class StreamMachine:
                 self._table.pause(self._now, self.settings.stall_pause)
             case _:
                 # Another coordinator's decision, which is asked for when it has been read.
-                self._probe_at = self._now + self.settings.probe_interval
+                self._standing.probe_at = self._now + self.settings.probe_interval
 
     def _recall(self) -> bool:
-        """Build on a head that held no unknown decision when the recorded one has expired; False: none is."""
-        state = self.book.state
-        known = state.pending[0].id - 1 if state.pending else state.decided
-        if self._clean is not None and self._clean[1] == known and self._clean[0] != state.recorded:
-            state.recorded = self._clean[0]
+        """Find another snapshot to prove an absence from; False: there is none."""
+        found = self._standing.recall(self.book.state)
+        if found == "moved":
             self.outbox.note_change()
-            return True
-        if state.pending:
-            return False
-        self._clean = None
-        self._inspected = False
-        self._fence.doubt(self._end.running)
-        return True
+        if found == "inspect":
+            self._fence.doubt(self._end.running)
+        return found != "lost"
 
     def _commit_step(self, effect: Ask | Publish, result: Result) -> None:
         if self._commit is None:
@@ -613,7 +461,7 @@ class StreamMachine:
                 self.book.forget_taken()
             state.committed = decision.id
             state.snapshot = outcome.snapshot.id if outcome.snapshot else None
-            self._checked.difference_update(decision.parts)
+            self._proposal.committed(decision)
             self._resume()
             self.outbox.committed(decision, outcome.snapshot)
             if decision.savepoint is not None:
@@ -629,7 +477,7 @@ class StreamMachine:
         """Stall the stream, and look again later whether the cause is gone."""
         self.stall = stall
         self._stall_seen = True
-        self._inspected = False
+        self._standing.inspected = False
         self._ready = False
         self._fence.doubt(self._end.running)
         self._table.pause(self._now, self.settings.stall_pause)

@@ -1,0 +1,90 @@
+"""What a record of the log makes of the book: the one way by which the log changes it."""
+
+from typing import Final
+
+from sluicegate.coordinator.core import cuts, decisions, openings
+from sluicegate.coordinator.core.book import Book
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutAbandoned,
+    CutDecided,
+    CutVoided,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionOpened,
+    StreamCommand,
+    StreamPolicy,
+    StreamStalled,
+)
+
+VOID: Final = "void decision"
+UNEXPECTED: Final = "unexpected type"
+
+
+def enter(book: Book, offset: int, time: int, envelope: Envelope, body: Body | None) -> str | None:
+    """Enter a record; returns why it has no effect, if it has none.
+
+    Records that the light state includes already refill the ledgers, and change nothing else.
+    """
+    if envelope.type is EventType.FILES_WRITTEN:
+        return book.part(offset, time, envelope)
+    match body:
+        case CheckpointCompleted():
+            return book.completion(offset, time, envelope, body)
+        case CheckpointFailed():
+            return book.failure(offset, envelope, body)
+        case RegionHeartbeat():
+            return book.heartbeat(offset, envelope, body.idle)
+        case RegionClosed():
+            return book.close(offset, envelope, body.final)
+    if offset <= book.applied:
+        _collect(book, offset)
+        return None
+    if isinstance(body, RegionOpened):
+        return openings.judge(book, offset, envelope, body)
+    if isinstance(body, CutDecided | CutAbandoned | CutVoided):
+        problem = _decide(book, offset, time, body)
+        return f"{VOID}: {problem}" if problem else None
+    return _obey(book, envelope, body)
+
+
+def _decide(book: Book, offset: int, time: int, body: CutDecided | CutAbandoned | CutVoided) -> str | None:
+    match body:
+        case CutDecided():
+            problem = cuts.refusal(book, body)
+            if problem is None:
+                decisions.take(book, offset, body)
+        case CutAbandoned():
+            problem = cuts.abandonment_refusal(book, body)
+            if problem is None:
+                decisions.abandon(book, time)
+        case CutVoided():
+            problem = decisions.void(book, body)
+    return problem
+
+
+def _obey(book: Book, envelope: Envelope, body: Body | None) -> str | None:
+    match body:
+        case StreamPolicy():
+            held = book.state.policy
+            if held is None or body.number > held.number:
+                book.state.policy = body
+        case StreamCommand():
+            openings.obey(book, envelope.stream, body)
+        case StreamStalled():
+            book.state.blocked = body.reason
+        case _:
+            return UNEXPECTED
+    return None
+
+
+def _collect(book: Book, offset: int) -> None:
+    """Refilled up to the decision without outcome: what it includes leaves the ledgers again."""
+    last = book.state.pending[-1] if book.state.pending else None
+    if last is not None and last.offset == offset and last.before is not None:
+        before = last.before.regions
+        moved = [name for name, at in last.cut.items() if name not in before or at != before[name].ref]
+        book.settle(last.cut, moved)

@@ -1,0 +1,119 @@
+"""The next cut on its way into the log: chosen, its files checked, proposed, read back."""
+
+from sluicegate.coordinator.core import cuts, owing
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.decisions import included
+from sluicegate.coordinator.core.effects import AppendAbandoned, AppendDecision, CheckFiles, PartsOf
+from sluicegate.coordinator.core.fence import Alignment
+from sluicegate.coordinator.core.state import Decision
+from sluicegate.events.models import CutAbandoned, CutDecided
+
+
+class Proposal:
+    """What one coordinator would decide next; only what is read back from the log is decided."""
+
+    def __init__(self, book: Book, alignment_timeout: int, recheck_pause: int) -> None:
+        self.alignment = Alignment(alignment_timeout)
+        self.barred: dict[str, str] = {}
+        """Regions whose files the table would not take, with the reason."""
+        self.logged_at: int | None = None
+        """Where the last entry of ours stands in the log, until it has been read back."""
+        self._book = book
+        self._recheck_pause = recheck_pause
+        self._candidate: cuts.Choice | None = None
+        self._stale = True
+        """Whether something has changed since a candidate was looked for."""
+        self._expired = False
+        """Whether the alignment has expired and the log has been read to an end fetched after it."""
+        self._checked: set[int] = set()
+        self._recheck_at = 0
+
+    def reconsider(self) -> None:
+        """Something has changed that may make a cut possible."""
+        self._stale = True
+
+    def drop(self) -> None:
+        """Forget the candidate: a decision was read, or it is not known whether it was logged."""
+        self._candidate = None
+
+    def logged(self, offset: int, *, candidate: bool) -> None:
+        """An entry of ours was appended there; nothing more is, before it has been read."""
+        self.logged_at = offset
+        if candidate:
+            self._candidate = None
+
+    def read(self, position: int) -> None:
+        """The log has been read up to there."""
+        if self.logged_at is not None and position > self.logged_at:
+            self.logged_at = None
+
+    def recheck(self, region: str | None = None) -> None:
+        """Let a region's files (all regions': at once) be checked again."""
+        if region is None:
+            self._recheck_at = 0
+        else:
+            self.barred.pop(region, None)
+
+    def align(self, now: int, *, acting: bool) -> bool:
+        """See whether something sealed has waited long enough for those that owe.
+
+        Returns whether the log must be read to an end fetched from now on: what arrived before the expiry
+        counts.
+        """
+        self.alignment.tick(now)
+        if not acting or self._book.state.pending or not owing.may_be_partial(self._book):
+            self._expired = False
+            return False
+        since = owing.waiting_since(self._book, cuts.movable(self._book, self.barred))
+        expired = self.alignment.expired(since, now)
+        self._stale = self._stale or expired != self._expired
+        self._expired = expired
+        return expired and self.alignment.fence(since)
+
+    def next_check(self, now: int) -> CheckFiles | None:
+        """Choose a candidate, and have checked what of it was not checked yet."""
+        state = self._book.state
+        if self.logged_at is not None:
+            return None
+        again = now >= self._recheck_at
+        if self._candidate is None and (self._stale or (again and self.barred)):
+            self._stale = False
+            self._candidate = cuts.choose(self._book, () if again else self.barred, expired=self._expired)
+        if not isinstance(self._candidate, CutDecided) or state.policy is None or state.blocked is not None:
+            return None
+        parts = self._unchecked(self._candidate)
+        return CheckFiles(parts, state.policy.allowed_locations) if parts else None
+
+    def next_entry(self) -> AppendDecision | AppendAbandoned | None:
+        """The candidate, once all of it is checked."""
+        state = self._book.state
+        if self._candidate is None or state.pending or state.blocked is not None:
+            return None
+        if isinstance(self._candidate, CutAbandoned):
+            return AppendAbandoned(self._candidate)
+        return AppendDecision(self._candidate) if not self._unchecked(self._candidate) else None
+
+    def checked(self, effect: CheckFiles, problems: dict[str, str], now: int) -> None:
+        """Take note of what was found: a region with a problem stays where it is for a while."""
+        for part in effect.parts:
+            self.barred.pop(part.region, None)
+            if part.region not in problems:
+                self._checked.update(part.offsets)
+        if problems:
+            self.barred |= problems
+            self._candidate = None
+            self._recheck_at = now + self._recheck_pause
+
+    def committed(self, decision: Decision) -> None:
+        """What was checked for a decision that is in the table need not be known any more."""
+        self._checked.difference_update(decision.parts)
+
+    def _unchecked(self, candidate: CutDecided) -> tuple[PartsOf, ...]:
+        regions = self._book.state.regions
+        moves = {name: at for name, at in candidate.cut.items() if at != regions[name].ref}
+        found: dict[str, list[int]] = {}
+        for name, _, _, entry in included(self._book, moves):
+            fresh = [part.offset for part in entry.named() if part.offset not in self._checked]
+            if fresh:
+                found.setdefault(name, []).extend(fresh)
+        return tuple(PartsOf(name, tuple(offsets)) for name, offsets in found.items())

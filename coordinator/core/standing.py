@@ -1,0 +1,73 @@
+"""What has been seen of the table, and which snapshot absence can be proven from."""
+
+from typing import Literal
+
+from sluicegate.coordinator.core.commit import Stall
+from sluicegate.coordinator.core.state import LightState
+from sluicegate.lakes.port import SnapshotRef, TableState
+
+
+class Standing:
+    """The table as of the last inspection, in the light of what the log says."""
+
+    def __init__(self) -> None:
+        self.inspected = False
+        self.joined: str | None = None
+        """Why the table makes the stream one region."""
+        self.probe_at = 0
+        """When the recorded snapshot is moved on, though nothing is decided."""
+        self._newest: int | None = None
+        self._seen: TableState | None = None
+        """The last inspection, as long as the log has not been read to an end fetched after it."""
+        self._clean: tuple[SnapshotRef | None, int] | None = None
+        """A head of the table, and the last decision that can be in its history: the log had no other."""
+
+    def inspect(self, state: LightState, found: TableState) -> Stall | None:
+        """Take note of the table; returns why it cannot be the stream's."""
+        if state.table is None:
+            state.table = found.identity
+            # With commits of ours but no record of them, only the whole history proves an absence.
+            state.recorded = found.head if found.newest_decision is None else None
+        elif state.table != found.identity:
+            return Stall(
+                "the table was replaced: it is not the one that the stream has committed to. Put the old "
+                "table back, or start a new stream for the new one"
+            )
+        self.inspected = True
+        self.joined = found.joined
+        self._seen = found
+        self._newest = found.newest_decision
+        return None
+
+    def read_to_end(self, state: LightState) -> None:
+        """The log has been read to an end fetched after the inspection."""
+        if self._seen is not None:
+            # Decisions stand in the log before they are in the table, so the head holds no unknown one.
+            if not state.pending:
+                self._clean = (self._seen.head, state.decided)
+            self._seen = None
+
+    def problem(self, state: LightState) -> str | None:
+        """Why what the table shows does not go with the log, which has been read to its end."""
+        if self._newest is None or self._newest <= state.decided:
+            return None
+        return (
+            f"the table has decision {self._newest} of this stream, but the log ends at decision "
+            f"{state.decided}: the topics were recreated, or another deployment commits as "
+            "the same commit user. Restore the topics, or configure another commit_user"
+        )
+
+    def recall(self, state: LightState) -> Literal["moved", "inspect", "lost"]:
+        """Build on a head that held no unknown decision when the recorded snapshot has expired.
+
+        "inspect": none is known, and there is nothing pending that another inspection could miss.
+        """
+        known = state.pending[0].id - 1 if state.pending else state.decided
+        if self._clean is not None and self._clean[1] == known and self._clean[0] != state.recorded:
+            state.recorded = self._clean[0]
+            return "moved"
+        if state.pending:
+            return "lost"
+        self._clean = None
+        self.inspected = False
+        return "inspect"
