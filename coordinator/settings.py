@@ -109,12 +109,6 @@ def _flatten(value: object) -> object:
     return flat
 
 
-def _no_partial_yet(value: object) -> object:
-    if value == "allow":
-        raise ValueError("'allow' is not yet available in this version; use 'never', or leave it out")
-    return value
-
-
 class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
@@ -125,8 +119,12 @@ class StreamSettings(Section):
     """URI prefixes; data files outside all of them are refused. Default: the table's own location."""
     commit_user: str = ""
     """By whom the table's history says a commit was made. Default: `sluicegate-<stream>`."""
-    partial: Annotated[Literal["never", "allow"], BeforeValidator(_no_partial_yet)] = "never"
+    partial: Literal["never", "allow"] = "never"
+    """Whether regions that do not come along in time stay at their last checkpoint, or all wait for them."""
     max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
+    """How many cuts in a row a region may stay behind, before the next one has to be full."""
+    alignment_timeout: Seconds = 10.0
+    """How long something that could be committed waits for regions that are expected to come along."""
     options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
     """For the table format's adapter. They may be credentials, so all are kept out of logs."""
 

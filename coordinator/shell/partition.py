@@ -9,7 +9,8 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.machine import VOID, MachineSettings, StreamMachine
+from sluicegate.coordinator.core.intake import VOID
+from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, last_events
 from sluicegate.coordinator.shell.links import Links
@@ -209,7 +210,9 @@ class PartitionRunner:
             self.number,
             readable,
             MachineSettings(
-                policy=wanted.policy(), record_interval=round(settings.state_record_interval * 1000)
+                policy=wanted.policy(),
+                record_interval=round(settings.state_record_interval * 1000),
+                alignment_timeout=max(1, round(wanted.alignment_timeout * 1000)),
             ),
         )
         if readable is None:

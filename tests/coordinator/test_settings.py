@@ -112,7 +112,8 @@ def test_every_problem_is_reported_at_once_with_its_key(tmp_path: Path) -> None:
         protocol = "SASL_SSL"
         [streams.flights]
         tabel = "/data/flights"
-        partial = "allow"
+        partial = "sometimes"
+        alignment_timeout = "0s"
         [streams."a/b"]
         table = "relative/path"
         [redis]
@@ -132,6 +133,7 @@ def test_every_problem_is_reported_at_once_with_its_key(tmp_path: Path) -> None:
         "streams.flights.table",
         "streams.flights.tabel",
         "streams.flights.partial",
+        "streams.flights.alignment_timeout",
         "streams.a/b",
         "streams.a/b.table",
         "redis.url",
@@ -143,7 +145,8 @@ def test_every_problem_is_reported_at_once_with_its_key(tmp_path: Path) -> None:
     assert "`username` and `password`" in problems["kafka.security"]
     assert "SLUICEGATE_STREAMS__FLIGHTS__TABLE" in problems["streams.flights.table"]
     assert "did you mean `table`?" in problems["streams.flights.tabel"]
-    assert "not yet available in this version" in problems["streams.flights.partial"]
+    assert "'never' or 'allow'" in problems["streams.flights.partial"]
+    assert "must be a duration above 0" in problems["streams.flights.alignment_timeout"]
     assert "absolute" in problems["streams.a/b.table"]
     assert problems["http.port"].endswith("(set by SLUICEGATE_HTTP__PORT)")
     assert "SLUICEGATE_LOG is not valid JSON" in problems["log"]
@@ -295,6 +298,17 @@ def test_policy_says_what_the_stream_wants() -> None:
     policy = stream.policy()
     assert (policy.partial, policy.max_consecutive_fallbacks) == ("never", 5)
     assert policy.allowed_locations == ("s3://bucket/flights",)
+    assert stream.alignment_timeout == 10.0
+
+
+def test_a_stream_may_be_told_to_go_on_without_late_regions() -> None:
+    env = {
+        **MINIMAL,
+        "SLUICEGATE_STREAMS__FLIGHTS__PARTIAL": "allow",
+        "SLUICEGATE_STREAMS__FLIGHTS__ALIGNMENT_TIMEOUT": "500ms",
+    }
+    stream = load(None, env).streams["flights"]
+    assert (stream.policy().partial, stream.alignment_timeout) == ("allow", 0.5)
 
 
 def test_settings_made_directly_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pypaimon.write.table_commit import StreamTableCommit
 from sluicegate.lakes.paimon.avro import Container, Header
 from sluicegate.lakes.paimon.manifests import Manifests
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import Published
+from sluicegate.lakes.port import CommitRequest, Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading
@@ -156,3 +156,21 @@ def test_our_headers_are_pypaimons(tmp_path: Path) -> None:
     headers: tuple[Header, Header] = (manifests._lists, manifests._entries)
     assert headers[0].matches(listed)
     assert headers[1].matches(manifest)
+
+
+def test_a_void_reads_as_an_empty_commit_of_pypaimon_does(tmp_path: Path) -> None:
+    """Pypaimon's own snapshots and reader agree that the id is taken and nothing was added."""
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    head = stream.commit(1, [1, 2], 5_000)
+    void = CommitRequest(2, "void-of-2", head, 5_000, [])
+    assert isinstance(stream.committer.publish(void), Published)
+    manager = lake.table.snapshot_manager()
+    theirs = manager.get_latest_snapshot()
+    assert (theirs.id, theirs.commit_user, theirs.commit_identifier) == (2, "stream-a", 2)
+    assert (theirs.delta_record_count, theirs.total_record_count, theirs.watermark) == (0, 2, 5_000)
+    assert theirs.properties["sluicegate.digest"] == "void-of-2"
+    assert reading.entries(lake.root, 2) == reading.entries(lake.root, 1)
+    assert lake.ids() == [1, 2]
+    lake.foreign([3])
+    assert lake.ids() == [1, 2, 3]
