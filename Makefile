@@ -29,7 +29,7 @@ unit: sync
 	$(BIN)/python -m pytest $(ARGS)
 
 short-demo: sync
-	$(BIN)/sluicegate demo --rows $(FLIGHTS) --json
+	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json
 
 format: sync
 	$(BIN)/ruff format $(CHECKED)
