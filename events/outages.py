@@ -6,9 +6,11 @@ from typing import Final
 
 _log = logging.getLogger(__name__)
 
+GRACE: Final = 2.0
+"""Seconds of trouble before it is called an outage: an election, or a restart of one broker, is none."""
 FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 300.0
-QUIET: Final = 5.0
+QUIET: Final = 8.0
 """Seconds without a sign of trouble until Kafka counts as back: one broker of several may stay away."""
 
 _LOGGERS: Final = (
@@ -26,6 +28,9 @@ _NOISE: Final = (
     "Group Coordinator Request failed",
     "FindCoordinator Request failed",
     "Heartbeat send request failed",
+    "Heartbeat session expired",
+    "Error sending %s to node",
+    "Marking the coordinator dead",
     "Cannot send %r to",
     "Could not send %r",
     "Got error produce response",
@@ -34,13 +39,14 @@ _NOISE: Final = (
 
 
 class Outage:
-    """Says that Kafka is away: at once, then ever more rarely; and once that it is back.
+    """Says that Kafka is away: soon, then ever more rarely; and once that it is back.
 
     It may be told from any thread: a race costs a sentence too many. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._said = False
         self._last = 0.0
         self._next = 0.0
         self._pause = FIRST_PAUSE
@@ -48,11 +54,13 @@ class Outage:
     def trouble(self, detail: str, now: float | None = None) -> None:
         """Take note of a sign that Kafka does not answer."""
         now = time.monotonic() if now is None else now
+        if self._since is None or (not self._said and now - self._last > QUIET):
+            self._since, self._said = now, False
+            self._next, self._pause = now + GRACE, FIRST_PAUSE
         self._last = now
-        if self._since is None:
-            self._since, self._next, self._pause = now, now, FIRST_PAUSE
         if now < self._next:
             return
+        self._said = True
         self._next = now + self._pause
         _log.warning(
             "Kafka does not answer (%s), for %d s now; it is tried again and again, and nothing is lost. "
@@ -66,10 +74,11 @@ class Outage:
     def answered(self, now: float | None = None) -> None:
         """Take note that Kafka has answered."""
         now = time.monotonic() if now is None else now
-        if self._since is None or now - self._last < QUIET:
+        if self._since is None or (self._said and now - self._last < QUIET):
             return
-        _log.warning("Kafka answers again, after %d s", now - self._since)
-        self._since = None
+        if self._said:
+            _log.warning("Kafka answers again, after %d s", now - self._since)
+        self._since, self._said = None, False
 
 
 class ConnectionNoise(logging.Filter):

@@ -88,9 +88,10 @@ def test_kafka_that_is_away_is_told_in_one_sentence(nobody: Deployment, tmp_path
     with _service(nobody, log) as process:
         port = _port(process, log)
         deadline = time.monotonic() + PATIENCE
-        while "Kafka is away" not in _get(port, "/readyz")[1]:
+        while "Kafka does not answer" not in log.read_text(encoding="utf-8"):
             assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
             time.sleep(0.05)
+        assert "Kafka is away" in _get(port, "/readyz")[1]
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     warned = [

@@ -1,11 +1,12 @@
-"""Kafka away: one sentence at once, then ever more rarely, and one when it is back."""
+"""Kafka away: one sentence soon, then ever more rarely, and one when it is back."""
 
 import logging
+import time
 from itertools import pairwise
 
 import pytest
 
-from sluicegate.events.outages import LONGEST_PAUSE, QUIET, ConnectionNoise, Outage
+from sluicegate.events.outages import GRACE, LONGEST_PAUSE, QUIET, ConnectionNoise, Outage
 
 
 def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -13,7 +14,7 @@ def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogC
     for now in range(1000):
         outage.trouble("refused", float(now))
     told = [float(record.args[1]) for record in caplog.records if isinstance(record.args, tuple)]  # type: ignore[arg-type]
-    assert told == [0, 10, 30, 70, 150, 310, 610, 910]
+    assert told == [2, 12, 32, 72, 152, 312, 612, 912]
     assert max(late - early for early, late in pairwise(told)) == LONGEST_PAUSE
     assert "refused" in caplog.messages[0]
     caplog.clear()
@@ -21,10 +22,23 @@ def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogC
     assert caplog.messages == [], "another broker may be the one that answers"
     outage.answered(1000.0 + QUIET)
     outage.answered(1001.0 + QUIET)
-    assert caplog.messages == ["Kafka answers again, after 1005 s"]
+    assert caplog.messages == ["Kafka answers again, after 1008 s"]
     caplog.clear()
     outage.trouble("again", 2000.0)
+    outage.trouble("again", 2000.0 + GRACE)
     assert len(caplog.messages) == 1
+
+
+def test_what_passes_at_once_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage()
+    for start in (0.0, 100.0, 200.0):
+        outage.trouble("an election", start)
+        outage.trouble("an election", start + 1.0)
+    outage.trouble("an election", 201.5)
+    outage.answered(201.6)
+    outage.trouble("an election", 202.5)
+    outage.answered(300.0)
+    assert caplog.messages == []
 
 
 def test_nothing_is_told_while_kafka_answers(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,7 +49,9 @@ def test_nothing_is_told_while_kafka_answers(caplog: pytest.LogCaptureFixture) -
 def test_of_the_clients_lines_only_the_noise_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     client = logging.getLogger("aiokafka.test-noise")
     client.setLevel(logging.INFO)
-    client.addFilter(ConnectionNoise(Outage()))
+    outage = Outage()
+    client.addFilter(ConnectionNoise(outage))
+    outage.trouble("the first sign", time.monotonic() - GRACE)
     for _ in range(50):
         client.error("Unable connect to node with id %s: %s", 7, "refused")
     client.error("Topic %s is not authorized for this client", "secret")

@@ -128,7 +128,9 @@ async def test_the_service_waits_for_kafka_and_says_so(
         assert own_place.bootstrap in reasons[0]
         assert (await get(service, "/readyz"))[0] == 503
         assert (await get(service, "/livez"))[0] == 200
-        away = [text for text in caplog.messages if text.startswith("Kafka does not answer")]
+        away = await until(
+            lambda: [text for text in caplog.messages if text.startswith("Kafka does not answer")]
+        )
         assert len(away) == 1
         assert "nothing is lost" in away[0]
         await asyncio.to_thread(own_kafka.start)
