@@ -29,7 +29,7 @@ unit: sync
 	$(BIN)/python -m pytest $(ARGS)
 
 short-demo: sync
-	$(BIN)/sluicegate demo --rows $(FLIGHTS) --json
+	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json
 
 format: sync
 	$(BIN)/ruff format $(CHECKED)
@@ -42,6 +42,7 @@ $(VENV)/.installed: requirements.lock
 	@test -n "$(PYTHON)" || { echo "Sluicegate needs Python 3.11 to 3.13; none was found. \
 	Install one, or name it: make PYTHON=/path/to/python" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what requirements.lock names into $(VENV): about 1.3 GB, some minutes, once."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	touch $@
 

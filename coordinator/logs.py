@@ -10,6 +10,7 @@ import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
 from sluicegate.coordinator.settings import LogSettings
+from sluicegate.events.outages import quiet_clients
 
 HIDDEN: Final = "[secret]"
 _URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s/@]+@")
@@ -88,6 +89,7 @@ def configure_logging(settings: LogSettings, secrets: Iterable[str], stream: Tex
     root.setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.WARNING))
+    quiet_clients()
     logging.captureWarnings(True)
 
 

@@ -73,10 +73,14 @@ def describe(progress: Progress, totals: Mapping[str, int], kills: str, *, bars:
         bar = f"[{_bar(view.rows_committed, view.rows_written, total)}]  " if bars else ""
         lines.append(
             f"{region} {bar}{len(view.batches)} batches, {view.rows_written:,} of {total:,} rows, "
-            f"committed up to batch {view.committed}{', closed' if view.closed else ''}"
+            f"{_committed(view.committed)}{', closed' if view.closed else ''}"
         )
     lines.append(f"table: {progress.commits} commits, watermark {_time(progress.watermark)}{kills}")
     return lines
+
+
+def _committed(batch: int) -> str:
+    return "nothing committed yet" if batch < 0 else f"committed up to batch {batch}"
 
 
 def _bar(committed: int, written: int, total: int) -> str:

@@ -48,6 +48,8 @@ class TopicProblem:
     wrong: str
     remedy: str
     """What to do, with the command."""
+    missing: bool = False
+    """Whether there is no such topic."""
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.wrong}. {self.remedy}"
@@ -155,6 +157,7 @@ def _missing(
                 "the topic does not exist, or this client may not describe it",
                 f"Create it: kafka-topics.sh --bootstrap-server {servers} --create --topic {spec.name} "
                 f"--partitions {spec.partitions} --replication-factor {spec.replication_factor} {settings}",
+                missing=True,
             )
 
 

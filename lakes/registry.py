@@ -5,8 +5,9 @@ from typing import Final, cast
 
 from sluicegate.lakes.port import Adapter, TableRefused
 
+_FOR_TESTS: Final = "memory"
 _ADAPTERS: Final = {
-    "memory": ("sluicegate.lakes.memory", ""),
+    _FOR_TESTS: ("sluicegate.lakes.memory", ""),
     "paimon": ("sluicegate.lakes.paimon.adapter", "paimon"),
 }
 
@@ -14,7 +15,8 @@ _ADAPTERS: Final = {
 def adapter(name: str) -> Adapter:
     """The adapter of a table format. Raises TableRefused with an install hint when it is not there."""
     if name not in _ADAPTERS:
-        raise TableRefused(f"unknown table format {name!r}; known are {', '.join(sorted(_ADAPTERS))}")
+        known = ", ".join(sorted(_ADAPTERS.keys() - {_FOR_TESTS}))
+        raise TableRefused(f"unknown table format {name!r}; this release knows: {known}. Set `format` to one")
     module, extra = _ADAPTERS[name]
     try:
         loaded = import_module(module)

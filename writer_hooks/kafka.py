@@ -62,6 +62,7 @@ class KafkaSettings:
             raise BadOption(
                 f"the option {PREFIX}bootstrap.servers is missing: host:port, several with commas"
             )
+        _require_addresses(given["bootstrap.servers"])
         _require_one_of(given, "security.protocol", _PROTOCOLS)
         _require_one_of(given, "sasl.mechanism", _MECHANISMS)
         _require_one_of(given, "compression.type", _COMPRESSIONS)
@@ -106,6 +107,15 @@ class KafkaSettings:
                 f"the TLS files in the options {PREFIX}ssl.* cannot be read on this machine: {error}"
             ) from error
         return context
+
+
+def _require_addresses(servers: str) -> None:
+    for address in servers.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536) or "/" in host:
+            raise BadOption(
+                f"the option {PREFIX}bootstrap.servers must be host:port, several with commas: {servers!r}"
+            )
 
 
 def _require_one_of(given: dict[str, str], name: str, allowed: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from sluicegate.events import Event, Message, encode, partition_of
+from sluicegate.events.outages import KAFKA, quiet_clients
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
@@ -85,7 +86,9 @@ class Publisher:
         async def open_and_work() -> T:
             return await work(await self._open())
 
-        return self._thread.call(open_and_work(), timeout)
+        found = self._thread.call(open_and_work(), timeout)
+        KAFKA.answered()
+        return found
 
     def close(self) -> None:
         """Close the connection; the next call opens it again."""
@@ -133,7 +136,7 @@ class Publisher:
                 return
             raise TopicMissing(
                 f"the topic {topic} does not exist on {self._settings.bootstrap_servers}; "
-                "create it (the coordinator does so when it starts), or correct the option topic.prefix"
+                "create it with: sluicegate topics create; or correct the option topic.prefix"
             ) from error
         if isinstance(error, BrokerResponseError) and "AUTHORIZATION" in error.message:
             raise TopicMissing(f"no permission to write to the topic {topic}: {error}") from error
@@ -191,6 +194,7 @@ class _Shared:
         self._inherited: list[Publisher] = []
 
     def get(self, settings: KafkaSettings) -> Publisher:
+        quiet_clients()
         with self._guard:
             publisher = self._publishers.get(settings)
             if publisher is None:

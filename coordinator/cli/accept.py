@@ -1,12 +1,16 @@
 """`sluicegate accept`: let a lineage start that names no parent."""
 
+from typing import NamedTuple
+
 import click
 
 from sluicegate.coordinator.cli.commands import Place, append_command, known_record
 from sluicegate.coordinator.cli.errors import UserError, run_async
 from sluicegate.coordinator.cli.options import config_option, require_stream, stream_option
+from sluicegate.coordinator.cli.pending import undecided
 from sluicegate.coordinator.settings import Settings
-from sluicegate.events import StreamCommand
+from sluicegate.coordinator.wording import spans
+from sluicegate.events import Position, StreamCommand
 
 
 @click.command()
@@ -21,15 +25,49 @@ def accept(settings: Settings, stream: str, region: str, lineage: str) -> None:
     where the committed rows end.
     """
     require_stream(settings, stream)
-    place = run_async(settings, _accept(settings, stream, region, lineage))
+    accepted = run_async(settings, _accept(settings, stream, region, lineage))
     click.echo(
-        f"lineage {lineage} of region {region} is accepted (partition {place.partition}, "
-        f"offset {place.offset} of {settings.kafka.topic_names().events}); start the query again"
+        f"lineage {lineage} of region {region} is accepted (partition {accepted.place.partition}, "
+        f"offset {accepted.place.offset} of {settings.kafka.topic_names().events}); start the query again"
+    )
+    for line in (_dropped(accepted), _doubled(accepted, region)):
+        click.echo(line)
+
+
+class _Accepted(NamedTuple):
+    """An acceptance, and how the region stood before it."""
+
+    place: Place
+    ref: Position | None
+    undecided: set[tuple[str, int]] | None
+
+
+def _dropped(accepted: _Accepted) -> str:
+    """What goes with the old lineage."""
+    if accepted.undecided is None:
+        return "dropped when it starts: what is not committed by then; see how far that is: sluicegate status"
+    if not accepted.undecided:
+        return "dropped when it starts: nothing; no completed checkpoint waits for its commit"
+    return (
+        f"dropped when it starts: what is not committed by then of the completed checkpoints "
+        f"{spans(accepted.undecided)}; their rows get into the table only if the source gives them again"
     )
 
 
-async def _accept(settings: Settings, stream: str, region: str, lineage: str) -> Place:
-    regions = (await known_record(settings, stream)).state.regions
+def _doubled(accepted: _Accepted, region: str) -> str:
+    """What may come twice."""
+    if accepted.ref is None:
+        return f"nothing of region {region} is committed yet, so no row can come twice"
+    return (
+        f"committed up to: checkpoint {accepted.ref.checkpoint} of lineage {accepted.ref.lineage}; rows up "
+        "to there that the new checkpoint location reads again are written twice: let the source start "
+        "behind them"
+    )
+
+
+async def _accept(settings: Settings, stream: str, region: str, lineage: str) -> _Accepted:
+    record = await known_record(settings, stream)
+    regions = record.state.regions
     if region not in regions:
         raise UserError(
             f"stream {stream} has no region {region} that could need this; it has: "
@@ -43,4 +81,5 @@ async def _accept(settings: Settings, stream: str, region: str, lineage: str) ->
         command = StreamCommand(command="accept", region=region, lineage=lineage)
     except ValueError as error:
         raise UserError(f"{lineage!r} cannot be a lineage: letters, digits, `_`, `.` and `-`") from error
-    return await append_command(settings, stream, command)
+    found = await undecided(settings, record, region)
+    return _Accepted(await append_command(settings, stream, command), regions[region].ref, found)

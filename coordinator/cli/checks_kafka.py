@@ -44,7 +44,7 @@ async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
 
 def _remedy(wrong: TopicProblem) -> str:
     """The remedy; for a missing topic our own command is the shorter one."""
-    return "Create it: sluicegate topics create" if wrong.remedy.startswith("Create it:") else wrong.remedy
+    return "Create it: sluicegate topics create" if wrong.missing else wrong.remedy
 
 
 def _name(spec: TopicSpec) -> str:

@@ -1,7 +1,6 @@
 """`sluicegate status`: where the streams stand, by the log alone."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from sluicegate.coordinator.cli.kafka import LogOffsets, Unreadable, read_offset
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream
 from sluicegate.coordinator.core.state import RegionState, StateRecord
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.wording import iso_time
 from sluicegate.events import partition_of
 
 
@@ -138,6 +138,4 @@ def _lines(shown: dict[str, Any]) -> list[str]:
 
 
 def _time(millis: int | None) -> str:
-    if millis is None:
-        return "-"
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat().replace("+00:00", "Z")
+    return iso_time(millis) or ("-" if millis is None else f"{millis} ms")

@@ -13,13 +13,15 @@ from sluicegate.coordinator.core.intake import VOID
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, last_events
+from sluicegate.coordinator.shell.lineages import tell_acceptance, tell_replacement, undecided
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.reading import UNREADABLE_NAME
 from sluicegate.coordinator.shell.records import UnreadableRecord, read_records
 from sluicegate.coordinator.shell.stray import StrayEvents
 from sluicegate.coordinator.shell.stream import StreamRunner
 from sluicegate.events.codec import BadBody, read_body, read_envelope
-from sluicegate.events.envelope import EventType, Poison
+from sluicegate.events.envelope import Envelope, EventType, Poison
+from sluicegate.events.models import Body
 from sluicegate.events.partitioning import partition_of
 
 log = structlog.get_logger(__name__)
@@ -233,13 +235,30 @@ class PartitionRunner:
             self._stray.put(record, "broken body", str(error))
             runner.machine.garbled(record.offset, record.timestamp, envelope, str(error))
             return
-        ignored = runner.machine.arrived(record.offset, record.timestamp, envelope, body)
+        ignored = self._hand_in(runner, record, envelope, body)
         if ignored is None:
             return
         refused = ignored.startswith(VOID) or envelope.type is EventType.REGION_OPENED
         if refused and record.offset > runner.machine.low_water:
             self._links.metrics.refused(runner.stream, VOID if ignored.startswith(VOID) else "opening")
         log.info("no effect", stream=runner.stream, type=envelope.type, offset=record.offset, reason=ignored)
+
+    def _hand_in(
+        self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope, body: Body
+    ) -> str | None:
+        """Hand a control event to its stream, and log what it does to a region's lineages."""
+        book = runner.machine.book
+        fresh = record.offset > book.applied
+        if not fresh or envelope.type not in (EventType.REGION_OPENED, EventType.STREAM_COMMAND):
+            return runner.machine.arrived(record.offset, record.timestamp, envelope, body)
+        region = book.state.regions.get(envelope.region)
+        lived, before = region.live if region else None, undecided(book, envelope.region)
+        ignored = runner.machine.arrived(record.offset, record.timestamp, envelope, body)
+        if ignored is None:
+            tell_acceptance(book, body)
+        if ignored is None and lived is not None and lived != envelope.lineage:
+            tell_replacement(book, envelope, body, before)
+        return ignored
 
     def _poison(self, record: ConsumerRecord, poison: Poison) -> None:
         runner = self.streams.get(poison.stream or "")

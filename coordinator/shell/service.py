@@ -31,6 +31,7 @@ from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
 from sluicegate.coordinator.shell.startup import wait_for_topics
 from sluicegate.coordinator.shell.view import view_of
+from sluicegate.events.outages import KAFKA
 from sluicegate.events.topics import TopicNames
 from sluicegate.state_store import StateStore, StateStoreUnavailable, UnreadableView
 
@@ -275,9 +276,9 @@ class Service:
                     async with asyncio.timeout(WATCH_INTERVAL):
                         await runner.end_offset()
                     self._away = None
+                    KAFKA.answered()
                 except (KafkaError, TimeoutError) as error:
-                    if self._away is None:
-                        log.warning("Kafka does not answer", error=repr(error))
+                    KAFKA.trouble(repr(error))
                     self._away = f"Kafka does not answer: {error!r}"
 
     async def _keep_views(self, links: Links) -> None:

@@ -1,18 +1,22 @@
 """What must be there before the service serves: Kafka, its topics with the right settings, a store."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.links import Partitions
-from sluicegate.events.topics import BrokersUnavailable, TopicNames, TopicsRefused, verify_topics
+from sluicegate.events.outages import KAFKA
+from sluicegate.events.topics import (
+    BrokersUnavailable,
+    TopicNames,
+    TopicProblem,
+    TopicsRefused,
+    verify_topics,
+)
 from sluicegate.state_store import RedisStateStore, StateStore
-
-log = structlog.get_logger(__name__)
 
 RETRY = 2.0
 
@@ -27,12 +31,21 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
         try:
             problems = await verify_topics(servers, specs, options)
             if problems:
-                raise TopicsRefused("\n".join(map(str, problems)))
+                raise TopicsRefused(_told(problems))
             return await _count(settings, topics)
         except (BrokersUnavailable, KafkaError) as error:
-            log.warning("Kafka is away, trying again", error=str(error))
+            KAFKA.trouble(str(error))
             tell(f"Kafka is away: {error}")
             await asyncio.sleep(RETRY)
+
+
+def _told(problems: Sequence[TopicProblem]) -> str:
+    lines = [str(problem) for problem in problems]
+    if any(problem.missing for problem in problems):
+        lines.append(
+            "The missing topics are all made, as the settings want them, by: sluicegate topics create"
+        )
+    return "\n".join(lines)
 
 
 async def _count(settings: Settings, topics: TopicNames) -> Partitions:

@@ -1,7 +1,11 @@
 """Events that belong to no stream of the partition they stand in: put aside, and the owner is told."""
 
 import asyncio
+import hashlib
+import time
 import uuid
+from collections.abc import Coroutine
+from typing import Any
 
 import structlog
 from aiokafka import ConsumerRecord
@@ -10,12 +14,14 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
-from sluicegate.events.models import StreamStalled
+from sluicegate.events.models import OpeningAnswered, StreamStalled
 from sluicegate.events.partitioning import partition_of
 
 log = structlog.get_logger(__name__)
 
 RETRY = 1.0
+FRESH = 600.0
+"""Seconds for which somebody may wait for the answer to an opening."""
 
 
 class StrayEvents:
@@ -50,6 +56,7 @@ class StrayEvents:
                 f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart: "
                 "what is still in the log is committed then",
             )
+            self._refuse(record, envelope)
             return
         home = partition_of(stream, self._links.partitions.events)
         reason = (
@@ -62,9 +69,7 @@ class StrayEvents:
             self._owed[stream] = reason
             if stream not in self._held:
                 self._held[stream] = record.offset
-                task = asyncio.create_task(self._stall(stream, home))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._start(self._stall(stream, home))
         self.put(record, "wrong partition", reason)
 
     def first_untold(self) -> int | None:
@@ -76,6 +81,45 @@ class StrayEvents:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refuse(self, record: ConsumerRecord, envelope: Envelope) -> None:
+        """Answer the opening of a stream that no member of the group commits, while it may be awaited."""
+        fresh = time.time() - record.timestamp / 1000 < FRESH
+        if envelope.type is not EventType.REGION_OPENED or record.offset < self._first or not fresh:
+            return
+        stream = envelope.stream
+        reason = (
+            f"stream {stream} is not configured on this coordinator; add [streams.{stream}] with its `table` "
+            "to the coordinator's settings and restart it, or correct the query's option `stream`; then "
+            "start the query again"
+        )
+        identity = hashlib.sha256(f"{stream}/unconfigured/{envelope.id}".encode()).hexdigest()[:32]
+        answer = Envelope(identity, EventType.OPENING_ANSWERED, stream, envelope.region, envelope.lineage)
+        body = OpeningAnswered(opening=envelope.id, accepted=False, reason=reason)
+        self._start(self._answer(Event(answer, body), record.timestamp / 1000 + FRESH))
+
+    async def _answer(self, event: Event, until: float) -> None:
+        """Send an answer, as long as somebody may wait for it."""
+        message = encode(event)
+        while time.time() < until:
+            try:
+                await self._links.producer.send_and_wait(
+                    self._links.topics.commits,
+                    message.value,
+                    key=message.key,
+                    partition=partition_of(event.envelope.stream, self._links.partitions.commits),
+                    headers=message.headers,
+                )
+            except KafkaError as error:
+                log.warning("refusal not sent yet", stream=event.envelope.stream, error=str(error))
+                await asyncio.sleep(RETRY)
+            else:
+                return
 
     async def _stall(self, stream: str, home: int) -> None:
         """Tell the stream's owner by way of the log, whoever that is."""

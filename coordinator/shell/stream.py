@@ -38,6 +38,7 @@ from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
+from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import Body
@@ -127,7 +128,14 @@ class StreamRunner:
         result = await self._effect(effect)
         if isinstance(result, Failed):
             self._links.metrics.effect_failed(name)
-            self._log.warning("effect failed, will be tried again", effect=name, reason=result.reason)
+            if isinstance(effect, WriteView):
+                self._log.warning(
+                    "the view in Redis is not up to date; commits do not need it and go on, and it is "
+                    "written again by itself",
+                    reason=result.reason,
+                )
+            else:
+                self._log.warning("effect failed, will be tried again", effect=name, reason=result.reason)
         self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
         self._measure(effect, result)
         # An outcome that came after the partition was lost is void: the successor asks again.
@@ -270,6 +278,7 @@ class StreamRunner:
             decision=decision.id,
             files=decision.files,
             watermark=decision.watermark,
+            watermark_time=iso_time(decision.watermark),
             event_to_snapshot_ms=round(delay * 1000),
             cut={name: at.checkpoint for name, at in decision.cut.items()},
         )

@@ -73,7 +73,7 @@ def local_path(location: str) -> str:
     else:
         raise TableRefused(
             f"{location!r} is not on a local file system: committing there needs a put-if-absent of that "
-            "store, which this release does not have"
+            "store, which this release does not have. Use a local or mounted path"
         )
     return os.path.abspath(path)
 

@@ -73,13 +73,19 @@ class Table:
         """The table with its newest schema. Raises TableRefused if it is out of scope."""
         ids = self._schema_ids()
         if not ids:
-            raise TableRefused(f"no Paimon table at {self.storage.uri}: it has no schema folder")
+            raise TableRefused(
+                f"no Paimon table at {self.storage.uri}: it has no schema folder; create the table there "
+                "first, mount its storage, or correct the table's location"
+            )
         newest = max(ids)
         if newest not in self._opened:
             opened = self._open(newest)
             reason = out_of_scope(opened)
             if reason is not None:
-                raise TableRefused(f"{self.storage.uri}: {reason}")
+                raise TableRefused(
+                    f"{self.storage.uri}: {reason}. Give the stream an append table without that (a new "
+                    "one, or this one altered)"
+                )
             self._opened[newest] = opened
         return self._opened[newest]
 
@@ -93,7 +99,10 @@ class Table:
             file_io = FileIO.get(root, Options({}))
             schema = SchemaManager(file_io, root).get_schema(schema_id)
         except Exception as error:
-            raise TableRefused(f"{self.storage.uri}: schema {schema_id} cannot be read: {error}") from error
+            raise TableRefused(
+                f"{self.storage.uri}: schema {schema_id} cannot be read: {error}; look at the file "
+                f"schema/schema-{schema_id} of the table"
+            ) from error
         if schema is None:
             raise LakeUnavailable(f"{self.storage.uri}: schema {schema_id} is gone")
         return FileStoreTable(file_io, Identifier("default", "table"), root, schema)

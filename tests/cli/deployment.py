@@ -12,7 +12,16 @@ from click.testing import CliRunner, Result
 
 from sluicegate.coordinator.cli import main
 from sluicegate.coordinator.settings import Settings, load
-from sluicegate.events import Event, Poison, partition_of, read_event
+from sluicegate.events import (
+    CheckpointCompleted,
+    Envelope,
+    Event,
+    EventType,
+    Poison,
+    encode,
+    partition_of,
+    read_event,
+)
 from sluicegate.events.topics import ensure_topics
 
 PARTITIONS = 3
@@ -60,6 +69,26 @@ class Deployment:
                 await producer.commit_transaction()
         finally:
             await producer.stop()
+
+    def complete(self, stream: str, region: str, lineage: str, *checkpoints: int) -> None:
+        """Append completions of checkpoints, without files."""
+        asyncio.run(self._complete(stream, region, lineage, checkpoints))
+
+    async def _complete(self, stream: str, region: str, lineage: str, checkpoints: tuple[int, ...]) -> None:
+        kafka = self.settings.kafka
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
+            for number in checkpoints:
+                body = CheckpointCompleted(events=(), predecessor=None, source_digest="d")
+                identity = f"{region}-{lineage}-{number}"
+                kind = EventType.CHECKPOINT_COMPLETED
+                message = encode(Event(Envelope(identity, kind, stream, region, lineage, number), body))
+                await producer.send_and_wait(
+                    kafka.topic_names().events,
+                    message.value,
+                    key=message.key,
+                    headers=message.headers,
+                    partition=partition_of(stream, PARTITIONS),
+                )
 
     def set_group_offset(self, partition: int, offset: int) -> None:
         asyncio.run(self._set_group_offset(partition, offset))

@@ -118,10 +118,15 @@ def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) ->
     found = findings(result)
     assert result.exit_code == 1
     assert found["table of flights"][0] == "OK"
-    for stream, says in (("keyed", "primary key"), ("gone", str(tmp_path / "gone")), ("odd", "'excel'")):
+    for stream, says, remedy in (
+        ("keyed", "primary key", "Give the stream an append table"),
+        ("gone", str(tmp_path / "gone"), "create the table there"),
+        ("odd", "'excel'", "this release knows: paimon. Set `format`"),
+    ):
         verdict, detail = found[f"table of {stream}"]
         assert verdict == "PROBLEM"
         assert says in detail
+        assert remedy in detail
 
 
 def test_table_that_cannot_be_written_is_a_problem(deployment: Deployment, table: Path) -> None:

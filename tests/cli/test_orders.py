@@ -3,7 +3,7 @@
 import pytest
 
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
-from sluicegate.events import EventType, StreamCommand
+from sluicegate.events import EventType, Position, StreamCommand
 from tests.cli.deployment import Deployment
 
 pytestmark = pytest.mark.kafka
@@ -28,6 +28,53 @@ def test_accept_is_appended_to_the_streams_partition(opened: Deployment) -> None
     assert event.body == StreamCommand(command="accept", region="EWR", lineage="q2")
     assert "offset 0" in result.stdout
     assert "start the query again" in result.stdout
+    assert "no completed checkpoint waits" in result.stdout
+    assert "no row can come twice" in result.stdout
+
+
+def test_accept_says_what_is_dropped_and_what_may_come_twice(deployment: Deployment) -> None:
+    deployment.create_topics()
+    lived = {"q0": LineageState(opened_at=0, limit=7, decided=7), "q1": LineageState(opened_at=1, decided=9)}
+    region = RegionState(lineages=lived, chain=["q1"], ref=Position(lineage="q1", checkpoint=9))
+    record = StateRecord(
+        stream="flights", applied=0, low_water=0, state=LightState(regions={"EWR": region, "JFK": region})
+    )
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    for name, lineage, numbers in (
+        ("EWR", "q0", (7, 8)),
+        ("EWR", "q1", (8, 9, 10, 11, 12)),
+        ("JFK", "q1", (13,)),
+    ):
+        deployment.complete("flights", name, lineage, *numbers)
+    result = deployment.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
+    assert result.exit_code == 0, result.output
+    _, dropped, doubled = result.stdout.splitlines()
+    assert "not committed by then of the completed checkpoints 10..12 of lineage q1;" in dropped
+    assert "committed up to: checkpoint 9 of lineage q1" in doubled
+    assert "written twice" in doubled
+
+
+@pytest.mark.parametrize(
+    ("blocked", "stalled", "says"),
+    [
+        ("an event on another partition", "an event on another partition", None),
+        (None, "no Paimon table", "goes on by itself once the cause is gone: no Paimon table"),
+        (None, None, "was not stalled, so this changes nothing"),
+    ],
+)
+def test_resume_says_when_it_is_not_needed(
+    deployment: Deployment, blocked: str | None, stalled: str | None, says: str | None
+) -> None:
+    deployment.create_topics()
+    state = LightState(blocked=blocked)
+    record = StateRecord(stream="flights", applied=0, low_water=0, state=state, stalled=stalled)
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    result = deployment.run("resume", "--stream", "flights")
+    assert result.exit_code == 0, result.output
+    first, *more = result.stdout.splitlines()
+    assert "is told to resume" in first
+    assert [line for line in more if says and says in line] == more
+    assert len(more) == (says is not None)
 
 
 def test_resume_is_appended_each_time_with_an_id_of_its_own(opened: Deployment) -> None:

@@ -82,6 +82,28 @@ def test_probes_answer_and_a_signal_ends_it(
     assert not [event for event in events if event["level"] in ("warning", "error")]
 
 
+def test_kafka_that_is_away_is_told_in_one_sentence(nobody: Deployment, tmp_path: Path) -> None:
+    nobody.env["SLUICEGATE_HTTP__PORT"] = "0"
+    log = tmp_path / "log"
+    with _service(nobody, log) as process:
+        port = _port(process, log)
+        deadline = time.monotonic() + PATIENCE
+        while "Kafka does not answer" not in log.read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
+            time.sleep(0.05)
+        assert "Kafka is away" in _get(port, "/readyz")[1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    warned = [
+        event["event"]
+        for line in log.read_text(encoding="utf-8").splitlines()
+        if (event := json.loads(line))["level"] in ("warning", "error")
+    ]
+    assert len(warned) == 1, warned
+    assert warned[0].startswith("Kafka does not answer (")
+    assert nobody.settings.kafka.bootstrap_servers.rpartition(":")[2] in warned[0]
+
+
 def test_taken_port_ends_it_with_a_message(deployment: Deployment, tmp_path: Path) -> None:
     deployment.create_topics()
     deployment.env["SLUICEGATE_HTTP__PORT"] = "0"

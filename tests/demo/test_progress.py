@@ -86,6 +86,11 @@ def test_state_is_described_in_words_and_bars() -> None:
     assert table == "table: 1 commits, watermark 2013-01-01 00:26 UTC, killed once"
 
 
+def test_before_the_first_commit_nothing_is_committed_yet() -> None:
+    (region, _) = describe(Progress(["EWR"]), {"EWR": 100}, "", bars=False)
+    assert region == "EWR 0 batches, 0 of 100 rows, nothing committed yet"
+
+
 def test_without_a_terminal_there_are_plain_lines_and_not_too_many() -> None:
     out = io.StringIO()
     display = Display(out)

@@ -6,7 +6,8 @@ import uuid
 import pytest
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events import CheckpointCompleted, Event, EventType, RegionHeartbeat
+from sluicegate.embedded.ports import free_port
+from sluicegate.events import CheckpointCompleted, Event, EventType, RegionHeartbeat, outages
 from sluicegate.events.models import Assignment
 from sluicegate.writer_hooks import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -52,6 +53,19 @@ def test_large_completion_fits_when_compressed(log: Log) -> None:
     after = beat(log)
     publisher.publish(log.names.events, [after], 20)
     log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")
+
+
+def test_a_kafka_that_is_away_is_told_in_one_sentence(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages._NOISE_FILTER, "_outage", outages.Outage())
+    nobody = KafkaSettings(f"127.0.0.1:{free_port()}")
+    there = Region("flights", "JFK", nobody, Assignment(number=0, regions=("JFK",)))
+    news = there.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())
+    with pytest.raises(PublishFailed):
+        shared_publisher(nobody).publish(there.events_topic, [news], 2 * outages.GRACE)
+    assert len(caplog.messages) == 1, caplog.messages
+    assert caplog.messages[0].startswith("Kafka does not answer (Unable connect to")
 
 
 def test_child_process_has_a_producer_of_its_own(log: Log) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from sluicegate.coordinator.shell import stray
 from sluicegate.coordinator.shell.reading import read_batches
 from sluicegate.events import CheckpointCompleted, RegionOpened, codec
 from sluicegate.events.codec import encode
@@ -49,6 +50,37 @@ async def test_an_unknown_stream_is_told_and_committed_once_it_is_configured(
             await job.run_batch([3])
             await job.committed([1, 2, 3])
         assert len(await letters(job)) == len(found)
+
+
+async def test_the_opening_of_an_unknown_stream_is_refused_once(place: Place) -> None:
+    other = neighbour("flights", same=True)
+    async with place.job(other) as job:
+        async with running(place.settings()):
+            answer = await job.open()
+            assert not answer.accepted
+            assert f"[streams.{other}]" in answer.reason
+            await until(lambda: letters(job))
+        async with running(place.settings()), place.job() as known:
+            # Behind the letter of the first opening; it is not answered again.
+            assert (await known.open()).accepted
+            assert not (await job.open()).accepted
+            refusals = [event for event in await job.notifications() if event.envelope.stream == other]
+            assert len(refusals) == 2
+        async with running(place.settings("flights", other)):
+            assert (await job.open()).accepted
+            await job.run_batch([1])
+            await job.committed([1])
+
+
+async def test_an_opening_that_nobody_waits_for_any_more_is_not_answered(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stray, "FRESH", 0.0)
+    async with place.job("unknown") as job, running(place.settings()):
+        body = RegionOpened(assignment=Assignment(number=0, regions=("r1",)))
+        await job.say(EventType.REGION_OPENED, body)
+        await until(lambda: letters(job))
+        assert await job.notifications() == []
 
 
 async def test_a_control_event_without_json_is_put_aside_and_the_region_says_what_it_waits_for(

@@ -3,13 +3,19 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell import service as shell_service
+from sluicegate.coordinator.shell import startup
 from sluicegate.coordinator.shell.service import Service
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.events.outages import Outage
+from sluicegate.events.topics import TopicProblem, verify_topics
 from sluicegate.state_store import RedisStateStore, StateStoreError, StreamView
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
@@ -57,6 +63,12 @@ async def test_commits_go_on_without_redis_and_the_view_comes_back(
     url = own_valkey.url
     own_valkey.kill()
     settings = place.settings(redis={"url": url, "key_prefix": place.prefix, "timeout": 0.5})
+    with capture_logs() as told:
+        await _goes_on(place, own_valkey, settings)
+    assert any("commits do not need it" in str(line["event"]) for line in told)
+
+
+async def _goes_on(place: Place, own_valkey: EmbeddedValkey, settings: Settings) -> None:
     async with running(settings) as service, place.job() as job:
         await job.open()
         await job.run_batch([1])
@@ -101,19 +113,33 @@ async def test_a_view_that_cannot_be_read_is_written_again(place: Place, redis_u
         await job.committed([1, 2])
 
 
-async def test_the_service_waits_for_kafka_and_says_so(own_place: Place, own_kafka: EmbeddedKafka) -> None:
+async def test_the_service_waits_for_kafka_and_says_so(
+    own_place: Place,
+    own_kafka: EmbeddedKafka,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outage = Outage()
+    monkeypatch.setattr(startup, "KAFKA", outage)
+    monkeypatch.setattr(shell_service, "KAFKA", outage)
     own_kafka.kill()
     async with running(own_place.settings(), ready=False) as service:
         reasons = await until(service.unready, lambda found: any("Kafka is away" in each for each in found))
         assert own_place.bootstrap in reasons[0]
         assert (await get(service, "/readyz"))[0] == 503
         assert (await get(service, "/livez"))[0] == 200
+        away = await until(
+            lambda: [text for text in caplog.messages if text.startswith("Kafka does not answer")]
+        )
+        assert len(away) == 1
+        assert "nothing is lost" in away[0]
         await asyncio.to_thread(own_kafka.start)
         await until(service.unready, lambda found: not found)
         async with own_place.job() as job:
             await job.open()
             await job.run_batch([1])
             await job.committed([1])
+        await until(lambda: [text for text in caplog.messages if text.startswith("Kafka answers again")])
 
 
 async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
@@ -180,13 +206,20 @@ async def _fails() -> None:
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_the_end_is_quick_while_kafka_is_awaited(
-    own_place: Place, own_kafka: EmbeddedKafka, how: str
+    own_place: Place, own_kafka: EmbeddedKafka, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked = asyncio.Event()
+
+    async def asking(*where: Any) -> list[TopicProblem]:
+        asked.set()
+        return await verify_topics(*where)
+
+    monkeypatch.setattr(startup, "verify_topics", asking)
     own_kafka.kill() if how == "killed" else own_kafka.suspend()
     stop = asyncio.Event()
     service = Service(own_place.settings())
     task = asyncio.create_task(service.run(stop))
-    await until(lambda: service.http_port)
-    await asyncio.sleep(0.5)
+    # The service runs on until it waits for the broker, before this goes on.
+    await asyncio.wait_for(asked.wait(), 10)
     stop.set()
     await asyncio.wait_for(task, 10)

@@ -9,6 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from pypaimon import CatalogFactory, Schema
+from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.state import RECORD_VERSION
 from sluicegate.coordinator.shell.service import Service
@@ -48,6 +49,7 @@ async def test_missing_and_wrong_topics_are_all_named(
     with pytest.raises(TopicsRefused) as refused:
         await run(place)
     text = str(refused.value)
+    assert text.endswith("by: sluicegate topics create")
     for topic, problem, remedy in (
         (names.commits, "does not exist", "--create"),
         (names.dead_letters, "does not exist", "--create"),
@@ -78,6 +80,31 @@ async def test_a_lineage_without_parents_waits_for_the_operator(place: Place) ->
             again.batch, again.previous = 0, None
             await again.run_batch([4])
             await job.committed([1, 3, 4])
+
+
+async def test_what_an_accepted_lineage_drops_is_logged(place: Place) -> None:
+    with capture_logs() as logged:
+        async with running(place.settings()), place.job() as job:
+            await job.open()
+            await job.complete(await job.written(job.write_files([1])), watermark=0)
+            await job.committed([1])
+            await job.complete("its files never came")
+            await job.complete("nor these")
+            order = ("accept", "--stream", "flights", "--region", "r1", "--lineage", "q2.0")
+            said = await sluicegate(place, *order)
+            async with place.job(lineage="q2.0") as again:
+                assert (await again.open()).accepted
+                await again.run_batch([2])
+                await job.committed([1, 2])
+    assert "completed checkpoints 1..2 of lineage q1.0" in said
+    assert "committed up to: checkpoint 0 of lineage q1.0" in said
+    (accepted,) = [line for line in logged if line["event"] == "lineage accepted by the operator"]
+    assert (accepted["region"], accepted["not_committed_yet"]) == ("r1", "1..2 of lineage q1.0")
+    (replaced,) = [line for line in logged if line["event"] == "accepted lineage replaces the one before"]
+    assert (replaced["lineage"], replaced["dropped"]) == ("q2.0", "1..2 of lineage q1.0")
+    assert "written again" in replaced["note"]
+    commits = [line for line in logged if line["event"] == "committed"]
+    assert [line["watermark_time"] for line in commits] == ["1970-01-01T00:00:00Z"] * 2
 
 
 @pytest.mark.parametrize("kind", ["primary key", "missing"])

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final
 
 from sluicegate.events import EventType, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BatchUnfinished
@@ -15,11 +15,14 @@ from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.closing import close_region
+from sluicegate.writer_hooks.spark.examining import troubles, wrong_options
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+_LOOK: Final = 0.5
+_REACH: Final = 10.0
+"""Seconds for Kafka to answer before it is called away."""
 
 Options = Mapping[str, str]
 Finder = Callable[[], Options | None]
@@ -52,12 +55,23 @@ class _Run:
     """One run of a query, as far as it is known."""
 
     id: str
+    query: str
     find: Finder
     last_rows: float
     due: float
     idle: bool = False
     target: tuple[Region, str] | None = None
     options: Options | None = None
+    missed: int = 0
+    """Heartbeats in a row that were not sent."""
+
+    @property
+    def name(self) -> str:
+        """What the region is called in messages."""
+        found = {key.lower(): value for key, value in (self.options or {}).items()}
+        if "region" in found and "stream" in found:
+            return f"region {found['region']} of stream {found['stream']}"
+        return f"query {self.query}"
 
 
 @dataclass(slots=True)
@@ -93,10 +107,10 @@ class Heartbeats:
             else:
                 if signal is None:
                     return
-                self._guarded(self._handle, signal)
+                self._handle(signal)
             for run in list(self._runs.values()):
                 if run.due <= time.monotonic():
-                    self._guarded(self._beat, run)
+                    self._beat(run)
 
     def _pause(self) -> float | None:
         """Seconds to the next heartbeat; None: there is nobody to beat for."""
@@ -104,21 +118,11 @@ class Heartbeats:
             return None
         return max(0.0, min(run.due for run in self._runs.values()) - time.monotonic())
 
-    @staticmethod
-    def _guarded(work: Callable[[T], None], subject: T) -> None:
-        """A failed heartbeat must end neither the query nor the thread; it is said and tried again."""
-        try:
-            work(subject)
-        except BatchUnfinished as error:
-            _log.info("%s", error)
-        except Exception as error:
-            _log.warning("news of a region could not be sent: %s", error)
-
     def _handle(self, signal: Signal) -> None:
         now = time.monotonic()
         run = self._runs.get(signal.query)
         if signal.kind is Kind.STARTED or run is None:
-            run = _Run(signal.run, signal.find, last_rows=now, due=now + self.interval)
+            run = _Run(signal.run, signal.query, signal.find, last_rows=now, due=now + self._look)
             self._runs[signal.query] = run
         if run.id != signal.run:
             return  # old news of a query that has been started again
@@ -136,13 +140,62 @@ class Heartbeats:
         if idle != run.idle:
             run.idle, run.due = idle, now
 
+    @property
+    def _look(self) -> float:
+        """Seconds between two looks for the options of a run."""
+        return min(self.interval, _LOOK)
+
     def _beat(self, run: _Run) -> None:
-        run.due = time.monotonic() + self.interval
+        """Send a heartbeat; a failed one must end neither the query nor the thread."""
+        try:
+            self._send(run)
+        except Exception as error:
+            self._tell_missed(run, error)
+        else:
+            run.missed = 0
+        run.due = time.monotonic() + (self._look if run.options is None else self.interval)
+
+    def _send(self, run: _Run) -> None:
+        if run.options is None and self._options(run):
+            self._examine(run)
         target = self._target(run)
         if target is not None:
             region, lineage = target
             beat = region.event(EventType.REGION_HEARTBEAT, lineage, RegionHeartbeat(idle=run.idle))
             shared_publisher(region.kafka).publish(region.events_topic, [beat], self.interval)
+
+    def _tell_missed(self, run: _Run, error: Exception) -> None:
+        run.missed += 1
+        if run.missed & (run.missed - 1):
+            return  # said the first time, the second, the fourth, the eighth ...
+        effect = (
+            "Until one arrives, commits of the stream's other regions may wait for this one, which is idle"
+            if run.idle
+            else "Its files and commits do not depend on it"
+        )
+        _log.warning(
+            "%s: a heartbeat was not sent (%d in a row): %s. %s; the next one follows in %g s",
+            run.name,
+            run.missed,
+            error,
+            effect,
+            self.interval,
+        )
+
+    def _examine(self, run: _Run) -> None:
+        """Say what is wrong with a sink while its source may have no data for long."""
+        wrong = wrong_options(run.options or {})
+        if wrong is not None:
+            _log.error(
+                "%s cannot write: %s. Spark asks the sink at the first batch only, and the query fails then; "
+                "stop it, mend the options, and start it again",
+                run.name,
+                wrong,
+            )
+            run.options = {}
+            return
+        for trouble in troubles(SinkOptions.parse(run.options or {}), _REACH):
+            _log.error("%s: its batches will fail as long as this lasts: %s", run.name, trouble)
 
     def _target(self, run: _Run) -> tuple[Region, str] | None:
         """The region and lineage of a run; None as long as nothing was opened, or if it is not ours."""
@@ -162,6 +215,17 @@ class Heartbeats:
         return run.options
 
     def _close(self, run: _Run) -> None:
-        options = self._options(run)
-        if options and SinkOptions.parse(options).region.bounded:
-            close_region(options)
+        try:
+            options = self._options(run)
+            if options and SinkOptions.parse(options).region.bounded:
+                close_region(options)
+        except BatchUnfinished as error:
+            _log.info("%s", error)
+        except Exception as error:
+            _log.error(
+                "%s: its end was not announced: %s. What it wrote is safe, but commits of the stream's other "
+                "regions may wait for it; announce it with sluicegate.writer_hooks.close_region(options), or "
+                "start the query again",
+                run.name,
+                error,
+            )

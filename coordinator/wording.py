@@ -1,0 +1,28 @@
+"""How times and ranges of checkpoints are put in messages for people."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso_time(millis: int | None) -> str | None:
+    """Milliseconds since the Unix epoch as an ISO date; None for None, and for what no calendar has."""
+    if millis is None:
+        return None
+    try:
+        return (_EPOCH + timedelta(milliseconds=millis)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return None
+
+
+def spans(checkpoints: Iterable[tuple[str, int]]) -> str:
+    """Checkpoints by lineage, such as `3..5 of lineage q1`; empty for none."""
+    told = []
+    for lineage, found in groupby(sorted(checkpoints), key=lambda each: each[0]):
+        numbers = [number for _, number in found]
+        first, last = numbers[0], numbers[-1]
+        told.append(f"{first if first == last else f'{first}..{last}'} of lineage {lineage}")
+    return ", ".join(told)

@@ -1,0 +1,107 @@
+"""One sentence when Kafka goes away and one when it is back, in place of the client's many lines a second."""
+
+import logging
+import time
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+GRACE: Final = 2.0
+"""Seconds of trouble before it is called an outage: an election, or a restart of one broker, is none."""
+FIRST_PAUSE: Final = 10.0
+LONGEST_PAUSE: Final = 300.0
+QUIET: Final = 8.0
+"""Seconds without a sign of trouble until Kafka counts as back: one broker of several may stay away."""
+
+_LOGGERS: Final = (
+    "aiokafka",
+    "aiokafka.consumer.fetcher",
+    "aiokafka.consumer.group_coordinator",
+    "aiokafka.producer.sender",
+)
+_NOISE: Final = (
+    "Unable connect to",
+    "Unable to request metadata from",
+    "Unable to update metadata from",
+    "Failed fetch messages from",
+    "Failed fetch offsets from",
+    "Group Coordinator Request failed",
+    "FindCoordinator Request failed",
+    "Heartbeat send request failed",
+    "Heartbeat session expired",
+    "Error sending %s to node",
+    "Marking the coordinator dead",
+    "Cannot send %r to",
+    "Could not send %r",
+    "Got error produce response",
+)
+"""How the client's messages begin that say no more than that a broker does not answer."""
+
+
+class Outage:
+    """Says that Kafka is away: soon, then ever more rarely; and once that it is back.
+
+    It may be told from any thread: a race costs a sentence too many. Times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._said = False
+        self._last = 0.0
+        self._next = 0.0
+        self._pause = FIRST_PAUSE
+
+    def trouble(self, detail: str, now: float | None = None) -> None:
+        """Take note of a sign that Kafka does not answer."""
+        now = time.monotonic() if now is None else now
+        if self._since is None or (not self._said and now - self._last > QUIET):
+            self._since, self._said = now, False
+            self._next, self._pause = now + GRACE, FIRST_PAUSE
+        self._last = now
+        if now < self._next:
+            return
+        self._said = True
+        self._next = now + self._pause
+        _log.warning(
+            "Kafka does not answer (%s), for %d s now; it is tried again and again, and nothing is lost. "
+            "Said again in %d s, if it lasts",
+            detail,
+            now - self._since,
+            self._pause,
+        )
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def answered(self, now: float | None = None) -> None:
+        """Take note that Kafka has answered."""
+        now = time.monotonic() if now is None else now
+        if self._since is None or (self._said and now - self._last < QUIET):
+            return
+        if self._said:
+            _log.warning("Kafka answers again, after %d s", now - self._since)
+        self._since, self._said = None, False
+
+
+class ConnectionNoise(logging.Filter):
+    """Keeps the client's lines about silent brokers out of the log, unless that shows debug lines."""
+
+    def __init__(self, outage: Outage) -> None:
+        super().__init__()
+        self._outage = outage
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        if not str(record.msg).startswith(_NOISE):
+            return True
+        self._outage.trouble(record.getMessage())
+        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
+KAFKA: Final = Outage()
+"""That of this process."""
+_NOISE_FILTER: Final = ConnectionNoise(KAFKA)
+
+
+def quiet_clients() -> None:
+    """Have outages of Kafka told by `KAFKA` alone in this process. May be called again."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_NOISE_FILTER)

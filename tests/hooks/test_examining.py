@@ -1,0 +1,136 @@
+"""Sinks that cannot work are told of while their source has no data, and lost news by what they mean."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sluicegate.embedded.ports import free_port
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
+from tests.hooks.conftest import Job, make_table
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, str]:
+    make_table(tmp_path)
+    return {
+        "stream": "flights",
+        "region": "JFK",
+        "table": str(tmp_path / "default.db" / "flights"),
+        "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}",
+        "kafka.request.timeout.ms": "500",
+        "checkpointlocation": str(tmp_path / "checkpoint"),
+    }
+
+
+@pytest.fixture
+def heartbeats() -> Iterator[Heartbeats]:
+    made = Heartbeats(interval=0.2, idle_after=0.0)
+    yield made
+    made.stop(30)
+
+
+def wait(look: Callable[[], list[str]], seconds: float = 30.0) -> str:
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found[0]
+
+
+def told(caplog: pytest.LogCaptureFixture, part: str) -> Callable[[], list[str]]:
+    return lambda: [record.getMessage() for record in list(caplog.records) if part in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"regoin": "JFK"}, "unknown option regoin"),
+        ({"stream": ""}, "option stream is missing"),
+        ({"kafka.bootstrap.servers": "broker"}, "must be host:port"),
+        ({"format": "excel"}, "unknown table format 'excel'"),
+        ({"checkpointlocation": "relative"}, "relative"),
+    ],
+)
+def test_wrong_options_are_told_before_any_batch(
+    heartbeats: Heartbeats,
+    options: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    change: dict[str, str],
+    says: str,
+) -> None:
+    answers = iter([None, None])
+    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: next(answers, options | change)))
+    message = wait(told(caplog, says))
+    assert "cannot write" in message
+    assert "stop it, mend the options, and start it again" in message
+    heartbeats.tell(Signal(Kind.ENDED, "q", "r", lambda: None))
+    heartbeats.stop(30)
+    assert len(told(caplog, says)()) == 1
+    assert told(caplog, "was not announced")() == []
+
+
+def test_a_table_and_a_kafka_that_are_not_there_are_told(
+    heartbeats: Heartbeats,
+    options: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats._REACH", 0.5)
+    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: options | {"table": "/nowhere/flights"}))
+    table = wait(told(caplog, "no Paimon table at file:///nowhere/flights"))
+    assert table.startswith("region JFK of stream flights: its batches will fail as long as this lasts")
+    assert options["kafka.bootstrap.servers"] in wait(told(caplog, "did not acknowledge"))
+
+
+def test_a_lost_heartbeat_names_its_region_and_what_it_means(
+    heartbeats: Heartbeats,
+    options: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("made to fail")
+
+    monkeypatch.setattr(Heartbeats, "_send", fails)
+    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: options))
+    assert "Its files and commits do not depend on it" in wait(told(caplog, "a heartbeat was not sent (1 in"))
+    heartbeats.tell(Signal(Kind.IDLE, "q", "r", lambda: options))
+    assert "other regions may wait" in wait(told(caplog, "a heartbeat was not sent (4 in"))
+    assert told(caplog, "(3 in a row)")() == [], "said ever more rarely"
+    assert "made to fail" in caplog.text
+
+
+def test_a_lost_end_says_how_to_announce_it(
+    heartbeats: Heartbeats,
+    options: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("made to fail")
+
+    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.close_region", fails)
+    bounded = options | {"bounded": "true"}
+    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: bounded))
+    heartbeats.tell(Signal(Kind.ENDED, "q", "r", lambda: bounded))
+    message = wait(told(caplog, "its end was not announced"))
+    assert message.startswith("region JFK of stream flights:")
+    assert "made to fail" in message
+    assert "close_region(options)" in message
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_query_without_data_is_told_of_its_wrong_option(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    job.options["regoin"] = "JFK"
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        assert "cannot write" in wait(told(caplog, "unknown option regoin"))
+        assert query.isActive
+    finally:
+        query.stop()
+        query.awaitTermination()

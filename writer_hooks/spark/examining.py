@@ -1,0 +1,37 @@
+"""What can be said about a sink's options before its first batch; Spark itself asks nothing until then."""
+
+from collections.abc import Iterator, Mapping
+
+from sluicegate.lakes import LakeError, adapter
+from sluicegate.lakes.port import TableRefused
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, PublishFailed, TopicMissing
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.options import SinkOptions
+
+
+def wrong_options(options: Mapping[str, str]) -> str | None:
+    """Why a sink with these options can never write; None if nothing is known to be wrong."""
+    try:
+        parsed = SinkOptions.parse(options)
+        parsed.region.kafka.client_arguments()
+        Checkpoint(parsed.checkpoint_location)
+        adapter(parsed.format)
+    except (BadOption, BadCheckpointLocation, TableRefused) as error:
+        return str(error)
+    return None
+
+
+def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
+    """Why its batches would fail as things stand, seen from the driver: its table, and Kafka."""
+    try:
+        options = dict(sink.table_options)
+        adapter(sink.format).open_writer(sink.table, options, sink.event_time_column).abort()
+    except LakeError as error:
+        yield f"its table cannot be written from the driver's machine: {error}"
+    publisher, region = shared_publisher(sink.region.kafka), sink.region
+    try:
+        for topic in (region.events_topic, region.commits_topic):
+            publisher.partitions(topic, timeout)
+    except (PublishFailed, TopicMissing) as error:
+        yield str(error)
