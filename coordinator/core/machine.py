@@ -272,8 +272,9 @@ class StreamMachine:
             case StreamPolicy():
                 self._proposal.recheck()
             case StreamCommand():
-                # The order may be about what the table stalls for.
+                # The order may be about what the table stalls for; and who asks for the state sees it.
                 self._table.pause(self._now, 0)
+                self.outbox.note_change()
             case CutDecided() | CutAbandoned() | CutVoided() if ignored is None:
                 self._proposal.drop()
                 if isinstance(body, CutAbandoned):
