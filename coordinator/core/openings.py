@@ -137,7 +137,24 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
             f"--lineage {lineage}"
         )
     problem = _parent_problem(region, name, own[0], body) if own else None
-    return problem or _others_problem(book, others, body)
+    return problem or _others_problem(book, others, body) or _depth_problem(book, body)
+
+
+def _depth_problem(book: Book, body: RegionOpened) -> str | None:
+    """Refs are as many assignments deep at most as a region may fall back."""
+    state = book.state
+    most = state.policy.max_consecutive_fallbacks if state.policy else 1
+    for parent in body.parents:
+        region = state.regions[parent.region]
+        behind = region.chain[: region.chain.index(parent.lineage) + 1]
+        numbers = {region.lineages[name].assignment for name in behind} - {body.assignment.number}
+        waiting = [number for number in numbers if state.assignment and number > state.assignment.number]
+        if len(waiting) >= most:
+            return (
+                f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; "
+                f"let one be committed before assignment {body.assignment.number} builds on them"
+            )
+    return None
 
 
 def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:
