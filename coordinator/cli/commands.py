@@ -32,6 +32,18 @@ async def known_record(settings: Settings, stream: str) -> StateRecord:
     return record
 
 
+def require_region(record: StateRecord, region: str) -> None:
+    """Refuse a region that the stream does not have. Raises UserError."""
+    assigned = {
+        name for each in (record.state.assignment, record.state.next) if each for name in each.regions
+    }
+    known = sorted({*record.state.regions, *assigned})
+    if region not in known:
+        raise UserError(
+            f"stream {record.stream} has no region {region}; it has: {', '.join(known) or 'none'}"
+        )
+
+
 async def append_command(settings: Settings, stream: str, command: StreamCommand) -> Place:
     """Append an order to the log, acknowledged by all replicas. Raises KafkaError, UserError."""
     topic = settings.kafka.topic_names().events

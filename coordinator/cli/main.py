@@ -7,10 +7,14 @@ import click
 from sluicegate.coordinator.cli.accept import accept
 from sluicegate.coordinator.cli.check import check
 from sluicegate.coordinator.cli.demo import demo
+from sluicegate.coordinator.cli.pause import pause
+from sluicegate.coordinator.cli.remove import remove
 from sluicegate.coordinator.cli.resume import resume
 from sluicegate.coordinator.cli.run import run
+from sluicegate.coordinator.cli.savepoint import drain, savepoint
 from sluicegate.coordinator.cli.status import status
 from sluicegate.coordinator.cli.topics import topics
+from sluicegate.coordinator.cli.void import void
 
 
 def _version() -> str:
@@ -26,5 +30,7 @@ def main() -> None:
     """Commits data-lake tables from events, exactly once."""
 
 
-for _command in (accept, check, demo, resume, run, status, topics):
+_WATCHING = (check, run, status, topics, demo)
+_ORDERS = (accept, drain, pause, remove, resume, savepoint, void)
+for _command in (*_WATCHING, *_ORDERS):
     main.add_command(_command)

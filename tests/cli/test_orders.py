@@ -4,7 +4,7 @@ import pytest
 
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
 from sluicegate.events import EventType, Position, StreamCommand
-from tests.cli.deployment import Deployment
+from tests.cli.deployment import Deployment, as_json
 
 pytestmark = pytest.mark.kafka
 
@@ -14,8 +14,8 @@ def opened(deployment: Deployment) -> Deployment:
     """Give a deployment where region EWR of the stream lives in lineage q1."""
     deployment.create_topics()
     region = RegionState(lineages={"q1": LineageState(opened_at=0)}, chain=["q1"])
-    state = LightState(regions={"EWR": region})
-    record = StateRecord(stream="flights", applied=0, low_water=0, state=state)
+    state = LightState(regions={"EWR": region}, decided=2, committed=2)
+    record = StateRecord(stream="flights", applied=-1, low_water=0, state=state)
     deployment.write_state((b"flights", record.model_dump_json().encode()))
     return deployment
 
@@ -85,9 +85,45 @@ def test_resume_is_appended_each_time_with_an_id_of_its_own(opened: Deployment) 
     assert first.envelope.id != second.envelope.id
 
 
+def test_pause_and_remove_are_appended(opened: Deployment) -> None:
+    assert "sluicegate resume --stream flights" in opened.run("pause", "--stream", "flights").stdout
+    assert opened.run("remove", "--stream", "flights", "--region", "EWR").exit_code == 0
+    bodies = [event.body for event in opened.events("flights")]
+    assert bodies == [StreamCommand(command="pause"), StreamCommand(command="remove", region="EWR")]
+
+
+def test_a_savepoint_without_a_coordinator_is_ordered_and_says_what_it_waits_for(opened: Deployment) -> None:
+    result = opened.run("savepoint", "--stream", "flights", "--name", "s1", "--timeout", "300ms")
+    assert result.exit_code == 1
+    assert "no outcome after 0.3 s; the order stands" in result.stderr
+    assert "written before the order was read" in result.stderr
+    (event,) = opened.events("flights")
+    assert event.body == StreamCommand(command="savepoint", name="s1")
+
+
+def test_a_drain_is_named_by_the_time_and_shown_as_json(opened: Deployment) -> None:
+    result = opened.run("drain", "--stream", "flights", "--timeout", "0.3", "--json")
+    assert result.exit_code == 1
+    shown = as_json(result)
+    assert (shown["outcome"], shown["order"]["command"], shown["offset"]) == ("waiting", "drain", 0)
+    assert shown["order"]["name"].startswith("drain-20")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("pause", "--stream", "flihgts"), "configured are: flights"),
+        (("remove", "--stream", "flights", "--region", "EWX"), "no region EWX; it has: EWR"),
+        (("savepoint", "--stream", "flights", "--name", "a/b"), "the name 'a/b'"),
+        (("drain", "--stream", "flights", "--timeout", "soon"), "must be a duration"),
+        (
+            ("void", "--stream", "flights", "--decision", "2", "--region", "EWR", "--checkpoint", "0"),
+            "has its outcome already",
+        ),
+        (
+            ("void", "--stream", "flights", "--decision", "0", "--region", "EWR", "--checkpoint", "0"),
+            "decisions count from 1",
+        ),
         (("accept", "--stream", "flihgts", "--region", "EWR", "--lineage", "q2"), "configured are: flights"),
         (("accept", "--stream", "flights", "--region", "EWX", "--lineage", "q2"), "no region EWX"),
         (("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q1"), "was opened before"),
