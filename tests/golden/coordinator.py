@@ -1,0 +1,237 @@
+"""What surrounds the core in a golden case: a log, a table, topics, and one coordinator that can crash."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sluicegate.coordinator.core.effects import (
+    Announce,
+    Append,
+    AppendAbandoned,
+    AppendDecision,
+    Appended,
+    AppendPolicy,
+    AppendVoided,
+    Ask,
+    CheckFiles,
+    Done,
+    Effect,
+    EndOffset,
+    Failed,
+    FetchEnd,
+    FilesChecked,
+    InspectTable,
+    Publish,
+    ReleaseOffsets,
+    Result,
+    TableUnfit,
+    WriteRecord,
+    WriteView,
+)
+from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Body, FileInfo, FilesWritten
+from sluicegate.lakes.memory import FOREIGN_USER, MemoryCommitter, MemoryTable
+from sluicegate.lakes.port import BadFiles, CommitRequest, OutcomeUnknown, Refused, TableRefused
+from tests.golden.tell import effect_line
+
+STREAM = "s"
+USUAL = frozenset({"AppendDecision", "AppendAbandoned", "AppendVoided", "Publish", "Announce"})
+LOGGED = {
+    AppendPolicy: EventType.STREAM_POLICY,
+    AppendDecision: EventType.CUT_DECIDED,
+    AppendAbandoned: EventType.CUT_ABANDONED,
+    AppendVoided: EventType.CUT_VOIDED,
+}
+TABLE = (InspectTable, CheckFiles, Ask, Publish)
+
+
+class Entry(NamedTuple):
+    """A record of the log; its offset is its place there."""
+
+    time: int
+    envelope: Envelope
+    body: Body | None
+
+
+class Watch:
+    """Is told of everything that a coordinator does; the base does nothing with it."""
+
+    def booted(self, machine: StreamMachine) -> None: ...
+    def stepped(self, machine: StreamMachine) -> None: ...
+    def finished(self, machine: StreamMachine, effect: Effect, result: Result) -> None: ...
+    def handed(self, machine: StreamMachine, effect: Effect) -> None: ...
+
+
+@dataclass
+class World:
+    """What outlives a coordinator."""
+
+    settings: MachineSettings
+    watch: Watch
+    say: Callable[[str], None]
+    now: int = 0
+    log: list[Entry] = field(default_factory=list)
+    table: MemoryTable = field(default_factory=lambda: MemoryTable("t"))
+    joined: str | None = None
+    """Why the table makes all writers one region."""
+    bad: set[str] = field(default_factory=set)
+    """Files that the table would not take."""
+    record: str | None = None
+    view: StateRecord | None = None
+    told: set[str] = field(default_factory=set)
+    """Ids of the notifications that stand on the commits topic."""
+    seen: int = 0
+    """How much of the log any coordinator has read: what it ignores is told once."""
+    traced: frozenset[str] = USUAL
+    away: set[str] = field(default_factory=set)
+    """What fails now: table, log, view."""
+    held: set[str] = field(default_factory=set)
+    """Effects that take long: they stay in flight."""
+    once: dict[str, str] = field(default_factory=dict)
+    """What happens to the next effect of a kind, once."""
+
+    def append(self, kind: EventType, body: Body | None, at: tuple[str, str, int], event: str = "") -> int:
+        """Write to the log; returns the offset."""
+        number = len(self.log)
+        files = 1 if kind is EventType.FILES_WRITTEN else 0
+        self.log.append(
+            Entry(self.now, Envelope(event or f"e{number}", kind, STREAM, *at, files=files), body)
+        )
+        return number
+
+    def files(self, offset: int) -> FilesWritten:
+        name = self.log[offset].envelope.id
+        info = FileInfo(path=name, size=1, rows=1)
+        return FilesWritten(
+            format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,)
+        )
+
+
+class Crashed(Exception):
+    """The process is gone."""
+
+
+class Coordinator:
+    """One life of a coordinator: it reads, polls and runs effects until nothing is left to do."""
+
+    def __init__(self, world: World, name: str = "") -> None:
+        self.world = world
+        self.name = name
+        record = StateRecord.model_validate_json(world.record) if world.record else None
+        self.machine = StreamMachine(STREAM, 0, record, world.settings)
+        self.flying: list[Effect] = []
+        self._next = self.machine.low_water
+        self._lake = MemoryCommitter(world.table, "sluicegate-s")
+        world.watch.booted(self.machine)
+
+    def work(self) -> None:
+        """Do all that can be done at this time. Raises Crashed if a crash was ordered."""
+        for _ in range(200):
+            self._read()
+            handed = self.machine.poll(self.world.now)
+            for effect in handed:
+                self.world.watch.handed(self.machine, effect)
+            self.flying += handed
+            ready = [each for each in self.flying if type(each).__name__ not in self.world.held]
+            if not ready:
+                return
+            for effect in ready:
+                self.flying.remove(effect)
+                self._run(effect)
+        raise RuntimeError("the coordinator does not come to rest")
+
+    def _read(self) -> None:
+        while self._next < len(self.world.log):
+            offset, entry = self._next, self.world.log[self._next]
+            self._next += 1
+            ignored = self.machine.arrived(offset, *entry)
+            if ignored and offset >= self.world.seen and entry.envelope.type is not EventType.REGION_OPENED:
+                self.world.say(f"{self.name}ignored {entry.envelope.type}: {ignored}")
+            self.world.seen = max(self.world.seen, offset + 1)
+            self.world.watch.stepped(self.machine)
+        self.machine.reached(self._next)
+
+    def _run(self, effect: Effect) -> None:
+        kind = type(effect).__name__
+        fate = self.world.once.pop(kind, "")
+        if fate == "crash before":
+            raise Crashed(f"before {kind}")
+        again = " again" if isinstance(effect, Announce) and effect.due.id in self.world.told else ""
+        result = self._perform(effect, fate)
+        crash = fate == "crash after"
+        if kind in self.world.traced:
+            names = [self.world.log[each].envelope.id for each in getattr(effect, "offsets", ())]
+            low_water = self.machine.book.low_water(self.machine.position)
+            said = effect_line(effect, None if crash else result, names, low_water)
+            self.world.say(self.name + said + again)
+        if crash:
+            raise Crashed(f"after {kind}")
+        self.machine.finished(effect, result)
+        self.world.watch.finished(self.machine, effect, result)
+
+    def _perform(self, effect: Effect, fate: str) -> Result:
+        place = "table" if isinstance(effect, TABLE) else "view" if isinstance(effect, WriteView) else "log"
+        if place in self.world.away:
+            return Failed(f"the {place} is away")
+        if fate == "is lost":
+            return OutcomeUnknown("lost") if isinstance(effect, Publish) else Failed("it timed out")
+        result = self._table(effect, fate) if isinstance(effect, TABLE) else self._topics(effect)
+        if fate == "is done but unknown":
+            return OutcomeUnknown("timeout") if isinstance(effect, Publish) else Failed("it timed out")
+        return result
+
+    def _topics(self, effect: Effect) -> Result:
+        world = self.world
+        match effect:
+            case FetchEnd():
+                return EndOffset(len(world.log))
+            case WriteRecord(record):
+                world.record = record.model_dump_json()
+            case Announce(due):
+                world.told.add(due.id)
+            case WriteView(record):
+                if world.view is None or world.view.applied <= record.applied:
+                    world.view = record
+            case _ if isinstance(effect, Append):
+                return Appended(world.append(LOGGED[type(effect)], effect.body, ("", "", -1)))
+        return Done()
+
+    def _table(self, effect: Effect, fate: str) -> Result:
+        try:
+            match effect:
+                case InspectTable():
+                    return replace(self._lake.inspect(), joined=self.world.joined)
+                case Ask(decision, digest, table, recorded):
+                    return self._lake.ask(decision, digest, table, recorded)
+                case CheckFiles(parts, _):
+                    found = {each.region: self._bad(each.offsets) for each in parts}
+                    return FilesChecked({name: problem for name, problem in found.items() if problem})
+                case Publish() as publish if fate.startswith("refused "):
+                    return Refused(fate.removeprefix("refused "))
+                case Publish() as publish:
+                    if fate == "conflict":
+                        self.world.table.foreign_commit()
+                    files = [self.world.files(offset) for offset in publish.offsets]
+                    made = self._lake.publish(
+                        CommitRequest(
+                            publish.decision, publish.digest, publish.head, publish.watermark, files
+                        )
+                    )
+                    self._check()
+                    return made
+        except TableRefused as error:
+            return TableUnfit(str(error))
+        raise TypeError(effect)
+
+    def _bad(self, offsets: tuple[int, ...]) -> str:
+        names = [self.world.log[offset].envelope.id for offset in offsets]
+        return ", ".join(f"{name} is not what the table takes" for name in names if name in self.world.bad)
+
+    def _check(self) -> None:
+        """No file twice, and decision ids that only rise."""
+        table = self.world.table
+        ids = [each.decision for each in table.history if each.commit_user != FOREIGN_USER]
+        if len(set(table.files)) < len(table.files) or ids != sorted(set(ids)):
+            raise AssertionError(f"files {table.files} by decisions {ids}")
