@@ -91,13 +91,6 @@ async def _order(settings: Settings, stream: str, command: StreamCommand, patien
     state = (await known_record(settings, stream)).state
     if state.blocked:
         raise UserError(f"stream {stream} does not go on, so no savepoint can be taken: {state.blocked}")
-    if state.savepoint is not None and state.savepoint.name != command.name:
-        kind = "drain" if state.savepoint.drain else "savepoint"
-        raise UserError(
-            f"the {kind} {state.savepoint.name} of stream {stream} still waits; wait for it with: "
-            f"sluicegate {kind} --stream {stream} --name {state.savepoint.name}"
-        )
-
     def concerns(body: Body) -> bool:
         return isinstance(body, SavepointTaken) and body.name == command.name
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.ledger import Checkpoint, Completion, Decided, LineageLedger, Part
-from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, Savepoint
+from sluicegate.coordinator.core.state import LightState, LineageState, Order, RegionState
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, CutVoided, Position
 
@@ -35,8 +35,8 @@ class Book:
         self.applied = applied
         """Every event at or before this offset is in the light state; later reads of it only refill."""
         self.ledgers: dict[tuple[str, str], LineageLedger] = {}
-        self.taken: Savepoint | None = None
-        """A savepoint with nothing to wait for, that is still to be told of."""
+        self.taken: list[Order] = []
+        """Savepoints with nothing to wait for, that are still to be told of."""
         self._taken: list[_Taken] = []
         """What the last decision took out of the ledgers, while its outcome is not known."""
         for name, region in state.regions.items():

@@ -136,8 +136,8 @@ def _stands_on(book: Book, name: str, at: Position, moves: Moves) -> bool:
         for parent in region.lineages[lineage].parents:
             if parent.checkpoint is None:
                 continue
-            other = book.state.regions[parent.region]
-            if (other.lineages[parent.lineage].decided or -1) >= parent.checkpoint:
+            decided = book.state.regions[parent.region].lineages[parent.lineage].decided
+            if decided is not None and decided >= parent.checkpoint:
                 continue
             target = Position(lineage=parent.lineage, checkpoint=parent.checkpoint)
             if parent.region not in moves or not reaches(book, parent.region, moves[parent.region], target):

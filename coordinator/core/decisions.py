@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.ledger import Checkpoint
 from sluicegate.coordinator.core.owing import active, exhausted, expected, owing, unreached
-from sluicegate.coordinator.core.state import Before, Decision, RegionState
+from sluicegate.coordinator.core.state import Before, Decision, RegionState, Savepoint
 from sluicegate.events.models import CutDecided, CutVoided, Position
 
 Included = tuple[str, str, int, Checkpoint]
@@ -128,11 +128,21 @@ def void(book: Book, body: CutVoided) -> str | None:
     if state.next is None or (before.next and state.next.number <= before.next.number):
         state.next = before.next
     state.assignment = before.assignment
-    state.savepoint = state.savepoint or before.savepoint
+    _restore_savepoint(book, decision)
     state.watermark = before.watermark
     state.committed = decision.id
     book.hold_out(body)
     return None
+
+
+def _restore_savepoint(book: Book, decision: Decision) -> None:
+    """Put back what the decision would have answered; what was asked for since is answered with it."""
+    state, before = book.state, decision.before
+    asked = [*(decision.savepoint.orders if decision.savepoint else ())]
+    asked += [*(state.savepoint.orders if state.savepoint else ())]
+    targets = {**(before.savepoint.targets if before and before.savepoint else {})}
+    targets |= state.savepoint.targets if state.savepoint else {}
+    state.savepoint = Savepoint(orders=asked, targets=targets) if asked else None
 
 
 def _copy(region: RegionState) -> RegionState:

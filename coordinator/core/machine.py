@@ -325,9 +325,9 @@ class StreamMachine:
             )
         reason = self.stall.reason if self.stall else self.book.state.blocked
         self.outbox.stalled(None, reason, self.book.applied)
-        if self.book.taken is not None and not self.book.state.pending:
-            self.outbox.saved(self.book.taken, self.book.state)
-            self.book.taken = None
+        for order in self.book.taken:
+            self.outbox.saved(order, self.book.state)
+        self.book.taken.clear()
 
     def _become_ready(self) -> None:
         known = self.book.state.partition
@@ -465,8 +465,8 @@ class StreamMachine:
             self._proposal.committed(decision)
             self._resume()
             self.outbox.committed(decision, outcome.snapshot)
-            if decision.savepoint is not None:
-                self.outbox.saved(decision.savepoint, state)
+            for order in decision.savepoint.orders if decision.savepoint else ():
+                self.outbox.saved(order, state)
 
     def _resume(self) -> None:
         """The commit that was under way is over."""

@@ -6,7 +6,7 @@ An opening is judged at its own offset by the log alone, so that every reader ju
 from typing import Final
 
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.state import LineageState, RegionState, Savepoint
+from sluicegate.coordinator.core.state import LineageState, Order, RegionState, Savepoint
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Assignment, Parent, Position, RegionOpened, StreamCommand
 
@@ -85,13 +85,14 @@ def _save(book: Book, name: str, *, drain: bool) -> None:
             decided = region.lineages[region.live].decided
             region.final = last if last is not None else decided
             book.leave(region)
-    savepoint = Savepoint(name=name, drain=drain, targets=targets)
-    if targets:
-        book.state.savepoint = savepoint
-    elif book.state.pending:
-        book.state.pending[-1].savepoint = savepoint
+    order, state = Order(name=name, drain=drain), book.state
+    if targets or state.savepoint:
+        state.savepoint = (state.savepoint or Savepoint()).joined_by(order, targets)
+    elif state.pending:
+        pending = state.pending[-1]
+        pending.savepoint = (pending.savepoint or Savepoint()).joined_by(order, {})
     else:
-        book.taken = savepoint
+        book.taken.append(order)
 
 
 def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | None:
@@ -209,8 +210,9 @@ def _parent_problem(region: RegionState, name: str, parent: Parent, body: Region
 
 def _resume_point(region: RegionState, name: str, body: RegionOpened) -> Parent | None:
     """The parent that holds. An accepted lineage without one starts behind what is decided."""
+    own = [parent for parent in body.parents if parent.region == name]
     if body.parents:
-        return body.parents[0]
+        return own[0] if own else None
     if region.ref is not None:
         return Parent(region=name, lineage=region.ref.lineage, checkpoint=region.ref.checkpoint)
     if region.chain:

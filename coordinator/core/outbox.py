@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable
 
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
-from sluicegate.coordinator.core.state import Decision, Due, LightState, Notice, Savepoint, StateRecord
+from sluicegate.coordinator.core.state import Decision, Due, LightState, Notice, Order, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     CutAbandoned,
@@ -84,17 +84,17 @@ class Outbox:
         """Tell that a decision was given up."""
         self._add(EventType.CUT_VOIDED, f"voided/{body.decision}", body)
 
-    def saved(self, savepoint: Savepoint, state: LightState) -> None:
+    def saved(self, order: Order, state: LightState) -> None:
         """Tell that a savepoint is taken: everything that it aims at is visible."""
         body = SavepointTaken(
-            name=savepoint.name,
-            drained=savepoint.drain,
+            name=order.name,
+            drained=order.drain,
             decision=state.committed,
             cut={name: region.ref for name, region in state.regions.items() if region.ref is not None},
             snapshot=state.snapshot,
             watermark=state.watermark,
         )
-        self._add(EventType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.committed}", body)
+        self._add(EventType.SAVEPOINT_TAKEN, f"savepoint/{order.name}/{state.committed}", body)
 
     def stalled(self, region: str | None, reason: str | None, applied: int) -> None:
         """Tell once that the stream, or a region, is stalled for this reason."""

@@ -90,13 +90,23 @@ class RegionState(Light):
         return self.chain[-1] if self.chain else None
 
 
-class Savepoint(Light):
-    """A full cut that an operator asked for, which is to reach all that was completed then."""
+class Order(Light):
+    """One operator's wish for a savepoint."""
 
     name: str
     drain: bool = False
     """Whether the regions were closed with it."""
+
+
+class Savepoint(Light):
+    """A full cut that operators asked for, which is to reach all that was completed then."""
+
+    orders: list[Order] = []
     targets: dict[str, Position] = {}
+
+    def joined_by(self, order: Order, targets: dict[str, Position]) -> "Savepoint":
+        """With another order, which the same cut will answer."""
+        return Savepoint(orders=[*self.orders, order], targets={**self.targets, **targets})
 
 
 class Before(Light):
