@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -28,7 +29,7 @@ VISIBLE_BUCKETS: Final = (
 )
 """Seconds: 1 ms to 60 s."""
 
-CutKind = Literal["full", "partial"]
+CutOutcome = Literal["full", "partial", "forced", "voided", "abandoned"]
 STREAM: Final = ("stream",)
 PARTITION: Final = ("partition",)
 
@@ -107,7 +108,23 @@ class Metrics:
             "From the append of the last event that a cut includes to its snapshot being visible",
         )
         self._cuts = counter(
-            "cuts_total", "cuts", ("stream", "kind"), "Cuts committed; `kind` is full or partial"
+            "cuts_total",
+            "cuts",
+            ("stream", "outcome"),
+            "Cuts by `outcome`: full, partial, or forced (full because a region had stayed behind as often "
+            "as it may) when committed; voided (given up), or abandoned (forced, not possible in time)",
+        )
+        self._fallbacks = gauge(
+            "region_consecutive_fallbacks",
+            "cuts",
+            ("stream", "region"),
+            "How many cuts in a row the region stayed behind in",
+        )
+        self._joined = gauge(
+            "stream_joined",
+            "boolean",
+            STREAM,
+            "1 while all regions of the stream count as one, so that every cut is full",
         )
         self._refusals = counter(
             "refusals_total",
@@ -176,11 +193,21 @@ class Metrics:
         """A commit became visible, this long after the table was asked for it."""
         self._commit.labels(stream).observe(seconds)
 
-    def cut_visible(self, stream: str, kind: CutKind, event_to_snapshot: float | None) -> None:
+    def cut_visible(self, stream: str, outcome: CutOutcome, event_to_snapshot: float | None) -> None:
         """A cut is visible, so many seconds after its last event; None if that is not known."""
-        self._cuts.labels(stream, kind).inc()
+        self.cut(stream, outcome)
         if event_to_snapshot is not None:
             self._visible.labels(stream).observe(event_to_snapshot)
+
+    def cut(self, stream: str, outcome: CutOutcome) -> None:
+        """A cut came to an end."""
+        self._cuts.labels(stream, outcome).inc()
+
+    def regions(self, stream: str, fallbacks: Mapping[str, int], *, joined: bool) -> None:
+        """How often in a row each region stayed behind, and whether they all count as one."""
+        for region, count in fallbacks.items():
+            self._fallbacks.labels(stream, region).set(count)
+        self._joined.labels(stream).set(joined)
 
     def refused(self, stream: str, reason: str) -> None:
         """An opening or a decision was refused; `reason` is one of few words, not a sentence."""
@@ -197,7 +224,8 @@ class Metrics:
 
     def forget_stream(self, stream: str) -> None:
         """The stream is another member's now: what it alone knows must not be shown here."""
-        for gauge in (self._pending, self._unsealed, self._stalled, self._watermark):
+        gauges = (self._pending, self._unsealed, self._stalled, self._watermark)
+        for gauge in (*gauges, self._fallbacks, self._joined):
             gauge.remove_by_labels({"stream": stream})
 
     # --- the service ------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.state_store.port import (
+    VIEW_VERSION,
     RegionView,
+    SavepointView,
     StateStore,
     StateStoreError,
     StateStoreUnavailable,
@@ -12,9 +14,11 @@ from sluicegate.state_store.port import (
 from sluicegate.state_store.redis_store import RedisStateStore
 
 __all__ = [
+    "VIEW_VERSION",
     "MemoryStateStore",
     "RedisStateStore",
     "RegionView",
+    "SavepointView",
     "StateStore",
     "StateStoreError",
     "StateStoreUnavailable",

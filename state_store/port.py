@@ -8,7 +8,10 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sluicegate.events.models import Millis, Name, Position
+from sluicegate.events.models import Assignment, Millis, Name, Position
+
+VIEW_VERSION: Final = 2
+"""2: fallbacks, savepoint, assignments and listeners' state of each region; regions may be `removed`."""
 
 MAX_REVISION: Final = 2**53 - 1
 """Redis compares revisions as floating-point numbers, which are exact up to here."""
@@ -31,12 +34,31 @@ class RegionView(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    state: Literal["active", "idle", "closed", "stalled"] = "active"
+    state: Literal["active", "idle", "closed", "stalled", "removed"] = "active"
     reason: str | None = None
-    """Why it is stalled, and what to do."""
+    """Why it is stalled, and what to do; or why it stayed behind, was removed or is not owned."""
+    lineage: Name | None = None
+    """The one whose driver may add checkpoints."""
     watermark: Millis | None = None
     """At the region's place in the cut."""
     consecutive_fallbacks: Annotated[int, Field(ge=0)] = 0
+    """How many cuts in a row it stayed behind in."""
+    owned: bool = True
+    """False: restored without owning what its parents wrote, until a full commit."""
+    listeners: dict[Name, str] = {}
+    """State of listeners, opaque, as it was frozen with the region's checkpoint in the cut."""
+
+
+class SavepointView(BaseModel):
+    """A full commit that was ordered and is still to come."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: Name
+    drain: bool = False
+    """Whether the regions are closed with it."""
+    targets: dict[Name, Position] = {}
+    """What it reaches, by region."""
 
 
 class StreamView(BaseModel):
@@ -44,6 +66,7 @@ class StreamView(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    version: Annotated[int, Field(ge=1)] = VIEW_VERSION
     stream: Name
     revision: Annotated[int, Field(ge=-1, le=MAX_REVISION)]
     """The offset as of which the state record is that it was made from; -1: before any event."""
@@ -57,12 +80,24 @@ class StreamView(BaseModel):
     """Up to where each region is in the table; regions of which nothing is there are absent."""
     fallbacks: dict[Name, Position | None] = {}
     """Regions that did not move in the last commit though they should have, and where they stand."""
+    forced_by: tuple[Name, ...] = ()
+    """Regions that may not stay behind once more, so that the next commit has to be full."""
+    joined: str | None = None
+    """Why all regions count as one, so that every commit is full; None if they do not."""
+    savepoint: SavepointView | None = None
+    """One that waits."""
     watermark: Millis | None = None
     assignment: Annotated[int, Field(ge=0)] | None = None
     """The number of the assignment in force."""
+    assigned: tuple[Name, ...] = ()
+    """Its regions."""
+    next_assignment: Assignment | None = None
+    """One that was opened, and holds from its first full commit on."""
     regions: dict[Name, RegionView] = {}
     listeners: dict[str, dict[str, Any]] = {}
     """The state of each listener by its name, as JSON."""
+    warnings: tuple[str, ...] = ()
+    """What an operator should know though the stream goes on."""
     stalled: str | None = None
     """Why the stream does not go on, and what to do; None: it goes on."""
 

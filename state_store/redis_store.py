@@ -16,9 +16,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from sluicegate.state_store.port import StateStoreUnavailable, StreamView, UnreadableView
+from sluicegate.state_store.port import VIEW_VERSION, StateStoreUnavailable, StreamView, UnreadableView
 
-_TEXTS: Final = frozenset({"stream", "commit_user", "stalled"})
+_TEXTS: Final = frozenset({"stream", "commit_user", "joined", "stalled"})
 
 # KEYS: the view, the set of streams. ARGV: the revision, the stream, then fields and values.
 _WRITE: Final = """\
@@ -125,7 +125,12 @@ def _fields(view: StreamView) -> dict[str, str]:
 
 
 def _view(fields: Mapping[str, str]) -> StreamView:
-    known = {name: text for name, text in fields.items() if name in StreamView.model_fields}
+    version = int(fields.get("version", "1"))
+    if version > VIEW_VERSION:
+        raise ValueError(f"it has version {version}, this release reads {VIEW_VERSION}; upgrade it")
+    known = {"version": "1"} | {
+        name: text for name, text in fields.items() if name in StreamView.model_fields
+    }
     return StreamView.model_validate(
         {name: text if name in _TEXTS else json.loads(text) for name, text in known.items()}
     )

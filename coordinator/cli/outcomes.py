@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from sluicegate.coordinator.cli.commands import Place, append_command
 from sluicegate.coordinator.cli.errors import UserError
 from sluicegate.coordinator.cli.kafka import POLL_MS, partition_count, read_records
-from sluicegate.coordinator.cli.reasons import waits_for
 from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.reasons import waits_for
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.units import parse_seconds
 from sluicegate.events import Event, StreamCommand, partition_of, read_event

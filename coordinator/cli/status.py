@@ -8,7 +8,8 @@ import click
 from sluicegate.coordinator.cli.errors import run_async
 from sluicegate.coordinator.cli.kafka import LogOffsets, Unreadable, read_offsets, read_records
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream
-from sluicegate.coordinator.core.state import RegionState, StateRecord
+from sluicegate.coordinator.core.state import LightState, RegionState, StateRecord
+from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events import partition_of
@@ -76,27 +77,34 @@ def _of_record(record: StateRecord) -> dict[str, Any]:
         "applied_offset": record.applied,
         "low_water": record.low_water,
         "assignment": state.assignment.number if state.assignment else None,
+        "next_assignment": state.next.model_dump(mode="json") if state.next else None,
+        "partial": state.policy.partial if state.policy else None,
+        "joined": record.joined,
+        "fallbacks": {name: at.model_dump() if at else None for name, at in behind(state).items()},
+        "forced_by": exhausted(state),
+        "savepoint": state.savepoint.model_dump(mode="json") if state.savepoint else None,
+        "notes": notes(record),
         "decided": state.decided,
         "committed": state.committed,
         "pending": len(state.pending),
         "snapshot": snapshot.id if snapshot else None,
         "table": state.table,
         "watermark": state.watermark,
-        "regions": {
-            name: _region(state.regions.get(name), assigned=name in assigned) for name in sorted(names)
-        },
+        "regions": {name: _region(state, name, assigned=name in assigned) for name in sorted(names)},
     }
 
 
-def _region(region: RegionState | None, *, assigned: bool) -> dict[str, Any]:
-    if region is None:
-        return {"state": "not opened", "lineage": None, "cut": None, "watermark": None, "reason": None}
+def _region(state: LightState, name: str, *, assigned: bool) -> dict[str, Any]:
+    region = state.regions.get(name, RegionState())
     return {
-        "state": _state(region, assigned=assigned),
+        "state": _state(region, assigned=assigned) if name in state.regions else "not opened",
         "lineage": region.live,
         "cut": region.ref.model_dump() if region.ref else None,
         "watermark": region.watermark,
-        "reason": region.fault,
+        "consecutive_fallbacks": region.fallbacks,
+        "owned": region.owned,
+        "listeners": region.listeners,
+        "reason": region_reason(state, name) if name in state.regions else None,
     }
 
 
@@ -104,6 +112,8 @@ def _state(region: RegionState, *, assigned: bool) -> str:
     """In the order of what matters most to who looks."""
     if region.fault:
         return "stalled"
+    if region.removed:
+        return "removed"
     if region.left:
         return "finished"
     if not assigned:
@@ -112,7 +122,9 @@ def _state(region: RegionState, *, assigned: bool) -> str:
         return "closing"
     if not region.chain:
         return "not opened"
-    return "idle" if region.idle else "active"
+    if region.idle:
+        return "idle"
+    return "behind" if region.fallbacks else "active"
 
 
 def _lines(shown: dict[str, Any]) -> list[str]:
@@ -129,11 +141,15 @@ def _lines(shown: dict[str, Any]) -> list[str]:
     ]
     if shown["stalled"]:
         lines.append(f"  STALLED: {shown['stalled']}")
+    lines += [f"  NOTE: {note}" for note in shown["notes"]]
     width = max((len(name) for name in shown["regions"]), default=0)
     for name, region in shown["regions"].items():
         cut = region["cut"]
         at = f"checkpoint {cut['checkpoint']} of lineage {cut['lineage']}" if cut else "nothing committed"
-        lines.append(f"  {name:<{width}}  {region['state']:<12}  {at}")
+        # What a stall says stands above already.
+        said = region["reason"] is None or region["reason"] == shown["stalled"]
+        why = "" if said else f"  ({region['reason']})"
+        lines.append(f"  {name:<{width}}  {region['state']:<12}  {at}{why}")
     return lines
 
 

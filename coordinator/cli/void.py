@@ -52,8 +52,8 @@ def void(
             outcome = "voided"
             text = (
                 f"decision {decision} of stream {stream} is void; region {region} is held out from "
-                f"checkpoint {checkpoint} on. Go on with: sluicegate rewind --stream {stream} --region {region} "
-                "--checkpoint-location ..."
+                f"checkpoint {checkpoint} on. Go on with: sluicegate rewind --stream {stream} "
+                f"--region {region} --checkpoint-location ..."
             )
         case CutCommitted():
             outcome = "committed"

@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.intake import VOID
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
+from sluicegate.coordinator.core.owing import joined
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, last_events
 from sluicegate.coordinator.shell.lineages import tell_acceptance, tell_replacement, undecided
@@ -168,6 +169,8 @@ class PartitionRunner:
             age = 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000)
             metrics.pending(name, book.pending_files(), age)
             metrics.stalled(name, runner.machine.stall_reason is not None)
+            counts = {region: state.fallbacks for region, state in book.state.regions.items()}
+            metrics.regions(name, counts, joined=joined(book) is not None)
 
     def low_water(self) -> int:
         """The smallest offset that a recovery of the partition needs."""

@@ -33,6 +33,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state import Decision, StateRecord
+from sluicegate.coordinator.metrics import CutOutcome
 from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
 from sluicegate.coordinator.shell.links import Links
@@ -41,7 +42,7 @@ from sluicegate.coordinator.shell.view import view_of
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
-from sluicegate.events.models import Body
+from sluicegate.events.models import Body, CutAbandoned, CutVoided
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published, Refused
 from sluicegate.state_store import StateStoreUnavailable
@@ -201,6 +202,9 @@ class StreamRunner:
                 await self._send(
                     self._links.topics.commits, self._links.partitions.commits, Event(envelope, due.body)
                 )
+                if isinstance(due.body, CutAbandoned | CutVoided):
+                    abandoned = isinstance(due.body, CutAbandoned)
+                    self._links.metrics.cut(self.stream, "abandoned" if abandoned else "voided")
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
@@ -271,7 +275,7 @@ class StreamRunner:
         started = self._asked_at.pop(decision.id, None)
         if started is not None:
             metrics.commit_took(self.stream, time.monotonic() - started)
-        metrics.cut_visible(self.stream, "partial" if decision.fallbacks else "full", delay)
+        metrics.cut_visible(self.stream, _outcome(decision), delay)
         metrics.watermark(self.stream, decision.watermark)
         self._log.info(
             "committed",
@@ -280,6 +284,8 @@ class StreamRunner:
             watermark=decision.watermark,
             watermark_time=iso_time(decision.watermark),
             event_to_snapshot_ms=round(delay * 1000),
+            outcome=_outcome(decision),
+            fallbacks=sorted(decision.fallbacks),
             cut={name: at.checkpoint for name, at in decision.cut.items()},
         )
 
@@ -291,3 +297,9 @@ class StreamRunner:
                 self._log.info("goes on")
             else:
                 self._log.error("stalled", reason=reason)
+
+
+def _outcome(decision: Decision) -> CutOutcome:
+    if decision.fallbacks:
+        return "partial"
+    return "forced" if decision.forced else "full"

@@ -3,8 +3,9 @@
 import time
 from typing import Literal
 
-from sluicegate.coordinator.core.state import RegionState, StateRecord
-from sluicegate.state_store import RegionView, StreamView
+from sluicegate.coordinator.core.state import LightState, RegionState, StateRecord
+from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
+from sluicegate.state_store import RegionView, SavepointView, StreamView
 
 
 def view_of(record: StateRecord, commit_user: str) -> StreamView:
@@ -18,19 +19,36 @@ def view_of(record: StateRecord, commit_user: str) -> StreamView:
         decision=state.committed,
         snapshot=state.snapshot,
         cut={name: region.ref for name, region in state.regions.items() if region.ref is not None},
+        fallbacks=behind(state),
+        forced_by=tuple(exhausted(state)),
+        joined=record.joined,
+        savepoint=SavepointView(**state.savepoint.model_dump()) if state.savepoint else None,
         watermark=state.watermark,
         assignment=state.assignment.number if state.assignment else None,
-        regions={name: _region(region) for name, region in state.regions.items()},
+        assigned=state.assignment.regions if state.assignment else (),
+        next_assignment=state.next,
+        regions={name: _region(state, name, region) for name, region in state.regions.items()},
+        warnings=tuple(notes(record)),
         stalled=record.stalled,
     )
 
 
-def _region(region: RegionState) -> RegionView:
-    standing: Literal["active", "idle", "closed", "stalled"] = "active"
+def _region(state: LightState, name: str, region: RegionState) -> RegionView:
+    standing: Literal["active", "idle", "closed", "stalled", "removed"] = "active"
     if region.fault is not None:
         standing = "stalled"
+    elif region.removed:
+        standing = "removed"
     elif region.left or region.closed:
         standing = "closed"
     elif region.idle:
         standing = "idle"
-    return RegionView(state=standing, reason=region.fault, watermark=region.watermark)
+    return RegionView(
+        state=standing,
+        reason=region_reason(state, name),
+        lineage=region.live,
+        watermark=region.watermark,
+        consecutive_fallbacks=region.fallbacks,
+        owned=region.owned,
+        listeners=region.listeners,
+    )

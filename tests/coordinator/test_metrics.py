@@ -27,7 +27,20 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         (lambda m: m.pending("s", 7, 1.5), "oldest_unsealed_age_seconds", {"stream": "s"}, 1.5),
         (lambda m: m.commit_took("s", 0.3), "commit_seconds_sum", {"stream": "s"}, 0.3),
         (lambda m: m.cut_visible("s", "full", 0.2), "event_to_snapshot_seconds_sum", {"stream": "s"}, 0.2),
-        (lambda m: m.cut_visible("s", "partial", None), "cuts_total", {"stream": "s", "kind": "partial"}, 1),
+        (
+            lambda m: m.cut_visible("s", "partial", None),
+            "cuts_total",
+            {"stream": "s", "outcome": "partial"},
+            1,
+        ),
+        (lambda m: m.cut("s", "abandoned"), "cuts_total", {"stream": "s", "outcome": "abandoned"}, 1),
+        (
+            lambda m: m.regions("s", {"r": 2}, joined=False),
+            "region_consecutive_fallbacks",
+            {"stream": "s", "region": "r"},
+            2,
+        ),
+        (lambda m: m.regions("s", {}, joined=True), "stream_joined", {"stream": "s"}, 1),
         (
             lambda m: m.cut_visible("s", "full", None),
             "event_to_snapshot_seconds_count",
@@ -61,17 +74,20 @@ def test_what_another_member_owns_is_not_shown() -> None:
         metrics.pending(stream, 1, 1.0)
         metrics.stalled(stream, True)
         metrics.watermark(stream, 5)
+        metrics.regions(stream, {"r1": 1, "r2": 0}, joined=False)
         metrics.cut_visible(stream, "full", 0.1)
     metrics.forget_partition(1)
     metrics.forget_stream("theirs")
     shown = metrics.render().decode()
     assert 'partition="1"' not in shown
     assert shown.count('partition="2"') == 3
-    for gauge in ("pending_files", "oldest_unsealed_age_seconds", "stream_stalled"):
+    assert _value(metrics, "region_consecutive_fallbacks", stream="theirs", region="r1") is None
+    assert _value(metrics, "region_consecutive_fallbacks", stream="mine", region="r1") == 1
+    for gauge in ("pending_files", "oldest_unsealed_age_seconds", "stream_stalled", "stream_joined"):
         assert _value(metrics, gauge, stream="theirs") is None
         assert _value(metrics, gauge, stream="mine") is not None
     # Counters go on, or rates would jump.
-    assert _value(metrics, "cuts_total", stream="theirs", kind="full") == 1
+    assert _value(metrics, "cuts_total", stream="theirs", outcome="full") == 1
 
 
 def test_forgetting_what_was_never_there_is_harmless() -> None:

@@ -126,10 +126,11 @@ class Job:
         )
         return envelope.id
 
-    async def open(self, *parents: Parent, table: str | None = None) -> OpeningAnswered:
+    async def open(self, *parents: Parent, table: str | None = None, **how: Any) -> OpeningAnswered:
         """Open the lineage and wait for the answer."""
         body = RegionOpened(
             parents=parents,
+            **how,
             assignment=Assignment(number=0, regions=self.regions),
             bounded=True,
             table=Path(table or self.location).as_uri(),

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events import Position
-from sluicegate.state_store import MemoryStateStore, RedisStateStore, RegionView, StateStore, StreamView
+from sluicegate.events import Assignment, Position
+from sluicegate.state_store import (
+    MemoryStateStore,
+    RedisStateStore,
+    RegionView,
+    SavepointView,
+    StateStore,
+    StreamView,
+)
 
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
@@ -31,12 +38,18 @@ FULL = view(
     snapshot=2**63 - 1,
     cut={"EWR": Position(lineage="q1.0", checkpoint=12), "JFK": Position(lineage="q2.1", checkpoint=0)},
     fallbacks={"JFK": Position(lineage="q2.1", checkpoint=0), "LGA": None},
+    forced_by=("LGA",),
+    joined="the sink joins all writers by an exchange",
+    savepoint=SavepointView(name="s1", drain=True, targets={"EWR": Position(lineage="q1.0", checkpoint=14)}),
     watermark=-5,
     assignment=3,
+    assigned=("EWR", "JFK", "LGA"),
+    next_assignment=Assignment(number=4, regions=("EWR", "JFK")),
+    warnings=("LGA: restored without owning",),
     regions={
-        "EWR": RegionView(watermark=1_357_034_400_000),
+        "EWR": RegionView(watermark=1_357_034_400_000, lineage="q1.0", listeners={"tags": "7/ü"}),
         "JFK": RegionView(state="stalled", reason="a file is lost; rewind 'JFK'", consecutive_fallbacks=2),
-        "LGA": RegionView(state="idle"),
+        "LGA": RegionView(state="idle", owned=False),
     },
     listeners={"mark-done": {"backlog": 4, "done": ["m=1", "m=ü"], "next": None, "ratio": 0.5}, "tags": {}},
     stalled='table "t" was rolled back\nask: sluicegate …',

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from sluicegate.embedded import EmbeddedValkey
 from sluicegate.events import Position
 from sluicegate.state_store import (
+    VIEW_VERSION,
     RedisStateStore,
     RegionView,
     StateStoreUnavailable,
@@ -54,6 +55,7 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
     await store.close()
     assert json.loads(fields.pop("regions"))["EWR"]["state"] == "active"
     assert fields == {
+        "version": "2",
         "stream": "flights",
         "revision": "41",
         "updated_at": "1700000000000",
@@ -61,6 +63,9 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
         "decision": "7",
         "cut": '{"EWR":{"lineage":"q1.0","checkpoint":12}}',
         "fallbacks": "{}",
+        "forced_by": "[]",
+        "assigned": "[]",
+        "warnings": "[]",
         "listeners": "{}",
     }
 
@@ -88,6 +93,20 @@ async def test_fields_of_a_newer_release_are_ignored(redis_url: str, unique: str
     async with Redis.from_url(redis_url) as redis:
         await redis.hset(f"{unique}:stream:flights", "mood", "good")
     assert await store.read("flights") == view(41)
+    await store.close()
+
+
+async def test_a_view_of_the_first_version_is_read_and_one_of_a_later_version_is_not(
+    redis_url: str, unique: str
+) -> None:
+    store, key = RedisStateStore(redis_url, prefix=unique), f"{unique}:stream:flights"
+    await store.write(view(41))
+    async with Redis.from_url(redis_url) as redis:
+        await redis.hdel(key, "version", "joined", "savepoint", "assigned", "warnings", "forced_by")
+        assert await store.read("flights") == view(41).model_copy(update={"version": 1})
+        await redis.hset(key, "version", str(VIEW_VERSION + 1))
+    with pytest.raises(UnreadableView, match="upgrade"):
+        await store.read("flights")
     await store.close()
 
 
