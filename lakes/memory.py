@@ -192,6 +192,8 @@ class MemoryCommitter:
     def __init__(self, table: MemoryTable, commit_user: str, faults: Faults | None = None) -> None:
         self._table = table
         self._user = commit_user
+        self._identity: str | None = None
+        """Of the table that was asked last."""
         self._faults: Callable[[FaultPoint], Publication | None] = faults or _no_faults
 
     def inspect(self) -> TableState:
@@ -207,6 +209,7 @@ class MemoryCommitter:
         self._faults("ask")
         if table != self._table.identity:
             return TableReplaced(self._table.identity)
+        self._identity = table
         return look_for(_past(self._table.head), self._at, self._user, (decision, digest), recorded)
 
     def check(self, files: Sequence[FilesWritten]) -> None:
@@ -221,6 +224,8 @@ class MemoryCommitter:
             raise TypeError("a fault cannot publish; return Conflict, Refused or OutcomeUnknown")
         if early is not None:
             return early
+        if self._identity not in (None, self._table.identity):
+            return Conflict()
         problem = self._problem(request.files)
         if problem is not None:
             return Refused(problem)

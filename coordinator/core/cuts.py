@@ -51,6 +51,15 @@ def choose(book: Book, barred: Container[str] = (), *, expired: bool = False) ->
     return _decision(book, moves) if moves else None
 
 
+def left_behind(book: Book, choice: Choice) -> set[str]:
+    """Who owes and does not move."""
+    if isinstance(choice, CutAbandoned):
+        return set(choice.regions)
+    refs = {name: region.ref for name, region in book.state.regions.items()}
+    moves = {name: at for name, at in choice.cut.items() if at != refs[name]}
+    return set(owing(book, expected(book), moves))
+
+
 def movable(book: Book, barred: Container[str] = ()) -> list[str]:
     """The regions whose sealed checkpoints may enter a cut."""
     return [

@@ -201,6 +201,9 @@ class StreamMachine:
         self._proposal.reconsider()
         if isinstance(result, Failed) and not isinstance(effect, ReleaseOffsets):
             lane.failed(self._now, result.reason)
+            if isinstance(effect, CheckFiles):
+                # When it can be checked again, more may be possible.
+                self._proposal.drop()
             if isinstance(effect, Append):
                 # It may stand in the log: nothing is decided before the log has been read to its end.
                 self._fence.doubt(self._end.running)

@@ -1,5 +1,7 @@
 """The next cut on its way into the log: chosen, its files checked, proposed, read back."""
 
+from collections.abc import Container
+
 from sluicegate.coordinator.core import cuts, owing
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.decisions import included
@@ -21,6 +23,8 @@ class Proposal:
         self._book = book
         self._recheck_pause = recheck_pause
         self._candidate: cuts.Choice | None = None
+        self._late: set[str] = set()
+        """Who would fall back with the candidate, or was waited for in vain."""
         self._stale = True
         """Whether something has changed since a candidate was looked for."""
         self._expired = False
@@ -78,7 +82,7 @@ class Proposal:
         again = now >= self._recheck_at
         if self._candidate is None and (self._stale or (again and self.barred)):
             self._stale = False
-            self._candidate = cuts.choose(self._book, () if again else self.barred, expired=self._expired)
+            self._choose(() if again else self.barred)
         if not isinstance(self._candidate, CutDecided) or state.policy is None or state.blocked is not None:
             return None
         parts = self._unchecked(self._candidate)
@@ -89,6 +93,8 @@ class Proposal:
         state = self._book.state
         if self._candidate is None or state.pending or state.blocked is not None:
             return None
+        if self._late:
+            self._choose(self.barred)
         if isinstance(self._candidate, CutAbandoned):
             return AppendAbandoned(self._candidate)
         return AppendDecision(self._candidate) if not self._unchecked(self._candidate) else None
@@ -107,6 +113,13 @@ class Proposal:
     def committed(self, decision: Decision) -> None:
         """What was checked for a decision that is in the table need not be known any more."""
         self._checked.difference_update(decision.parts)
+
+    def _choose(self, barred: Container[str]) -> None:
+        """Look for a candidate; one for which fewer are left behind takes the place of the one there is."""
+        fresh = cuts.choose(self._book, barred, expired=self._expired)
+        late = cuts.left_behind(self._book, fresh) if fresh is not None else set()
+        if self._candidate is None or (fresh is not None and late < self._late):
+            self._candidate, self._late = fresh, late
 
     def _unchecked(self, candidate: CutDecided) -> tuple[PartsOf, ...]:
         regions = self._book.state.regions
