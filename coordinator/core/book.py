@@ -278,27 +278,6 @@ class Book:
         needed += [first for ledger in self.ledgers.values() if (first := ledger.first_offset()) is not None]
         return min(needed)
 
-    def pending_files(self) -> int:
-        """How many files have been written and are not in a decision."""
-        return sum(
-            part.files
-            for ledger in self.ledgers.values()
-            for entry in ledger.checkpoints.values()
-            for part in entry.parts.values()
-        )
-
-    def oldest_unsealed(self) -> int | None:
-        """Append time in milliseconds of the first event of the oldest checkpoint that is not sealed."""
-        return min(
-            (
-                entry.first_time
-                for ledger in self.ledgers.values()
-                for number, entry in ledger.checkpoints.items()
-                if number not in ledger.sealed
-            ),
-            default=None,
-        )
-
 
 def _decided(lineage: LineageState) -> int:
     return -1 if lineage.decided is None else lineage.decided

@@ -102,8 +102,10 @@ def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | No
             f"region {region} is not in its own assignment {wanted.number} "
             f"({', '.join(sorted(wanted.regions))}); list every region of the stream in the option `regions`"
         )
-    if held is None or wanted.number > held.number:
+    if held is None:
         return None
+    if wanted.number > held.number:
+        return _depth_problem(book, wanted)
     if wanted.number < held.number:
         return (
             f"assignment {wanted.number} is older than the stream's assignment {held.number}; "
@@ -115,6 +117,21 @@ def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | No
             f"not {', '.join(sorted(wanted.regions))}; raise the assignment's number to change the regions"
         )
     return None
+
+
+def _depth_problem(book: Book, wanted: Assignment) -> str | None:
+    """Why another assignment must wait: refs are as many of them deep at most as a region may fall back."""
+    state = book.state
+    if state.assignment is None or state.next is None:
+        return None
+    lineages = [region.lineages[name] for region in state.regions.values() for name in region.chain]
+    waiting = {lived.assignment for lived in lineages if lived.assignment > state.assignment.number}
+    if len(waiting) < (state.policy.max_consecutive_fallbacks if state.policy else 1):
+        return None
+    return (
+        f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; start the job with "
+        f"assignment {state.next.number}, and let one be committed before assignment {wanted.number}"
+    )
 
 
 def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -138,24 +155,7 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
             f"--lineage {lineage}"
         )
     problem = _parent_problem(region, name, own[0], body) if own else None
-    return problem or _others_problem(book, others, body) or _depth_problem(book, body)
-
-
-def _depth_problem(book: Book, body: RegionOpened) -> str | None:
-    """Refs are as many assignments deep at most as a region may fall back."""
-    state = book.state
-    most = state.policy.max_consecutive_fallbacks if state.policy else 1
-    for parent in body.parents:
-        region = state.regions[parent.region]
-        behind = region.chain[: region.chain.index(parent.lineage) + 1]
-        numbers = {region.lineages[name].assignment for name in behind} - {body.assignment.number}
-        waiting = [number for number in numbers if state.assignment and number > state.assignment.number]
-        if len(waiting) >= most:
-            return (
-                f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; "
-                f"let one be committed before assignment {body.assignment.number} builds on them"
-            )
-    return None
+    return problem or _others_problem(book, others, body)
 
 
 def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:

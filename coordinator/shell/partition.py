@@ -9,6 +9,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from sluicegate.coordinator.core.gauges import oldest_unsealed, pending_files
 from sluicegate.coordinator.core.intake import VOID
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.owing import joined
@@ -165,9 +166,9 @@ class PartitionRunner:
         metrics.offsets(self.number, self.position, self.low_water())
         for name, runner in self.streams.items():
             book = runner.machine.book
-            oldest = book.oldest_unsealed()
+            oldest = oldest_unsealed(book)
             age = 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000)
-            metrics.pending(name, book.pending_files(), age)
+            metrics.pending(name, pending_files(book), age)
             metrics.stalled(name, runner.machine.stall_reason is not None)
             counts = {region: state.fallbacks for region, state in book.state.regions.items()}
             metrics.regions(name, counts, joined=joined(book) is not None)
