@@ -16,6 +16,7 @@ from sluicegate.coordinator.core.owing import (
     may_be_partial,
     owing,
     reaches,
+    staying,
     unreached,
 )
 from sluicegate.events.models import CutAbandoned, CutDecided, Position
@@ -37,7 +38,7 @@ def choose(book: Book, barred: Container[str] = (), *, expired: bool = False) ->
         return None
     whole = _with_parents(book, frontiers)
     waits_for = state.next.regions if state.next else expected(book)
-    if whole and not owing(book, waits_for, whole) and not _unfinished(book, whole):
+    if whole and not staying(book, waits_for, whole) and not _unfinished(book, whole):
         return _decision(book, whole)
     moves = _without_finals(book, _with_parents(book, _in_force(book, frontiers)))
     late = owing(book, expected(book), moves)
@@ -119,7 +120,8 @@ def _fallback_problem(book: Book, moves: Moves) -> str | None:
     if following is not None and _in_force(book, moves) != moves and owing(book, following.regions, moves):
         return f"the first cut of assignment {following.number} is not full"
     late = owing(book, expected(book), moves)
-    if _carries_final(book, moves) and (late or _unfinished(book, moves)):
+    final = _carries_final(book, moves)
+    if final and (staying(book, expected(book), moves) or _unfinished(book, moves)):
         return "a cut with a final checkpoint is not full"
     if not late:
         return None

@@ -21,11 +21,14 @@ def expected(book: Book) -> tuple[str, ...]:
     return tuple(name for name in held.regions if following is None or name in following.regions)
 
 
+def staying(book: Book, names: Iterable[str], moves: Moves) -> list[str]:
+    """Those that have work and do not move; opened or not."""
+    return [name for name in names if name not in moves and _is_active(book, name)]
+
+
 def owing(book: Book, names: Iterable[str], moves: Moves) -> list[str]:
-    """Those that have work, do not move, and are not held for a final checkpoint; opened or not."""
-    return [
-        name for name in names if name not in moves and _is_active(book, name) and not _is_held(book, name)
-    ]
+    """Those that have work, do not move, and are not held for a final checkpoint."""
+    return [name for name in staying(book, names, moves) if not _is_held(book, name)]
 
 
 def active(book: Book) -> list[str]:
