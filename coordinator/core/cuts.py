@@ -33,14 +33,14 @@ def choose(book: Book, barred: Container[str] = (), *, expired: bool = False) ->
     state = book.state
     if state.assignment is None or state.policy is None:
         return None
-    frontiers = {name: position for name in movable(book, barred) if (position := book.frontier(name))}
+    frontiers = _frontiers(book, barred)
     if not frontiers:
         return None
     whole = _with_parents(book, frontiers)
     waits_for = state.next.regions if state.next else expected(book)
     if whole and not staying(book, waits_for, whole) and not _unfinished(book, whole):
         return _decision(book, whole)
-    moves = _without_finals(book, _with_parents(book, _in_force(book, frontiers)))
+    moves = _open_moves(book, frontiers)
     late = owing(book, expected(book), moves)
     if moves and not late:
         return _decision(book, moves)
@@ -61,11 +61,22 @@ def left_behind(book: Book, choice: Choice) -> set[str]:
     return set(owing(book, expected(book), moves))
 
 
-def movable(book: Book, barred: Container[str] = ()) -> list[str]:
-    """The regions whose sealed checkpoints may enter a cut."""
-    return [
-        name for name, region in book.state.regions.items() if region.fault is None and name not in barred
-    ]
+def waiting(book: Book, barred: Container[str] = ()) -> list[str]:
+    """The regions that could move in a partial cut."""
+    return list(_open_moves(book, _frontiers(book, barred)))
+
+
+def _frontiers(book: Book, barred: Container[str]) -> dict[str, Position]:
+    return {
+        name: position
+        for name, region in book.state.regions.items()
+        if region.fault is None and name not in barred and (position := book.frontier(name))
+    }
+
+
+def _open_moves(book: Book, frontiers: Moves) -> dict[str, Position]:
+    """The moves that need not wait for a full cut."""
+    return _without_finals(book, _with_parents(book, _in_force(book, frontiers)))
 
 
 def refusal(book: Book, body: CutDecided) -> str | None:

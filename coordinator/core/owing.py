@@ -116,9 +116,9 @@ def may_be_partial(book: Book) -> bool:
     return policy is not None and policy.partial == "allow" and joined(book) is None
 
 
-def waiting_since(book: Book, movable: Iterable[str]) -> int | None:
+def waiting_since(book: Book, names: Iterable[str]) -> int | None:
     """Since when, in the log's time, something sealed waits for the alignment; None if nothing does."""
-    sealed = [first[2].sealed_at for name in movable if (first := next(book.sealed(name), None)) is not None]
+    sealed = [first[2].sealed_at for name in names if (first := next(book.sealed(name), None)) is not None]
     if not sealed:
         return None
     return max(min(sealed), book.state.abandoned_at or 0)

@@ -68,7 +68,7 @@ class Proposal:
         if not acting or self._book.state.pending or not owing.may_be_partial(self._book):
             self._expired = False
             return False
-        since = owing.waiting_since(self._book, cuts.movable(self._book, self.barred))
+        since = owing.waiting_since(self._book, cuts.waiting(self._book, self.barred))
         expired = self.alignment.expired(since, now)
         self._stale = self._stale or expired != self._expired
         self._expired = expired
