@@ -22,7 +22,6 @@ from sluicegate.coordinator.core.effects import (
     FilesChecked,
     InspectTable,
     Publish,
-    ReleaseOffsets,
     Result,
     TableUnfit,
     WriteRecord,
@@ -33,7 +32,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.lakes.memory import FOREIGN_USER, MemoryCommitter, MemoryTable
-from sluicegate.lakes.port import BadFiles, CommitRequest, OutcomeUnknown, Refused, TableRefused
+from sluicegate.lakes.port import CommitRequest, OutcomeUnknown, Refused, TableRefused
 from tests.golden.tell import effect_line
 
 STREAM = "s"

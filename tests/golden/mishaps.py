@@ -1,0 +1,133 @@
+"""Words of golden cases for time, processes that crash or stand still, and what others do to the table."""
+
+from sluicegate.lakes.port import CommitRequest
+from tests.golden.coordinator import Coordinator, Crashed, World
+from tests.golden.tell import cut
+
+STEP = 1_000
+
+
+class Mishaps:
+    """Each `do_x` is the word `x`; of a world that a subclass makes."""
+
+    world: World
+    _node: Coordinator | None = None
+    _frozen: Coordinator | None = None
+    _down = False
+    _kept: str | None = None
+
+    def work(self) -> None:
+        """Let the coordinator do what it can; the first event starts one."""
+        if self._node is None and not self._down and self.world.log:
+            self._node = Coordinator(self.world)
+        if self._node is not None:
+            try:
+                self._node.work()
+            except Crashed as crash:
+                self.world.say(f"crash {crash}")
+                self.do_crash()
+
+    def do_tick(self, length: str) -> None:
+        """Let so many milliseconds pass, with the coordinator at work."""
+        end = self.world.now + int(length)
+        while self.world.now < end:
+            self.world.now = min(end, self.world.now + STEP)
+            self.work()
+
+    def do_sleep(self, length: str) -> None:
+        """Let time pass while the process stands still."""
+        self.world.now += int(length)
+
+    def do_crash(self) -> None:
+        """The process is gone, with all that it had in flight."""
+        self._node, self._down = None, True
+
+    def do_start(self) -> None:
+        """Another process takes over, from the newest record."""
+        self._node, self._down = Coordinator(self.world), False
+
+    def do_freeze(self) -> None:
+        """The process stands still with its effects in flight, and loses its partition."""
+        self._frozen, self._node, self._down = self._node, None, True
+
+    def do_thaw(self) -> None:
+        """The frozen process goes on, and learns of nothing but what it reads and is told."""
+        if self._frozen is None:
+            raise ValueError("nothing is frozen")
+        self._frozen.name = "zombie "
+        self._frozen.work()
+        self._frozen = None
+
+    def do_hold(self, *kinds: str) -> None:
+        """Effects of these kinds take long."""
+        self.world.held |= set(kinds)
+
+    def do_release(self) -> None:
+        """What takes long comes to its end."""
+        self.world.held.clear()
+
+    def do_next(self, kind: str, *fate: str) -> None:
+        """`crash before|after`, `conflict`, `refused REASON`, `is lost`, `is done but unknown`."""
+        self.world.once[kind] = " ".join(fate)
+
+    def do_away(self, *places: str) -> None:
+        """The table, the log (for appends) or the view cannot be reached."""
+        self.world.away |= set(places)
+
+    def do_back(self) -> None:
+        self.world.away.clear()
+
+    def do_table(self, what: str, *rest: str) -> None:
+        """Others: foreign, ours ID DIGEST, replace, rollback N, expire N, refuse WHY, bad FILE, take, joined WHY."""
+        table = self.world.table
+        match what:
+            case "foreign":
+                table.foreign_commit()
+            case "ours":
+                request = CommitRequest(
+                    int(rest[0]), rest[1], table.head.ref if table.head else None, None, []
+                )
+                table.commit("sluicegate-s", request)
+            case "replace":
+                table.replace()
+            case "rollback":
+                table.rollback(int(rest[0]))
+            case "expire":
+                table.expire(int(rest[0]))
+            case "refuse":
+                table.refusal = " ".join(rest)
+            case "take":
+                table.refusal = None
+                self.world.bad.clear()
+            case "joined":
+                self.world.joined = " ".join(rest)
+            case "bad":
+                self.world.bad |= set(rest)
+            case _:
+                raise ValueError(f"no such thing: {what}")
+
+    def do_keep(self, what: str) -> None:
+        """Remember the record that is the newest now."""
+        self._kept = self.world.record
+
+    def do_put(self, what: str) -> None:
+        """A zombie's record comes last: the one that was kept."""
+        self.world.record = self._kept
+
+    def do_lose(self, what: str) -> None:
+        """The record is gone."""
+        self.world.record = None
+
+    def do_show(self, *what: str) -> None:
+        """Tell of regions, of the `table` or of the `view`."""
+        for each in what:
+            if each == "table":
+                said = " | ".join(" ".join(one.files) or "-" for one in self.world.table.snapshots)
+                self.world.say(f"table: {said or 'empty'}")
+            elif each == "view":
+                view = self.world.view
+                self.world.say(f"view: {f'decision {view.state.committed}' if view else 'none'}")
+            elif self._node is not None:
+                region = self._node.machine.book.state.regions[each]
+                owned = "" if region.owned else " unowned"
+                self.world.say(f"{cut({each: region.ref})} fallbacks {region.fallbacks}{owned}")
