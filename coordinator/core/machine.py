@@ -469,7 +469,7 @@ class StreamMachine:
             self._resume()
             self.outbox.committed(decision, outcome.snapshot)
             for order in decision.savepoint.orders if decision.savepoint else ():
-                self.outbox.saved(order, state)
+                self.outbox.saved(order, state, decision)
 
     def _resume(self) -> None:
         """The commit that was under way is over."""

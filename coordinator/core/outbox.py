@@ -84,15 +84,16 @@ class Outbox:
         """Tell that a decision was given up."""
         self._add(EventType.CUT_VOIDED, f"voided/{body.decision}", body)
 
-    def saved(self, order: Order, state: LightState) -> None:
-        """Tell that a savepoint is taken: everything that it aims at is visible."""
+    def saved(self, order: Order, state: LightState, by: Decision | None = None) -> None:
+        """Tell that a savepoint is taken, by this decision or by what is committed already."""
+        refs = {name: region.ref for name, region in state.regions.items() if region.ref is not None}
         body = SavepointTaken(
             name=order.name,
             drained=order.drain,
             decision=state.committed,
-            cut={name: region.ref for name, region in state.regions.items() if region.ref is not None},
+            cut=by.cut if by else refs,
             snapshot=state.snapshot,
-            watermark=state.watermark,
+            watermark=by.watermark if by else state.watermark,
         )
         self._add(EventType.SAVEPOINT_TAKEN, f"savepoint/{order.name}/{state.committed}", body)
 
