@@ -84,6 +84,10 @@ class World:
     seen: int = 0
     """How much of the log any coordinator has read: what it ignores is told once."""
     traced: frozenset[str] = USUAL
+    newer: set[int] = field(default_factory=set)
+    """Offsets of records that only a newer release reads."""
+    garbled: set[int] = field(default_factory=set)
+    """Offsets of records whose body cannot be read."""
     away: set[str] = field(default_factory=set)
     """What fails now: table, log, view."""
     held: set[str] = field(default_factory=set)
@@ -145,6 +149,12 @@ class Coordinator:
         while self._next < len(self.world.log):
             offset, entry = self._next, self.world.log[self._next]
             self._next += 1
+            if offset in self.world.newer:
+                self.machine.unreadable(offset, "a newer release is needed")
+                continue
+            if offset in self.world.garbled:
+                self.machine.garbled(offset, entry.time, entry.envelope, "no JSON")
+                continue
             ignored = self.machine.arrived(offset, *entry)
             if ignored and offset >= self.world.seen and entry.envelope.type is not EventType.REGION_OPENED:
                 self.world.say(f"{self.name}ignored {entry.envelope.type}: {ignored}")

@@ -78,7 +78,7 @@ class Mishaps:
         self.world.away.clear()
 
     def do_table(self, what: str, *rest: str) -> None:
-        """Others: foreign, ours ID DIGEST, replace, rollback N, expire N, refuse WHY, bad FILE, take, joined WHY."""
+        """Others: foreign, ours ID DIGEST, replace, rollback N, expire N, refuse WHY, bad F, take, joined."""
         table = self.world.table
         match what:
             case "foreign":

@@ -88,6 +88,18 @@ class LogWords:
         self.do_write(region, lineage, at, *events)
         self.do_complete(region, lineage, at, *events, **how)
 
+    def do_garble(self) -> None:
+        """What was written last cannot be read."""
+        self.world.garbled.add(len(self.world.log) - 1)
+
+    def do_newer(self) -> None:
+        """A record that only a newer release reads."""
+        self.world.newer.add(self.world.append(EventType.STREAM_POLICY, None, ("", "", -1)))
+
+    def do_upgrade(self) -> None:
+        """The next coordinator reads it: to this core it is a type that it does not expect."""
+        self.world.newer.clear()
+
     def do_failed(self, region: str, lineage: str, at: str, outcome: str) -> None:
         self._say(
             EventType.CHECKPOINT_FAILED,
