@@ -10,12 +10,16 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from sluicegate.demo import slow_daemon
 from sluicegate.demo.data import EVENT_TIME, REGIONS, spark_schema
 from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import STREAM, TOPICS
+from sluicegate.demo.slow import VARIABLE, Slowness
 from sluicegate.writer_hooks import attach, close_region
 
 _TRIGGER: Final = "50 milliseconds"
+_RHYTHMS: Final = (700, 750, 800)
+"""Milliseconds. With one interval all would begin their batches at the same moments, as Spark rounds them."""
 _CHECKPOINT_FILES: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -37,14 +41,22 @@ _SESSION: Final = {
 }
 
 
-def start_session(work: Path) -> SparkSession:
-    """Start Spark; its processes inherit this one's standard error. Raises RunFailed."""
+def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
+    """Start Spark; its processes inherit this one's standard error. Raises RunFailed.
+
+    With slowness each job has a slot of its own, as jobs on different machines have: what is slow is the
+    storage of one, not the processor of all.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("sluicegate-demo")
+    master = "local[2]" if slowness is None else f"local[{len(REGIONS)}]"
+    builder = SparkSession.builder.master(master).appName("sluicegate-demo")
     folders = {
         "spark.local.dir": str(work / "spark"),
         "spark.sql.warehouse.dir": str(work / "spark-warehouse"),
     }
+    if slowness is not None:
+        os.environ[VARIABLE] = slowness.to_text()
+        builder = builder.config("spark.python.daemon.module", slow_daemon.__name__)
     for name, value in {**_SESSION, **folders}.items():
         builder = builder.config(name, value)
     interrupt = signal.getsignal(signal.SIGINT)
@@ -70,13 +82,17 @@ class Jobs:
         self.finals: dict[str, int | None] = {}
         """The final batch of each region that is closed."""
 
-    def start(self, inbox: Callable[[str], Path]) -> None:
-        """Start a job for each region, which reads the files that appear in `inbox(region)`."""
-        for region in REGIONS:
+    def start(self, inbox: Callable[[str], Path], *, evenly: bool = False) -> None:
+        """Start a job for each region, which reads the files that appear in `inbox(region)`.
+
+        Evenly: each in a rhythm of its own, so that they do not compete for the processor all the time.
+        """
+        for region, rhythm in zip(REGIONS, _RHYTHMS, strict=True):
+            trigger = f"{rhythm} milliseconds" if evenly else _TRIGGER
             files = self._spark.readStream.schema(spark_schema()).option("maxFilesPerTrigger", 1)
             writer = files.parquet(str(inbox(region))).writeStream.format("sluicegate")
             writer = writer.queryName(region).options(**self._options(region))
-            self._queries[region] = writer.trigger(processingTime=_TRIGGER).start()
+            self._queries[region] = writer.trigger(processingTime=trigger).start()
 
     def check(self) -> None:
         """Raise RunFailed if a job has failed."""

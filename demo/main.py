@@ -9,11 +9,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -59,6 +60,12 @@ class NotRun(click.ClickException):
     help="How often, with --kill-coordinator.",
 )
 @click.option("--seed", type=int, help="Choose the moments of the kills by this number.")
+@click.option(
+    "--slow-region",
+    type=click.Choice(("EWR", "JFK", "LGA")),
+    help="Let the storage of this region be slow, and then silent, for a while; the others go on.",
+)
+@click.option("--calm", is_flag=True, hidden=True, help="The same run, but nothing is slow.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
 @click.option(
     "--work-dir",
@@ -72,6 +79,8 @@ def demo(
     kill_coordinator: bool,
     kills: int,
     seed: int | None,
+    slow_region: str | None,
+    calm: bool,
     as_json: bool,
     work_dir: Path | None,
 ) -> None:
@@ -84,7 +93,14 @@ def demo(
     began = time.monotonic()
     try:
         with _interruptible():
-            work, outcome = _run(rows, kills if kill_coordinator else 0, seed, work_dir)
+            wish = {
+                "rows": rows,
+                "kills": kills if kill_coordinator else 0,
+                "seed": seed,
+                "slow_region": slow_region,
+                "calm": calm,
+            }
+            work, outcome = _run(wish, work_dir)
     except KeyboardInterrupt:
         context.exit(_INTERRUPTED)
     seconds = round(time.monotonic() - began, 1)
@@ -107,6 +123,7 @@ def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
         "kills": outcome.kills,
         "kill_phases": outcome.kill_phases,
         "seconds": seconds,
+        **(asdict(outcome.regional) if outcome.regional else {}),
     }
 
 
@@ -126,6 +143,14 @@ def summary(outcome: "Outcome", seconds: float) -> str:
             f"{phase} ({count})" if count > 1 else phase for phase, count in outcome.kill_phases.items()
         )
         lines.append(f"coordinator killed {outcome.kills} times: {phases}")
+    if (regional := outcome.regional) is not None:
+        lines += [
+            f"{regional.partial_cuts} partial commits, at most {regional.max_consecutive_fallbacks} in a row "
+            f"without the same region; {regional.forced_full} that had to be full, {regional.abandoned} such "
+            "given up",
+            f"other regions: {regional.healthy_p50_while_slow_ms:g} ms from a batch to its commit while one "
+            f"was slow, {regional.healthy_p50_ms:g} ms over all (p50)",
+        ]
     lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
     return "\n".join(lines)
 
@@ -159,7 +184,7 @@ def _open_work_dir(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _run(rows: int, kills: int, seed: int | None, work_dir: Path | None) -> "tuple[Path, Outcome]":
+def _run(wish: Mapping[str, Any], work_dir: Path | None) -> "tuple[Path, Outcome]":
     """Run the demo, end all its processes, and turn what went wrong into a message."""
     try:
         _check_prerequisites()
@@ -169,10 +194,10 @@ def _run(rows: int, kills: int, seed: int | None, work_dir: Path | None) -> "tup
     logs = work / "logs"
     logs.mkdir()
     with _output_in(logs / "output.log") as terminal:
-        return work, _run_in(work, rows, kills, seed, terminal)
+        return work, _run_in(work, wish, terminal)
 
 
-def _run_in(work: Path, rows: int, kills: int, seed: int | None, terminal: TextIO) -> "Outcome":
+def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
     from sluicegate.demo.progress import Display
     from sluicegate.demo.run import Wish, run_demo
     from sluicegate.embedded import EmbeddedError
@@ -183,7 +208,7 @@ def _run_in(work: Path, rows: int, kills: int, seed: int | None, terminal: TextI
     logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
     try:
         with _news_to(display.note), ExitStack() as stack:
-            outcome = run_demo(Wish(rows, kills, seed, work), display, stack)
+            outcome = run_demo(Wish(**wish, work=work), display, stack)
             display.note("stopping the services")
     except (DemoError, EmbeddedError, TopicError) as error:
         raise NotRun(f"{error}\nThe files of the run are in {work}") from error

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import pyarrow as pa
@@ -19,11 +20,19 @@ from sluicegate.demo.kills import Killer
 from sluicegate.demo.progress import Display, describe
 from sluicegate.demo.reader import read_table
 from sluicegate.demo.services import Coordinator, Servers
+from sluicegate.demo.slow import Slowness
 from sluicegate.demo.table import count_rows, create_table
 from sluicegate.demo.watch import Progress, Watch
 
 _POLL: Final = 0.2
 _STUCK_SECONDS: Final = 120.0
+
+# About as long as the regions' batches end apart when all is well: see docs/benchmarks.md.
+_POLICY: Final = """\
+partial = "allow"
+alignment_timeout = "250ms"
+max_consecutive_fallbacks = 3
+"""
 
 
 _Data = tuple[pa.Table, Feed, Path]
@@ -37,6 +46,10 @@ class Wish:
     rows: int
     kills: int
     seed: int | None
+    slow_region: str | None
+    """Whose storage is slow for a while; None: of none."""
+    calm: bool
+    """With a slow region: run as if it were slow, but let it not be, to compare with."""
     work: Path
     """A folder for everything that the run makes; there is nothing in it but an empty folder `logs`."""
 
@@ -49,11 +62,28 @@ class Outcome:
     commits: int
     files: int
     kill_phases: dict[str, int]
+    regional: "Regional | None" = None
 
     @property
     def kills(self) -> int:
         """How often the coordinator was killed."""
         return sum(self.kill_phases.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Regional:
+    """What the slowness of one region made of the commits; times in milliseconds."""
+
+    partial_cuts: int
+    forced_full: int
+    abandoned: int
+    max_consecutive_fallbacks: int
+    healthy_p50_ms: float
+    """From the completion of a batch of another region to the news of its commit, over the whole run."""
+    healthy_p50_while_slow_ms: float
+    """The same for batches that were completed while the slow region was slow or silent."""
+    slow_longest_ms: int
+    """The longest that a batch of the slow region waited from its completion to the news of its commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +110,9 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
     parts = _prepare(wish, display, stack)
     parts.killer.start()
     parts.watch.start()
-    parts.jobs.start(parts.feed.folder)
-    display.note("three jobs write, the coordinator commits")
+    parts.jobs.start(parts.feed.folder, evenly=wish.slow_region is not None)
+    slow = f"; the storage of {wish.slow_region} is going to be slow" if wish.slow_region else ""
+    display.note(f"three jobs write, the coordinator commits{slow if not wish.calm else ''}")
     _follow(parts, display, wish.kills)
     parts.coordinator.stop()
     display.note("everything is committed; reading the table back")
@@ -92,7 +123,34 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
             f"Paimon's own reader finds {counted} rows, the independent one {contents.rows.num_rows}"
         )
     verdict = compare(contents.rows, parts.source)
-    return Outcome(verdict, len(contents.commits), contents.files, dict(sorted(parts.killer.phases.items())))
+    phases = dict(sorted(parts.killer.phases.items()))
+    return Outcome(verdict, len(contents.commits), contents.files, phases, _regional(wish, parts.progress))
+
+
+def _regional(wish: Wish, progress: Progress) -> Regional | None:
+    slowness = _slowness(wish)
+    if slowness is None:
+        return None
+    healthy = [region for region in REGIONS if region != slowness.region]
+    planned = Slowness.plan(slowness.region, batches_for(wish.rows)).delays
+    at = progress.regions[slowness.region].completed_at
+    span = at[min(planned) - 1], at[max(planned)]
+    return Regional(
+        partial_cuts=progress.partial_cuts,
+        forced_full=progress.forced_full,
+        abandoned=progress.abandoned,
+        max_consecutive_fallbacks=progress.max_fallbacks,
+        healthy_p50_ms=median(progress.waits(healthy)),
+        healthy_p50_while_slow_ms=median(progress.waits(healthy, span)),
+        slow_longest_ms=max(progress.waits([slowness.region])),
+    )
+
+
+def _slowness(wish: Wish) -> Slowness | None:
+    if wish.slow_region is None:
+        return None
+    planned = Slowness.plan(wish.slow_region, batches_for(wish.rows))
+    return Slowness(planned.region, {}) if wish.calm else planned
 
 
 def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
@@ -105,8 +163,9 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     with ThreadPoolExecutor(max_workers=3) as pool:
         serving = pool.submit(servers.start)
         data = pool.submit(_prepare_data, wish)
-        coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data)
-        spark = start_session(work)
+        policy = _POLICY if wish.slow_region is not None else ""
+        coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data, policy)
+        spark = start_session(work, _slowness(wish))
         stack.callback(spark.stop)
         source, feed, table = data.result()
         serving.result()
@@ -125,10 +184,14 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
 
 
 def _start_coordinator(
-    coordinator: Coordinator, servers: Servers, serving: "Future[None]", data: "Future[_Data]"
+    coordinator: Coordinator,
+    servers: Servers,
+    serving: "Future[None]",
+    data: "Future[_Data]",
+    policy: str,
 ) -> None:
     serving.result()
-    servers.write_settings(coordinator.settings, data.result()[2])
+    servers.write_settings(coordinator.settings, data.result()[2], policy)
     coordinator.start()
 
 

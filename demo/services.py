@@ -43,7 +43,7 @@ format = "json"
 [streams.{stream}]
 format = "paimon"
 table = "{table}"
-"""
+{policy}"""
 
 
 class Servers:
@@ -66,8 +66,11 @@ class Servers:
         finally:
             self.valkey.stop()
 
-    def write_settings(self, path: Path, table: Path) -> None:
-        """Write the coordinator's settings file; both servers must have been started."""
+    def write_settings(self, path: Path, table: Path, policy: str = "") -> None:
+        """Write the coordinator's settings file; both servers must have been started.
+
+        `policy` is more lines of the stream's settings.
+        """
         text = _SETTINGS.format(
             bootstrap=self.kafka.bootstrap,
             prefix=TOPICS.prefix,
@@ -75,6 +78,7 @@ class Servers:
             redis=self.valkey.url,
             stream=STREAM,
             table=table,
+            policy=policy,
         )
         path.write_text(text, encoding="utf-8")
 

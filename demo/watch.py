@@ -13,6 +13,7 @@ from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import PARTITIONS, TOPICS
 from sluicegate.events import (
     CheckpointCompleted,
+    CutAbandoned,
     CutCommitted,
     Envelope,
     Event,
@@ -35,6 +36,10 @@ class RegionView:
     committed: int = -1
     """The newest batch in the table; -1 before the first."""
     closed: bool = False
+    completed_at: dict[int, int] = field(default_factory=dict)
+    """When each batch was completed, in milliseconds of the log's time."""
+    visible_at: dict[int, int] = field(default_factory=dict)
+    """When the commit that includes a batch was told of."""
 
     @property
     def rows_written(self) -> int:
@@ -55,34 +60,68 @@ class Progress:
         self.commits = 0
         self.watermark: int | None = None
         self.stalled: str | None = None
+        self.partial_cuts = 0
+        self.forced_full = 0
+        self.abandoned = 0
+        self.max_fallbacks = 0
+        """How often in a row one region stayed behind, at most; a full cut that was tried begins anew."""
+        self._fallbacks = dict.fromkeys(self.regions, 0)
+        self._abandonments: set[str] = set()
         self._rows: dict[str, int] = {}
 
-    def apply(self, event: Event) -> None:
-        """Take note of an event; repetitions change nothing."""
+    def apply(self, event: Event, time: int = 0) -> None:
+        """Take note of an event, appended at `time` (milliseconds); repetitions change nothing."""
         envelope, body = event
         match body:
             case FilesWritten():
                 self._rows[envelope.id] = sum(file.rows for file in body.files)
             case CheckpointCompleted():
-                self._completed(envelope, body)
+                self._completed(envelope, body, time)
             case RegionClosed():
                 self.regions[envelope.region].closed = True
             case CutCommitted():
-                self._committed(body)
+                self._committed(body, time)
+            case CutAbandoned() if envelope.id not in self._abandonments:
+                self._abandonments.add(envelope.id)
+                self.abandoned += 1
+                self._fallbacks = dict.fromkeys(self._fallbacks, 0)
             case StreamStalled():
                 self.stalled = body.reason
 
-    def _completed(self, envelope: Envelope, body: CheckpointCompleted) -> None:
+    def _completed(self, envelope: Envelope, body: CheckpointCompleted, time: int) -> None:
         rows = sum(self._rows.get(event, 0) for event in body.events)
-        self.regions[envelope.region].batches.setdefault(envelope.checkpoint, rows)
+        view = self.regions[envelope.region]
+        view.batches.setdefault(envelope.checkpoint, rows)
+        view.completed_at.setdefault(envelope.checkpoint, time)
 
-    def _committed(self, body: CutCommitted) -> None:
+    def _committed(self, body: CutCommitted, time: int) -> None:
         if body.decision <= self.commits:
             return
         self.commits = body.decision
         self.watermark = body.watermark
+        self.partial_cuts += bool(body.fallbacks)
+        self.forced_full += body.forced
         for region, position in body.cut.items():
-            self.regions[region].committed = position.checkpoint
+            view = self.regions[region]
+            moved = range(view.committed + 1, position.checkpoint + 1)
+            view.visible_at.update(dict.fromkeys(moved, time))
+            view.committed = position.checkpoint
+            self._fallbacks[region] = 0 if moved else self._fallbacks[region]
+        for region in body.fallbacks:
+            self._fallbacks[region] += 1
+        self.max_fallbacks = max(self.max_fallbacks, *self._fallbacks.values())
+
+    def waits(self, regions: Iterable[str], span: tuple[int, int] | None = None) -> list[int]:
+        """Milliseconds from the completion of each batch to the news of its commit.
+
+        With a span only of batches that were completed in it (milliseconds, as the log's).
+        """
+        return [
+            view.visible_at[batch] - at
+            for view in (self.regions[region] for region in regions)
+            for batch, at in view.completed_at.items()
+            if batch in view.visible_at and (span is None or span[0] <= at <= span[1])
+        ]
 
 
 class Watch(threading.Thread):
@@ -133,4 +172,4 @@ class Watch(threading.Thread):
     def _take(self, record: Any) -> None:
         event = read_event(record.headers, record.value)
         if isinstance(event, Event):
-            self._progress.apply(event)
+            self._progress.apply(event, record.timestamp)

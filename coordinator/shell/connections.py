@@ -13,6 +13,7 @@ from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
 from sluicegate.coordinator.shell.deadletters import DeadLetters
+from sluicegate.coordinator.shell.ends import EndOffsets
 from sluicegate.coordinator.shell.links import Links, Partitions
 from sluicegate.coordinator.shell.producer import SessionProducer
 from sluicegate.coordinator.shell.startup import make_store
@@ -37,6 +38,8 @@ async def open_links(
     await producer.start()
     fetcher = BodyFetcher(topics.events, options, settings.kafka.request_timeout)
     stack.push_async_callback(partial(_close_soon, "fetcher", fetcher.close))
+    ends = EndOffsets(options)
+    stack.push_async_callback(partial(_close_soon, "end offsets", ends.close))
     store = make_store(settings)
     if store is not None:
         stack.push_async_callback(store.close)
@@ -48,6 +51,7 @@ async def open_links(
         partitions=counts,
         producer=producer,
         fetcher=fetcher,
+        ends=ends,
         store=store,
         threads=threads,
         budget=Budget(settings.memory.body_budget),

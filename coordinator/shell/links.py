@@ -6,6 +6,7 @@ from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyFetcher, Budget
 from sluicegate.coordinator.shell.deadletters import DeadLetters
+from sluicegate.coordinator.shell.ends import EndOffsets
 from sluicegate.coordinator.shell.producer import SessionProducer
 from sluicegate.coordinator.shell.threads import CommitThreads
 from sluicegate.events.topics import TopicNames
@@ -30,6 +31,7 @@ class Links:
     partitions: Partitions
     producer: SessionProducer
     fetcher: BodyFetcher
+    ends: EndOffsets
     store: StateStore | None
     threads: CommitThreads
     budget: Budget

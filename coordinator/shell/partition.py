@@ -180,8 +180,7 @@ class PartitionRunner:
 
     async def end_offset(self) -> int:
         """The offset behind the last record. Raises KafkaError."""
-        end: int = (await self._consumer.end_offsets([self.source]))[self.source]
-        return end
+        return await self._links.ends.of(self.source)
 
     async def _range(self) -> LogRange:
         begins = await self._consumer.beginning_offsets([self.source])

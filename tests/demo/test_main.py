@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sluicegate.demo.check import compare
 from sluicegate.demo.data import TOTAL_ROWS as ROWS_OF_DATA
 from sluicegate.demo.main import TOTAL_ROWS, demo, figures, summary
-from sluicegate.demo.run import Outcome
+from sluicegate.demo.run import Outcome, Regional
 
 
 def test_result_has_exactly_these_keys(few: pa.Table) -> None:
@@ -26,6 +26,15 @@ def test_result_has_exactly_these_keys(few: pa.Table) -> None:
         "kill_phases": {"Ask": 2, "reading": 1},
         "seconds": 61.5,
     }
+
+
+def test_a_slow_region_adds_its_figures(few: pa.Table) -> None:
+    regional = Regional(12, 1, 3, 3, 210.0, 230.5, 900)
+    outcome = Outcome(compare(few, few), 30, 90, {}, regional)
+    found = figures(outcome, 61.5)
+    assert (found["partial_cuts"], found["forced_full"], found["max_consecutive_fallbacks"]) == (12, 1, 3)
+    assert (found["healthy_p50_ms"], found["healthy_p50_while_slow_ms"]) == (210.0, 230.5)
+    assert "12 partial commits, at most 3 in a row" in summary(outcome, 61.5)
 
 
 def test_summary_says_whether_the_table_is_exact(few: pa.Table) -> None:

@@ -1,0 +1,80 @@
+"""Spark's daemon of Python workers, in whose workers the storage of one region is slow.
+
+Spark starts it as `spark.python.daemon.module`. What is slow is in the environment.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark import daemon
+
+from sluicegate.demo.slow import VARIABLE, Slowness, SlowWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sluicegate.lakes import Adapter, FileWriter
+    from sluicegate.writer_hooks.attempt import Target, Written
+    from sluicegate.writer_hooks.region import Attempt, Region
+
+
+class _SlowAdapter:
+    """An adapter whose writers are slow."""
+
+    def __init__(self, inner: "Adapter", seconds: float) -> None:
+        self._inner = inner
+        self._seconds = seconds
+        self.name = inner.name
+        self.format_version = inner.format_version
+
+    def open_committer(self, *how: object) -> object:
+        raise NotImplementedError("a worker commits nothing")
+
+    def open_writer(
+        self, location: str, options: Mapping[str, str], event_time_column: str | None
+    ) -> "FileWriter":
+        inner = self._inner.open_writer(location, options, event_time_column)
+        return SlowWriter(inner, lambda: time.sleep(self._seconds))
+
+
+def make_slow(slowness: Slowness) -> None:
+    """Have this process write the region's files late."""
+    # Only here, after the fork: some libraries start threads when they are imported.
+    from sluicegate.writer_hooks.attempt import write_attempt
+    from sluicegate.writer_hooks.spark import writer
+
+    def late(
+        region: "Region", attempt: "Attempt", target: "Target", batches: Iterable["pa.RecordBatch"]
+    ) -> "Written":
+        seconds = slowness.delay(region.name, attempt.checkpoint)
+        if seconds:
+            target = replace(target, adapter=_SlowAdapter(target.adapter, seconds))  # type: ignore[arg-type]
+        return write_attempt(region, attempt, target, batches)
+
+    writer.write_attempt = late  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    """Serve until Spark ends."""
+    slowness = Slowness.from_text(os.environ[VARIABLE])
+    work = daemon.worker
+
+    made: list[bool] = []
+
+    def worker(sock: socket.socket, authenticated: bool) -> int:
+        # A process that is used again comes here for every task.
+        if not made:
+            make_slow(slowness)
+            made.append(True)
+        return int(work(sock, authenticated))
+
+    daemon.worker = worker
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The slow region of the demo: when it is slow, for whom, and what the log says of it."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from sluicegate.demo.slow import Slowness, SlowWriter
+from sluicegate.demo.watch import Progress
+from sluicegate.events import (
+    CheckpointCompleted,
+    CutAbandoned,
+    CutCommitted,
+    Envelope,
+    Event,
+    EventType,
+    FileInfo,
+    Position,
+)
+
+
+@pytest.mark.parametrize("batches", [8, 40])
+def test_it_begins_well_gets_slow_falls_silent_and_recovers(batches: int) -> None:
+    planned = Slowness.plan("JFK", batches)
+    first, last = min(planned.delays), max(planned.delays)
+    assert 0 < first < last < batches / 2
+    assert planned.delays[last] == max(planned.delays.values())
+    assert sorted(planned.delays) == list(range(first, last + 1))
+
+
+def test_only_the_region_is_slow_and_only_in_its_batches() -> None:
+    planned = Slowness.from_text(Slowness.plan("JFK", 40).to_text())
+    assert planned == Slowness.plan("JFK", 40)
+    assert planned.delay("JFK", 5) > 0
+    assert (planned.delay("EWR", 5), planned.delay("JFK", 0), planned.delay("JFK", 39)) == (0, 0, 0)
+
+
+class _Files:
+    location, schema_id = "file:///t", 3
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.said.append(f"write {batch.num_rows}")
+
+    def finish(self) -> Iterator[FileInfo]:
+        self.said.append("finish")
+        return iter(())
+
+    def abort(self) -> None:
+        self.said.append("abort")
+
+
+def test_files_are_durable_only_after_the_delay() -> None:
+    files = _Files()
+    writer = SlowWriter(files, lambda: files.said.append("pause"))
+    writer.write(pa.record_batch({"id": [1, 2]}))
+    assert list(writer.finish()) == []
+    writer.abort()
+    assert files.said == ["write 2", "pause", "finish", "abort"]
+    assert (writer.location, writer.schema_id) == ("file:///t", 3)
+
+
+def _at(checkpoint: int) -> Position:
+    return Position(lineage="q.0", checkpoint=checkpoint)
+
+
+def _cut(decision: int, ewr: int, jfk: int, *, late: bool, forced: bool = False) -> Event:
+    body = CutCommitted(
+        decision=decision,
+        cut={"EWR": _at(ewr), "JFK": _at(jfk)},
+        fallbacks={"JFK": _at(jfk)} if late else {},
+        forced=forced,
+        snapshot=decision,
+        watermark=None,
+        files=1,
+    )
+    return Event(Envelope(f"c{decision}", EventType.CUT_COMMITTED, "flights"), body)
+
+
+def test_waits_and_fallbacks_are_counted_from_the_log() -> None:
+    progress = Progress(("EWR", "JFK"))
+    for region, batch, time in (("EWR", 0, 100), ("JFK", 0, 110), ("EWR", 1, 200), ("EWR", 2, 300)):
+        body = CheckpointCompleted(events=(), predecessor=None, source_digest="d")
+        envelope = Envelope(
+            f"{region}{batch}", EventType.CHECKPOINT_COMPLETED, "flights", region, "q.0", batch
+        )
+        progress.apply(Event(envelope, body), time)
+    abandoned = CutAbandoned(decision=4, attempt=1, regions=("JFK",))
+    for event, time in (
+        (_cut(1, 0, 0, late=False), 150),
+        (_cut(2, 1, 0, late=True), 260),
+        (_cut(3, 2, 0, late=True), 380),
+        (_cut(3, 2, 0, late=True), 999),
+        (Event(Envelope("a1", EventType.CUT_ABANDONED, "flights"), abandoned), 400),
+        (Event(Envelope("a1", EventType.CUT_ABANDONED, "flights"), abandoned), 401),
+        (_cut(4, 3, 0, late=True), 500),
+        (_cut(5, 4, 1, late=False, forced=True), 600),
+    ):
+        progress.apply(event, time)
+    assert (progress.partial_cuts, progress.forced_full, progress.abandoned) == (3, 1, 1)
+    assert progress.max_fallbacks == 2
+    assert progress.waits(["EWR"]) == [50, 60, 80]
+    assert progress.waits(["EWR"], (150, 250)) == [60]
+    assert progress.waits(["JFK"]) == [40]
