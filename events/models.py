@@ -107,6 +107,8 @@ class RegionOpened(Body):
     With either the stream is one region, whatever its assignment says: its cuts are full.
     """
     bounded: bool = False
+    planned: Count | None = None
+    """The newest checkpoint that the driver's own records know, which may not be older than the table's."""
     owned: bool = True
     """False: restored without claiming ownership of what the parents wrote."""
     table: str | None = None

@@ -27,10 +27,16 @@ _LEAST_WAIT = 1.0  # seconds
 _STOP_TIMEOUT = 5.0
 
 
-def opening_event(region: Region, lineage: str, parents: Sequence[Parent] = ()) -> Event:
-    """Ask to add checkpoints of the lineage to the stream."""
+def opening_event(
+    region: Region, lineage: str, parents: Sequence[Parent] = (), planned: int | None = None
+) -> Event:
+    """Ask to add checkpoints of the lineage to the stream; `planned` is the newest that the driver knows."""
     body = RegionOpened(
-        parents=tuple(parents), assignment=region.assignment, bounded=region.bounded, table=region.table
+        parents=tuple(parents),
+        assignment=region.assignment,
+        bounded=region.bounded,
+        planned=planned,
+        table=region.table,
     )
     return region.event(EventType.REGION_OPENED, lineage, body)
 
@@ -41,8 +47,10 @@ class Opening:
     Raises PublishFailed or TopicMissing when it is made.
     """
 
-    def __init__(self, region: Region, lineage: str, parents: Sequence[Parent] = ()) -> None:
-        opening = opening_event(region, lineage, parents)
+    def __init__(
+        self, region: Region, lineage: str, parents: Sequence[Parent] = (), planned: int | None = None
+    ) -> None:
+        opening = opening_event(region, lineage, parents, planned)
         self._region, self._lineage = region, lineage
         self._deadline = time.monotonic() + region.opening_timeout
         timeout = min(region.publish_timeout, region.opening_timeout)

@@ -15,6 +15,11 @@ DUPLICATE: Final = "duplicate"
 SETTLED: Final = "settled"
 UNOPENED: Final = "unopened"
 REPLAYED: Final = "replayed"
+_OLDER: Final = "its checkpoint location is an older one, restored from a backup or partly deleted"
+_WAY_OUT: Final = (
+    "rewind the region to its committed checkpoint, as a new lineage (under a higher assignment, if other "
+    "regions build on it)"
+)
 
 
 class _Taken(NamedTuple):
@@ -121,8 +126,9 @@ class Book:
         region = self.state.regions[name]
         if region.fault is not None:
             return region.fault
-        found = (self.ledgers[name, lineage].garbled.values() for lineage in region.chain)
-        return next((problem for problems in found for problem in problems), None)
+        ledgers = [(lineage, self.ledgers[name, lineage]) for lineage in region.chain]
+        found = (problem for _, ledger in ledgers for problem in ledger.garbled.values())
+        return next(found, None) or next((_gap(name, *each) for each in ledgers if each[1].gaps), None)
 
     def failure(self, offset: int, envelope: Envelope, body: CheckpointFailed) -> str | None:
         """Note that files will never come: the region stalls until a rewind. Other failures are hints."""
@@ -154,6 +160,11 @@ class Book:
             return UNOPENED
         if offset <= self.applied:
             return None
+        ref = region.ref
+        if ref is not None and ref.lineage == envelope.lineage and (final is None or final < ref.checkpoint):
+            at = envelope._replace(checkpoint=ref.checkpoint)
+            self._fault(region, at, f"it is in the table, but the query ended at {final}: {_OLDER}")
+            return None
         region.closed = True
         region.final = final
         self.leave(region)
@@ -179,21 +190,32 @@ class Book:
     def hold_out(self, body: CutVoided) -> None:
         """Let a checkpoint, and what follows it, enter no cut before a new lineage replaces it."""
         region = self.state.regions.get(body.region)
-        if region is not None and region.fault is None:
+        if region is None or region.live is None:
+            return
+        number = body.checkpoint
+        lineage = next((at for at, held, _ in self.sealed(body.region) if held == number), region.live)
+        self._hold(region, lineage, number)
+        if region.fault is None:
             region.fault = (
-                f"region {body.region}: checkpoint {body.checkpoint} was held out when decision "
-                f"{body.decision} was voided; rewind the region to its committed checkpoint, as a new lineage"
+                f"region {body.region}: checkpoint {number} was held out when decision {body.decision} was "
+                f"voided; {_WAY_OUT}"
             )
+
+    def _hold(self, region: RegionState, lineage: str, checkpoint: int) -> None:
+        lived = region.lineages[lineage]
+        if checkpoint > _decided(lived):
+            lived.held = checkpoint if lived.held is None else min(lived.held, checkpoint)
 
     def _compare(self, region: RegionState, envelope: Envelope, known: str | None, digest: str) -> None:
         if known is not None and known != digest:
             self._fault(region, envelope, "it was completed again for another source range")
 
     def _fault(self, region: RegionState, envelope: Envelope, problem: str) -> None:
+        self._hold(region, envelope.lineage, envelope.checkpoint)
         if region.fault is None:
             region.fault = (
                 f"region {envelope.region}: checkpoint {envelope.checkpoint} of lineage {envelope.lineage}: "
-                f"{problem}; rewind the region to its committed checkpoint, as a new lineage"
+                f"{problem}; {_WAY_OUT}"
             )
 
     # --- what decisions take out, and voids put back ----------------------------------------------
@@ -263,10 +285,10 @@ class Book:
         return self.state.regions.setdefault(name, RegionState())
 
     def used(self, name: str) -> bool:
-        """Whether the region has completed anything that is decided or may yet be."""
+        """Whether the region has anything that is decided or may yet be."""
         region = self.state.regions[name]
         return region.ref is not None or any(
-            entry.completion is not None
+            entry.completion is not None or entry.parts
             for lineage in region.chain
             for entry in self.ledgers[name, lineage].checkpoints.values()
         )
@@ -277,6 +299,15 @@ class Book:
         needed += [decision.first_offset for decision in self.state.pending]
         needed += [first for ledger in self.ledgers.values() if (first := ledger.first_offset()) is not None]
         return min(needed)
+
+
+def _gap(name: str, lineage: str, ledger: LineageLedger) -> str:
+    checkpoint, predecessor = next(iter(ledger.gaps.items()))
+    return (
+        f"region {name}: checkpoint {checkpoint} of lineage {lineage} follows {predecessor}, which was never "
+        "completed in this stream, so it waits. If the query wrote to another stream before, record that "
+        f"this one begins at {checkpoint} (start_lineage of the writer hooks); else {_WAY_OUT}"
+    )
 
 
 def _decided(lineage: LineageState) -> int:

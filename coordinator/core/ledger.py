@@ -58,7 +58,17 @@ class Decided(NamedTuple):
 class LineageLedger:
     """The pending checkpoints of one lineage, from behind the last decided one."""
 
-    __slots__ = ("_successors", "_tail", "ceiling", "checkpoints", "floor", "garbled", "opened_at", "sealed")
+    __slots__ = (
+        "_successors",
+        "_tail",
+        "ceiling",
+        "checkpoints",
+        "floor",
+        "gaps",
+        "garbled",
+        "opened_at",
+        "sealed",
+    )
 
     def __init__(self, opened_at: int, decided: int | None) -> None:
         self.opened_at = opened_at
@@ -69,6 +79,8 @@ class LineageLedger:
         self.checkpoints: dict[int, Checkpoint] = {}
         self.garbled: dict[int, str] = {}
         """Checkpoints whose completion cannot be read, with the problem, as long as no other has come."""
+        self.gaps: dict[int, int] = {}
+        """Completed checkpoints whose predecessor nobody completed, with that predecessor."""
         self.sealed: list[int] = []
         """Sealed and undecided checkpoints, in order."""
         self._successors: dict[int | None, int] = {}
@@ -93,10 +105,18 @@ class LineageLedger:
         if self._successors.setdefault(body.predecessor, checkpoint) != checkpoint:
             return False
         entry.completion = completion
+        self._note_gap(checkpoint, body.predecessor)
         self.garbled.pop(checkpoint, None)
         entry.missing = set(body.events).difference(entry.parts)
         self.advance(completion.time)
         return True
+
+    def _note_gap(self, checkpoint: int, predecessor: int | None) -> None:
+        """Completions come in order, so a predecessor that has not come by now was lost, or never was."""
+        before = None if predecessor is None else self.checkpoints.get(predecessor)
+        if predecessor not in (None, self._tail) and (before is None or before.completion is None):
+            self.gaps[checkpoint] = predecessor or 0
+        self.gaps = {at: lacking for at, lacking in self.gaps.items() if lacking != checkpoint}
 
     def advance(self, time: int) -> None:
         """Seal what has become contiguous: completed, whole, and its predecessor sealed or decided."""
@@ -118,8 +138,7 @@ class LineageLedger:
         self.floor = checkpoint
         self.sealed = self.sealed[len(old.sealed) :]
         for number in old.checkpoints:
-            del self.checkpoints[number]
-            self.garbled.pop(number, None)
+            self._forget(number)
         for predecessor in old.successors:
             del self._successors[predecessor]
         return old
@@ -142,14 +161,18 @@ class LineageLedger:
         """Make everything beyond the ceiling void."""
         self.ceiling = ceiling if self.ceiling is None else min(self.ceiling, ceiling)
         for number in [number for number in self.checkpoints if number > ceiling]:
-            del self.checkpoints[number]
-            self.garbled.pop(number, None)
+            self._forget(number)
         self.sealed = [number for number in self.sealed if number <= ceiling]
         self._successors = {
             predecessor: number for predecessor, number in self._successors.items() if number <= ceiling
         }
         if self._tail is not None and self._tail > ceiling:
             self._tail = self.sealed[-1] if self.sealed else (self.floor if self.floor >= 0 else None)
+
+    def _forget(self, number: int) -> None:
+        del self.checkpoints[number]
+        self.garbled.pop(number, None)
+        self.gaps.pop(number, None)
 
     def first_offset(self) -> int | None:
         """The first event of anything pending."""

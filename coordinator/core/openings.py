@@ -29,6 +29,8 @@ def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> st
         start = _resume_point(region, envelope.region, body)
         book.state.regions[envelope.region] = region
         _begin(book, offset, envelope, body, start)
+    elif (problem := _older_location(region, envelope, body)) is not None:
+        return problem
     region.bounded = body.bounded
     region.idle = region.closed = region.left = region.removed = False
     region.final = None
@@ -36,6 +38,18 @@ def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> st
     region.joined = _JOINED.get(body.sink)
     _adopt(book, body.assignment)
     return None
+
+
+def _older_location(region: RegionState, envelope: Envelope, body: RegionOpened) -> str | None:
+    ref, known = region.ref, body.planned
+    if known is None or ref is None or ref.lineage != envelope.lineage or known >= ref.checkpoint:
+        return None
+    return (
+        f"region {envelope.region} is committed up to checkpoint {ref.checkpoint}, but its checkpoint "
+        f"location knows batches up to {known} only: it was restored from a backup, or partly deleted. Rows "
+        "that it numbers anew would be taken for those in the table. Put the newer location back, or begin a "
+        "new query in an empty one and accept it: sluicegate accept"
+    )
 
 
 def _adopt(book: Book, wanted: Assignment) -> None:
@@ -154,7 +168,7 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
             f"location back, or accept it: sluicegate accept --stream {envelope.stream} --region {name} "
             f"--lineage {lineage}"
         )
-    problem = _parent_problem(region, name, own[0], body) if own else None
+    problem = _parent_problem(book, region, own[0], body) if own else None
     return problem or _others_problem(book, others, body)
 
 
@@ -170,27 +184,60 @@ def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str
         region = book.state.regions.get(parent.region)
         if region is None or not region.chain:
             return f"the parent region {parent.region} is unknown"
-        if problem := _parent_problem(region, parent.region, parent, body):
+        if problem := _parent_problem(book, region, parent, body):
             return problem
         limit = region.lineages[parent.lineage].limit
-        if limit is not None and limit != (-1 if parent.checkpoint is None else parent.checkpoint):
-            return _named_otherwise(parent, limit)
+        if limit not in (None, _last(parent)) and not _are_older(book, parent, body.assignment.number):
+            return _named_otherwise(parent)
     return None
 
 
-def _named_otherwise(parent: Parent, limit: int) -> str:
+def _last(parent: Parent) -> int:
+    return -1 if parent.checkpoint is None else parent.checkpoint
+
+
+def _heirs(book: Book, parent: Parent) -> list[tuple[str, str]]:
+    """The undecided lineages of any region that build on this parent's lineage."""
+    found: list[tuple[str, str]] = []
+    for name, region in book.state.regions.items():
+        after = name == parent.region and parent.lineage in region.chain
+        first = region.chain.index(parent.lineage) + 1 if after else 0
+        for place, lineage in enumerate(region.chain):
+            named = [(each.region, each.lineage) for each in region.lineages[lineage].parents]
+            if (after and place >= first) or (parent.region, parent.lineage) in named:
+                found.append((name, lineage))
+    return found
+
+
+def _are_older(book: Book, parent: Parent, number: int) -> bool:
+    """Whether all that builds on the parent was opened under older assignments, and nothing is decided."""
+    lived = [book.state.regions[name].lineages[lineage] for name, lineage in _heirs(book, parent)]
+    return all(heir.assignment < number and heir.decided is None for heir in lived)
+
+
+def _named_otherwise(parent: Parent) -> str:
     return (
-        f"lineage {parent.lineage} of region {parent.region} was ended at checkpoint {limit} by another "
-        f"opening of this assignment; name that, not {parent.checkpoint}"
+        f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at {parent.checkpoint} "
+        "by an opening of this assignment; name the same checkpoint, or raise the assignment's number"
     )
 
 
-def _parent_problem(region: RegionState, name: str, parent: Parent, body: RegionOpened) -> str | None:
+def _held_from(book: Book, parent: Parent) -> int | None:
+    """The parent's first checkpoint that is never to be committed."""
+    held = book.state.regions[parent.region].lineages[parent.lineage].held
+    pending = book.state.pending[-1] if book.state.pending else None
+    if pending is not None and pending.void is not None and pending.void[0] == parent.region:
+        ordered = pending.void[1]
+        held = ordered if held is None else min(held, ordered)
+    return held
+
+
+def _parent_problem(book: Book, region: RegionState, parent: Parent, body: RegionOpened) -> str | None:
     if parent.lineage not in region.chain:
         return f"the parent lineage {parent.lineage} is unknown or was itself replaced"
     passed = region.chain.index(parent.lineage) < len(region.chain) - 1
     decided, limit = region.lineages[parent.lineage].decided, region.lineages[parent.lineage].limit
-    named = -1 if parent.checkpoint is None else parent.checkpoint
+    name, named = parent.region, _last(parent)
     later_decided = passed and any(
         region.lineages[later].decided is not None
         for later in region.chain[region.chain.index(parent.lineage) + 1 :]
@@ -203,8 +250,14 @@ def _parent_problem(region: RegionState, name: str, parent: Parent, body: Region
         )
     if limit is not None and named > limit:
         return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
-    if region.lineages[parent.lineage].fixed and limit is not None and named != limit:
-        return _named_otherwise(parent, limit)
+    held = _held_from(book, parent)
+    if held is not None and named >= held:
+        return (
+            f"checkpoint {held} of lineage {parent.lineage} of region {name} is held out of all commits; "
+            "name one before it, best the committed one, as the parent"
+        )
+    if region.lineages[parent.lineage].fixed and named != limit:
+        return None if _are_older(book, parent, body.assignment.number) else _named_otherwise(parent)
     return None
 
 
@@ -227,7 +280,7 @@ def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened, pare
     lived = LineageState(opened_at=offset, assignment=body.assignment.number, parents=others)
     if parent is not None:
         lived.start = parent.checkpoint
-        _end(book, parent, before=None)
+        _end(book, parent)
     for other in others:
         _end(book, other, before=body.assignment.number)
         book.state.regions[other.region].lineages[other.lineage].fixed = True
@@ -238,17 +291,34 @@ def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened, pare
     book.open_ledger(envelope.region, lineage)
 
 
-def _end(book: Book, parent: Parent, before: int | None) -> None:
-    """End a parent at the named checkpoint; the lineages after it (of older assignments) are void."""
-    region = book.state.regions[parent.region]
-    for later in region.chain[region.chain.index(parent.lineage) + 1 :]:
-        if before is None or region.lineages[later].assignment < before:
-            del book.ledgers[parent.region, later]
-            region.lineages[later].limit = -1
-            region.chain.remove(later)
-    limit = -1 if parent.checkpoint is None else parent.checkpoint
-    region.lineages[parent.lineage].limit = limit
+def _end(book: Book, parent: Parent, before: int | None = None) -> None:
+    """End a parent at the named checkpoint.
+
+    Void are the lineages after it (those of older assignments only, with `before`), and all that builds on
+    another end of it.
+    """
+    region, limit = book.state.regions[parent.region], _last(parent)
+    lived = region.lineages[parent.lineage]
+    for name, heir in _heirs(book, parent):
+        after = name == parent.region
+        older = before is None or book.state.regions[name].lineages[heir].assignment < before
+        if older if after else limit != lived.limit:
+            _drop(book, name, heir)
+    lived.fixed = lived.fixed and limit == lived.limit
+    lived.limit = limit
     book.ledgers[parent.region, parent.lineage].cap(limit)
+
+
+def _drop(book: Book, name: str, lineage: str) -> None:
+    """Make a lineage and those after it void."""
+    region = book.state.regions[name]
+    if lineage not in region.chain:
+        return
+    first = region.chain.index(lineage)
+    for void in region.chain[first:]:
+        del book.ledgers[name, void]
+        region.lineages[void].limit = -1
+    del region.chain[first:]
 
 
 def _at(ref: Position | None) -> str:

@@ -17,6 +17,8 @@ class Standing:
         self.probe_at = 0
         """When the recorded snapshot is moved on, though nothing is decided."""
         self._newest: int | None = None
+        self._unrecorded = False
+        """Whether nothing was known of the table before the last inspection."""
         self._seen: TableState | None = None
         """The last inspection, as long as the log has not been read to an end fetched after it."""
         self._clean: tuple[SnapshotRef | None, int] | None = None
@@ -28,6 +30,7 @@ class Standing:
             state.table = found.identity
             # With commits of ours but no record of them, only the whole history proves an absence.
             state.recorded = found.head if found.newest_decision is None else None
+            self._unrecorded = True
         elif state.table != found.identity:
             return Stall(
                 "the table was replaced: it is not the one that the stream has committed to. Put the old "
@@ -41,6 +44,10 @@ class Standing:
 
     def read_to_end(self, state: LightState) -> None:
         """The log has been read to an end fetched after the inspection."""
+        if self._unrecorded:
+            # Before the first decision there is a record: it was lost, and what it proved with it.
+            state.recorded = state.recorded if state.decided == 0 else None
+            self._unrecorded = False
         if self._seen is not None:
             # Decisions stand in the log before they are in the table, so the head holds no unknown one.
             if not state.pending:

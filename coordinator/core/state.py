@@ -47,7 +47,9 @@ class LineageState(Light):
     parents: list[Parent] = []
     """Checkpoints of other regions that it builds on: they are in every cut that it is in."""
     fixed: bool = False
-    """Whether another region builds on `limit`, so that it can change no more."""
+    """Whether another region builds on `limit`: only a higher assignment can change it."""
+    held: int | None = None
+    """Its first checkpoint that is never to be committed: lost, contradicted, or given up."""
 
 
 class RegionState(Light):

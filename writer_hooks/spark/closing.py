@@ -33,7 +33,7 @@ def close_region(options: Mapping[str, str]) -> int | None:
     events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
     if checkpoint.opened(marker.lineage) is None:
         # A source without any data: nothing was ever opened, and what is not open cannot be closed.
-        events.insert(0, opening_event(region, marker.lineage, marker.parents))
+        events.insert(0, opening_event(region, marker.lineage, marker.parents, planned))
     shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
     return final
 

@@ -65,14 +65,14 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             table=region.table,
         )
         if checkpoint.opened(lineage) != wanted:
-            Opening(region, lineage, marker.parents).wait()
+            Opening(region, lineage, marker.parents, checkpoint.newest_planned()).wait()
             checkpoint.write_opened(lineage, wanted)
         elif self._is_announced(options, marker):
             _glance(checkpoint, lineage)
             return
         else:
             # It was accepted before, so nobody waits; a refusal ends the query at one of the next batches.
-            _unanswered[lineage] = Opening(region, lineage, marker.parents)
+            _unanswered[lineage] = Opening(region, lineage, marker.parents, checkpoint.newest_planned())
         self._note_announced(options, marker)
 
     def _is_announced(self, options: SinkOptions, marker: LineageMarker) -> bool:
