@@ -106,7 +106,7 @@ CHECKPOINT: Final = (
     Transition(("unknown", "written", "completed", "sealed"), "its region stalls", ("held_out",)),
     Transition(("held_out",), "a new lineage builds on it", ("sealed",)),
     Transition(("written", "completed", "sealed", "held_out"), "a new lineage begins before it", ("void",)),
-    Transition(("written",), "a cut passes it by: nobody completed it", ("void",)),
+    Transition(("written", "completed"), "a cut passes it by", ("void",)),
 )
 
 DECISION: Final = (
@@ -173,7 +173,7 @@ def checkpoint_state(
     if lived.limit is not None and position.checkpoint > lived.limit:
         return CheckpointIs.VOID
     if lived.decided is not None and position.checkpoint <= lived.decided:
-        if was in (CheckpointIs.WRITTEN, CheckpointIs.VOID):
+        if was in (CheckpointIs.WRITTEN, CheckpointIs.COMPLETED, CheckpointIs.VOID):
             return CheckpointIs.VOID
         pending = _is_pending(book, region, position, was)
         return CheckpointIs.DECIDED if pending else CheckpointIs.COMMITTED

@@ -1,5 +1,6 @@
 """Words of golden cases for time, processes that crash or stand still, and what others do to the table."""
 
+from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.lakes.port import CommitRequest
 from tests.golden.coordinator import Coordinator, Crashed, World
 from tests.golden.tell import cut
@@ -15,6 +16,13 @@ class Mishaps:
     _frozen: Coordinator | None = None
     _down = False
     _kept: str | None = None
+
+    @property
+    def machine(self) -> StreamMachine:
+        """That of the coordinator at work. Raises ValueError if there is none."""
+        if self._node is None:
+            raise ValueError("no coordinator is at work")
+        return self._node.machine
 
     def work(self) -> None:
         """Let the coordinator do what it can; the first event starts one."""
@@ -51,11 +59,14 @@ class Mishaps:
         self._frozen, self._node, self._down = self._node, None, True
 
     def do_thaw(self) -> None:
-        """The frozen process goes on, and learns of nothing but what it reads and is told."""
+        """The frozen process goes on, if there is one, and learns only what it reads and is told."""
         if self._frozen is None:
-            raise ValueError("nothing is frozen")
+            return
         self._frozen.name = "zombie "
-        self._frozen.work()
+        try:
+            self._frozen.work()
+        except Crashed as crash:
+            self.world.say(f"zombie crash {crash}")
         self._frozen = None
 
     def do_hold(self, *kinds: str) -> None:

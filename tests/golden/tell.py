@@ -108,7 +108,9 @@ def _notice(due: Due) -> str:
     body = due.body
     match body:
         case OpeningAnswered():
-            answer = f"accepted at {_at(body.committed)}" if body.accepted else f"refused: {body.reason}"
+            answer = (
+                f"accepted at {_at(body.committed)}" if body.accepted else f"refused: {_brief(body.reason)}"
+            )
             said = f"{due.region} {due.lineage} {answer}"
         case CutCommitted():
             said = f"{body.decision} {cut(body.cut)}{_more(body)}"
@@ -120,8 +122,14 @@ def _notice(due: Due) -> str:
             drained = " drained" if body.drained else ""
             said = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
         case StreamStalled():
-            said = f"{body.region or 'stream'}: {body.reason}"
+            said = f"{body.region or 'stream'}: {_brief(body.reason)}"
     return f"{due.type} {said}"
+
+
+def _brief(reason: str) -> str:
+    """What is wrong; what to do about it stands behind, and is not repeated in every case."""
+    first = min((at for mark in ("; ", ". ") if (at := reason.find(mark)) > 0), default=len(reason))
+    return reason[:first] + (" ..." if first < len(reason) else "")
 
 
 def _more(body: CutCommitted) -> str:

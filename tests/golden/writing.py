@@ -131,7 +131,7 @@ class LogWords:
         moved = {name: Position(lineage=life, checkpoint=int(at)) for name, (life, at) in moves.items()}
         body = CutDecided(decision=int(number), cut=moved, final="final" in flags, completions="wrong")
         if "wrong-digest" not in flags:
-            book = self._reader().book
+            book = self.reader().book
             fresh = {name: at for name, at in moved.items() if at != book.region(name).ref}
             content = decisions.included(
                 book, {name: at for name, at in fresh.items() if name in book.state.regions}
@@ -152,7 +152,7 @@ class LogWords:
         """A stall that the log itself holds."""
         self._say(EventType.STREAM_STALLED, StreamStalled(reason=" ".join(reason)))
 
-    def _reader(self) -> StreamMachine:
+    def reader(self) -> StreamMachine:
         """One that has read all of the log."""
         machine = StreamMachine(STREAM, 0, None, SETTINGS)
         for offset, entry in enumerate(self.world.log):
