@@ -280,6 +280,10 @@ class Book:
             if limit is None or (ledger.sealed[-1] if ledger.sealed else ledger.floor) < limit:
                 return
 
+    def waits_for_others(self) -> bool:
+        """Whether something is sealed and not decided."""
+        return any(ledger.sealed for ledger in self.ledgers.values())
+
     def region(self, name: str) -> RegionState:
         """A region of the stream, made if nothing is known of it."""
         return self.state.regions.setdefault(name, RegionState())

@@ -31,6 +31,7 @@ from sluicegate.coordinator.core.effects import (
     TableUnfit,
 )
 from sluicegate.coordinator.core.fence import Fence
+from sluicegate.coordinator.core.gauges import waited_for
 from sluicegate.coordinator.core.intake import enter
 from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.outbox import Outbox
@@ -44,6 +45,7 @@ from sluicegate.events.models import (
     CutAbandoned,
     CutDecided,
     CutVoided,
+    RegionClosed,
     RegionOpened,
     StreamCommand,
     StreamPolicy,
@@ -51,6 +53,8 @@ from sluicegate.events.models import (
 from sluicegate.lakes.port import Absent, TableState, Unproven
 
 UNREADABLE: Final = "stalled"
+WAITING_RECORD: Final = 60_000
+"""How old a state record gets, in milliseconds, while something sealed waits for regions that owe."""
 PROBE: Final = ""
 """Asked for in place of a digest when there is no decision yet, only to see that the next one is absent."""
 
@@ -100,6 +104,7 @@ class StreamMachine:
         self._proposal = Proposal(self.book, settings.alignment_timeout, settings.stall_pause)
         self._standing = Standing()
         self._ready = False
+        self._refused: dict[str, str] = dict(record.refused) if record else {}
         self._unanswered: list[tuple[Envelope, str | None, str | None]] = []
         """Openings that were read, each with why it was refused, and the table that its job writes to."""
         self._commit: Commit | None = None
@@ -238,6 +243,8 @@ class StreamMachine:
             due=list(self.outbox.due),
             stalled=self.stall_reason,
             joined=owing.joined(self.book),
+            waits=waited_for(self.book),
+            refused=dict(self._refused),
         )
 
     @property
@@ -274,6 +281,8 @@ class StreamMachine:
                 self._opened(envelope, body, ignored)
             case StreamPolicy():
                 self._proposal.recheck()
+            case RegionClosed():
+                self.outbox.note_change()
             case StreamCommand():
                 # The order may be about what the table stalls for; and who asks for the state sees it.
                 self._table.pause(self._now, 0)
@@ -317,9 +326,12 @@ class StreamMachine:
                 region = self.book.state.regions.get(envelope.region)
                 elsewhere = table_problem(table, self.settings.policy.allowed_locations)
                 halted = self.stall.reason if self.stall is not None and not self._ready else None
-                # The remedy of a lineage's problem may double rows, so what else is wrong comes first.
-                wrong = [elsewhere, halted, problem or (region.fault if region else None)]
-                reason = ". Also: ".join(dict.fromkeys(each for each in wrong if each)) or None
+                wrong = [halted, problem or (region.fault if region else None)]
+                # A job of another table has no other problem: what else is wrong is about the right job.
+                reason = elsewhere or ". Also: ".join(dict.fromkeys(each for each in wrong if each)) or None
+                self._refused.pop(envelope.region, None)
+                if reason is not None:
+                    self._refused[envelope.region] = reason
                 self.outbox.answer(envelope, reason, region.ref if region else None)
             self._unanswered = []
         for name in self.book.state.regions:
@@ -378,7 +390,9 @@ class StreamMachine:
     def _next_log(self) -> Effect | None:
         # A record hides what it has applied from the next reader, so no opening in it may be unanswered.
         writable = (self._ready or self.stall is not None) and not self._unanswered
-        effect = self.outbox.next(self.record, self._now, writable=writable)
+        waiting = not self.book.state.pending and self.book.waits_for_others()
+        most = min(self.settings.record_interval, WAITING_RECORD) if waiting else None
+        effect = self.outbox.next(self.record, self._now, writable=writable, interval=most)
         if effect is not None or not self._may_act() or self._proposal.logged_at is not None:
             return effect
         if self._voided is not None:

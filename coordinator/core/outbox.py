@@ -106,11 +106,16 @@ class Outbox:
             body = StreamStalled(reason=reason, region=region)
             self._add(EventType.STREAM_STALLED, f"stalled/{region or ''}/{applied}/{reason}", body)
 
-    def next(self, record: Callable[[], StateRecord], now: int, *, writable: bool) -> Effect | None:
-        """The next effect, if one is due; a record only when the state may be written."""
+    def next(
+        self, record: Callable[[], StateRecord], now: int, *, writable: bool, interval: int | None = None
+    ) -> Effect | None:
+        """The next effect, if one is due; a record only when the state may be written.
+
+        With an interval the record is renewed that often, if that is more often than usual.
+        """
         if not self._recorded:
             return Announce(self.due[0]) if self.due else None
-        if writable and (self._changes > 0 or self._stale(now)):
+        if writable and (self._changes > 0 or self._stale(now, interval)):
             self._writing = self._changes
             return WriteRecord(record())
         if self._durable > 0:
@@ -140,8 +145,8 @@ class Outbox:
             case ReleaseOffsets():
                 self._release = False
 
-    def _stale(self, now: int) -> bool:
-        return self._written_at is not None and now - self._written_at >= self._interval
+    def _stale(self, now: int, interval: int | None) -> bool:
+        return self._written_at is not None and now - self._written_at >= (interval or self._interval)
 
     def _add(
         self,

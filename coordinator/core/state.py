@@ -220,3 +220,7 @@ class StateRecord(Light):
     """Why the stream does not go on; for status only."""
     joined: str | None = None
     """Why the stream is one region, so that its cuts are full; for status only."""
+    waits: list[str] = []
+    """What the next cut waits for; for status only."""
+    refused: dict[str, str] = {}
+    """By region, why its last opening was refused, until one is accepted; for status only."""
