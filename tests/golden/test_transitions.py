@@ -1,5 +1,6 @@
 """What the golden cases go through is in the tables of transitions, and all of the tables is gone through."""
 
+from contextlib import suppress
 from functools import cache
 
 import pytest
@@ -38,7 +39,9 @@ def changes_of_all_cases() -> dict[str, list[Change]]:
     found: dict[str, list[Change]] = {}
     for path in FILES:
         watch = Changes()
-        Script(watch).run(path.read_text(encoding="utf-8"))
+        # A case that does not come to rest fails by its own test.
+        with suppress(RuntimeError):
+            Script(watch).run(path.read_text(encoding="utf-8"))
         found[path.stem] = watch.seen
     return found
 
