@@ -1,1 +1,1 @@
-"""Apache Paimon: append tables with unaware buckets on a local file system."""
+"""Apache Paimon: append tables on a local file system."""

@@ -12,7 +12,7 @@ from sluicegate.lakes.port import TableRefused
 
 
 class PaimonAdapter:
-    """Append tables with unaware buckets on a local file system; a location is the table's folder."""
+    """Append tables on a local file system; a location is the table's folder."""
 
     name = FORMAT
     format_version = FORMAT_VERSION

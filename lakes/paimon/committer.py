@@ -2,11 +2,12 @@
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Examined, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
@@ -49,7 +50,8 @@ class PaimonCommitter:
         self._identity = self._table.identity()
         past = head.past() if head is not None else None
         newest = newest_decision(past, self._snapshots.past, self._user)
-        return TableState(self._identity, head.ref if head is not None else None, newest)
+        joined = layout(self._table.newest().table_schema).joined
+        return TableState(self._identity, head.ref if head is not None else None, newest, joined)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
         identity = self._table.identity()
@@ -178,14 +180,12 @@ class PaimonCommitter:
         return self._opened
 
     def _entries(self, files: Sequence[FilesWritten]) -> list[Entry]:
-        found = (
-            (
-                Entry(file.metadata, partition, event.schema_id)
-                for file, partition in zip(event.files, self._examine(event).partitions, strict=True)
-            )
-            for event in files
-        )
-        return list(chain.from_iterable(found))
+        return list(chain.from_iterable(self._entries_of(event) for event in files))
+
+    def _entries_of(self, event: FilesWritten) -> Iterator[Entry]:
+        examined = self._examine(event)
+        each = zip(event.files, examined.partitions, examined.buckets, strict=True)
+        return (Entry(file.metadata, partition, bucket, event.schema_id) for file, partition, bucket in each)
 
     def _examine(self, event: FilesWritten) -> Examined:
         """Check the event, once for as long as the object lives: events are immutable."""

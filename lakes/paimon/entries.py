@@ -14,6 +14,7 @@ from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.paimon.buckets import UNAWARE, layout
 from sluicegate.lakes.port import BadFiles
 
 FORMAT: Final = "paimon"
@@ -22,7 +23,7 @@ FORMAT_VERSION: Final = 1
 
 ENTRY_VERSION: Final = 2
 BUCKET: Final = 0
-TOTAL_BUCKETS: Final = -1
+TOTAL_BUCKETS: Final = UNAWARE
 
 _SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
 
@@ -33,6 +34,8 @@ class Examined:
 
     partitions: tuple[bytes, ...]
     """The binary partition of each file, in order."""
+    buckets: tuple[int, ...]
+    """The bucket of each file, in order."""
     schema_id: int
 
 
@@ -52,21 +55,23 @@ def encode_entry(entry: ManifestEntry) -> bytes:
     return out.getvalue()
 
 
-def partition_folder(table: FileStoreTable, partition: GenericRow) -> PartitionFolder:
-    """Where the files of a partition are, and its values as they stand in the path."""
-    path = canonical_data_file_path(table, tuple(partition.values), BUCKET, "x")
+def partition_folder(table: FileStoreTable, partition: GenericRow, bucket: int) -> PartitionFolder:
+    """Where the files of a partition's bucket are, and its values as they stand in the path."""
+    path = canonical_data_file_path(table, tuple(partition.values), bucket, "x")
     folder = path[len(str(table.table_path)) + 1 : -len("/x")]
     pairs = (part.split("=", 1) for part in folder.split("/")[:-1])
     return PartitionFolder(folder, {unquote(key): unquote(value) for key, value in pairs})
 
 
 class Examiner:
-    """Checks events against one table; remembers the folders of the partitions it met."""
+    """Checks events against one table; remembers the folders that it met."""
 
     def __init__(self, table: FileStoreTable, location: str) -> None:
         self._table = table
         self._location = location
-        self._folders: dict[bytes, PartitionFolder] = {}
+        self._layout = layout(table.table_schema)
+        self._buckets = self._layout.numbers
+        self._folders: dict[tuple[bytes, int], PartitionFolder] = {}
 
     def examine(self, event: FilesWritten) -> Examined:
         """Check everything that the event itself can show. Raises BadFiles with the first problem."""
@@ -77,17 +82,19 @@ class Examiner:
             )
         if event.location != self._location:
             raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
-        return Examined(tuple(self._entry(event, file) for file in event.files), event.schema_id)
+        found = [self._entry(event, file) for file in event.files]
+        partitions, buckets = zip(*found, strict=True) if found else ((), ())
+        return Examined(partitions, buckets, event.schema_id)
 
-    def _entry(self, event: FilesWritten, file: FileInfo) -> bytes:
+    def _entry(self, event: FilesWritten, file: FileInfo) -> tuple[bytes, int]:
+        """The partition and the bucket of a file, once all that its entry says is checked."""
         record = _decode(file)
         described = record["_FILE"]
         name: str = described["_FILE_NAME"]
         claims: Sequence[tuple[str, object, object]] = (
             ("version", record["_VERSION"], ENTRY_VERSION),
             ("kind", record["_KIND"], 0),
-            ("bucket", record["_BUCKET"], BUCKET),
-            ("total buckets", record["_TOTAL_BUCKETS"], TOTAL_BUCKETS),
+            ("total buckets", record["_TOTAL_BUCKETS"], self._layout.total),
             ("size", described["_FILE_SIZE"], file.size),
             ("rows", described["_ROW_COUNT"], file.rows),
             ("schema", described["_SCHEMA_ID"], event.schema_id),
@@ -101,25 +108,30 @@ class Examiner:
                 raise BadFiles(
                     f"the entry of {file.path} has {what} {found!r} where {expected!r} is expected"
                 )
+        bucket: int = record["_BUCKET"]
+        if bucket not in self._buckets:
+            raise BadFiles(
+                f"the entry of {file.path} has bucket {bucket}; the table's go from 0 to {self._buckets[-1]}"
+            )
         partition: bytes = record["_PARTITION"]
-        there = self._folder(partition, file)
+        there = self._folder(partition, bucket, file)
         if name in ("", ".", "..") or "/" in name or file.path != f"{there.folder}/{name}":
             raise BadFiles(f"the path {file.path} is not {there.folder}/{name}, where readers would look")
         if file.partition != there.values:
             raise BadFiles(f"{file.path} is in the partition {there.values}, not in {file.partition}")
-        return partition
+        return partition, bucket
 
-    def _folder(self, partition: bytes, file: FileInfo) -> PartitionFolder:
-        known = self._folders.get(partition)
+    def _folder(self, partition: bytes, bucket: int, file: FileInfo) -> PartitionFolder:
+        known = self._folders.get((partition, bucket))
         if known is None:
             try:
                 row = GenericRowDeserializer.from_bytes(partition, self._table.partition_keys_fields)
-                known = partition_folder(self._table, row)
+                known = partition_folder(self._table, row, bucket)
             except Exception as error:  # whatever the bytes of a stranger do to the parser
                 raise BadFiles(
                     f"the partition in the entry of {file.path} cannot be read: {error}"
                 ) from error
-            self._folders[partition] = known
+            self._folders[partition, bucket] = known
         return known
 
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -14,7 +14,7 @@ from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 
 from sluicegate.lakes.paimon.avro import BadContainer, Block, Container, Header, joined, supported_codec
-from sluicegate.lakes.paimon.entries import BUCKET
+from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
 from sluicegate.lakes.paimon.snapshots import ListFile, Snapshot
 from sluicegate.lakes.paimon.storage import Storage
@@ -38,6 +38,7 @@ class Entry:
 
     encoded: bytes
     partition: bytes
+    bucket: int
     schema_id: int
 
 
@@ -64,6 +65,9 @@ class Manifests:
         codec = supported_codec(str(table.options.manifest_compression()))
         self._entries = Header(MANIFEST_ENTRY_SCHEMA, codec)
         self._lists = Header(MANIFEST_FILE_META_SCHEMA, codec)
+        buckets = layout(table.table_schema)
+        # Readers skip manifests by it, so it is only said where it means something.
+        self._total_buckets = buckets.total if buckets.fixed else None
         self._unmergeable: set[str] = set()
 
     def compose(self, head: Snapshot | None, entries: Sequence[Entry]) -> Draft:
@@ -98,10 +102,11 @@ class Manifests:
             "_NUM_DELETED_FILES": 0,
             "_PARTITION_STATS": self._partition_stats(Counter(entry.partition for entry in entries)),
             "_SCHEMA_ID": max(entry.schema_id for entry in entries),
-            "_MIN_BUCKET": BUCKET,
-            "_MAX_BUCKET": BUCKET,
+            "_MIN_BUCKET": min(entry.bucket for entry in entries),
+            "_MAX_BUCKET": max(entry.bucket for entry in entries),
             "_MIN_LEVEL": 0,
             "_MAX_LEVEL": 0,
+            "_TOTAL_BUCKETS": self._total_buckets,
         }
 
     def _add_manifest(self, files: Files, blocks: Sequence[Block]) -> tuple[str, int]:
@@ -207,7 +212,23 @@ class Manifests:
             "_NUM_ADDED_FILES": sum(meta["_NUM_ADDED_FILES"] for meta in metas),
             "_PARTITION_STATS": self._stats(rows, nulls),
             "_SCHEMA_ID": max(meta["_SCHEMA_ID"] for meta in metas),
+            "_MIN_BUCKET": _of_all(metas, "_MIN_BUCKET", min),
+            "_MAX_BUCKET": _of_all(metas, "_MAX_BUCKET", max),
+            "_MIN_LEVEL": _of_all(metas, "_MIN_LEVEL", min),
+            "_MAX_LEVEL": _of_all(metas, "_MAX_LEVEL", max),
+            "_TOTAL_BUCKETS": _of_all(metas, "_TOTAL_BUCKETS", _the_same),
         }
+
+
+def _of_all(metas: Sequence[Meta], field: str, choose: Callable[[set[int]], int | None]) -> int | None:
+    """What holds for all of the manifests together; None, where readers skip nothing, if one does not say."""
+    values = {meta.get(field) for meta in metas}
+    known = {value for value in values if value is not None}
+    return choose(known) if len(known) == len(values) else None
+
+
+def _the_same(values: set[int]) -> int | None:
+    return next(iter(values)) if len(values) == 1 else None
 
 
 def _container(storage: Storage, name: str) -> Container:

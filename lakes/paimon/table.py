@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pypaimon.common.file_io import FileIO
@@ -11,6 +11,7 @@ from pypaimon.common.options import Options
 from pypaimon.schema.schema_manager import SchemaManager
 from pypaimon.table.file_store_table import FileStoreTable
 
+from sluicegate.lakes.paimon.buckets import Layout, changed, layout, refusal
 from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 
@@ -50,6 +51,7 @@ class Table:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._opened: dict[int, FileStoreTable] = {}
+        self._layouts: dict[int, Layout] = {}
 
     def exists(self) -> bool:
         return bool(self._schema_ids())
@@ -86,8 +88,22 @@ class Table:
                     f"{self.storage.uri}: {reason}. Give the stream an append table without that (a new "
                     "one, or this one altered)"
                 )
+            self._refuse_other_layouts(ids, opened)
             self._opened[newest] = opened
         return self._opened[newest]
+
+    def _refuse_other_layouts(self, ids: Sequence[int], opened: FileStoreTable) -> None:
+        """Files of two layouts may lie in one partition, where readers look for a row in one bucket only."""
+        newest = layout(opened.table_schema)
+        for schema_id in ids if newest.fixed else ():
+            if schema_id not in self._layouts:
+                self._layouts[schema_id] = layout(self._open(schema_id).table_schema)
+            how = changed(self._layouts[schema_id], newest)
+            if how is not None:
+                raise TableRefused(
+                    f"{self.storage.uri}: {how} after schema {schema_id}, and files of both may be there. "
+                    "Make a new table with the buckets that you want, copy the rows, and give the stream that"
+                )
 
     def _schema_ids(self) -> list[int]:
         matches = (_SCHEMA.fullmatch(name) for name in self.storage.names("schema"))
@@ -98,14 +114,15 @@ class Table:
         try:
             file_io = FileIO.get(root, Options({}))
             schema = SchemaManager(file_io, root).get_schema(schema_id)
+            table = schema and FileStoreTable(file_io, Identifier("default", "table"), root, schema)
         except Exception as error:
             raise TableRefused(
                 f"{self.storage.uri}: schema {schema_id} cannot be read: {error}; look at the file "
                 f"schema/schema-{schema_id} of the table"
             ) from error
-        if schema is None:
+        if table is None:
             raise LakeUnavailable(f"{self.storage.uri}: schema {schema_id} is gone")
-        return FileStoreTable(file_io, Identifier("default", "table"), root, schema)
+        return table
 
 
 def out_of_scope(table: FileStoreTable) -> str | None:
@@ -116,9 +133,9 @@ def out_of_scope(table: FileStoreTable) -> str | None:
             "commit before theirs"
         )
     options: dict[str, str] = {key: str(value) for key, value in table.table_schema.options.items()}
-    bucket = options.get("bucket", "-1")
-    if bucket != "-1":
-        return f"it has fixed buckets (bucket = {bucket}); only bucket = -1 is supported"
+    buckets = refusal(table.table_schema)
+    if buckets is not None:
+        return buckets
     if options.get("type", "table") != "table":
         return f"its type is {options['type']}; only plain tables are supported"
     for key, forbids in _REFUSED_OPTIONS.items():

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -16,7 +17,8 @@ from pypaimon.write.commit_message import CommitMessage
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.event_time import event_time_range, in_milliseconds
 from sluicegate.lakes.paimon.arrow import conform
-from sluicegate.lakes.paimon.entries import BUCKET, TOTAL_BUCKETS, encode_entry, partition_folder
+from sluicegate.lakes.paimon.buckets import hash_once, layout
+from sluicegate.lakes.paimon.entries import encode_entry, partition_folder
 from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folder
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
@@ -45,6 +47,11 @@ class PaimonWriter:
         if event_time_column is not None:
             _check_event_time(self._schema.field(event_time_column))
         self._write = self._table.new_stream_write_builder().new_write()
+        self._layout = layout(table.table_schema)
+        if self._layout.fixed:
+            # It would scan the table for the last sequence numbers, which `_number` gives instead.
+            self._write.file_store_write._seq_number_stats = lambda partition: {}
+            self._write.row_key_extractor = hash_once(self._write.row_key_extractor)
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._range: tuple[int | None, int | None] = (None, None)
@@ -74,7 +81,9 @@ class PaimonWriter:
             raise
         self._written = [str(file.file_path) for message in messages for file in message.new_files]
         self._write.close()
-        infos = [self._describe(message, file) for message in messages for file in _only_new_files(message)]
+        if self._layout.fixed:
+            _number(messages)
+        infos = [self._describe(message, file) for message in messages for file in self._new_files(message)]
         self._make_durable(infos)
         self._described = True
         return iter(infos)
@@ -105,11 +114,11 @@ class PaimonWriter:
 
     def _describe(self, message: CommitMessage, file: DataFileMeta) -> FileInfo:
         partition = GenericRow(list(message.partition), self._table.partition_keys_fields)
-        there = partition_folder(self._table, partition)
+        there = partition_folder(self._table, partition, message.bucket)
         path = f"{there.folder}/{file.file_name}"
         if os.path.abspath(str(file.file_path)) != f"{self._root}/{path}":
             raise TableRefused(f"{file.file_path} is not at {path} of {self.location}, where readers look")
-        entry = ManifestEntry(0, partition, BUCKET, TOTAL_BUCKETS, file)
+        entry = ManifestEntry(0, partition, message.bucket, self._layout.total, file)
         lowest, highest = self._event_times(file)
         return FileInfo(
             path=path,
@@ -120,6 +129,13 @@ class PaimonWriter:
             max_event_time=highest,
             metadata=encode_entry(entry),
         )
+
+    def _new_files(self, message: CommitMessage) -> Sequence[DataFileMeta]:
+        """The message's new files. Raises TableRefused if it says anything else."""
+        if not _only_new_files(message) or message.bucket not in self._layout.numbers:
+            raise TableRefused("the Paimon writer made more than new files; such a table is not supported")
+        files: Sequence[DataFileMeta] = message.new_files
+        return files
 
     def _event_times(self, file: DataFileMeta) -> tuple[int | None, int | None]:
         """The file's own range from its statistics; without them the range of the whole attempt."""
@@ -152,8 +168,7 @@ def _check_event_time(field: pa.Field) -> None:
         raise TableRefused(f"the column {field.name}: {error}") from error
 
 
-def _only_new_files(message: CommitMessage) -> Sequence[DataFileMeta]:
-    """The message's new files. Raises TableRefused if it says anything else."""
+def _only_new_files(message: CommitMessage) -> bool:
     others = (
         message.deleted_files,
         message.index_adds,
@@ -165,10 +180,20 @@ def _only_new_files(message: CommitMessage) -> Sequence[DataFileMeta]:
         message.compact_index_adds,
         message.compact_index_deletes,
     )
-    if any(others) or message.bucket != BUCKET:
-        raise TableRefused("the Paimon writer made more than new files; such a table is not supported")
-    files: Sequence[DataFileMeta] = message.new_files
-    return files
+    return not any(others)
+
+
+def _number(messages: Sequence[CommitMessage]) -> None:
+    """Give the files of fixed buckets sequence numbers, by which Paimon orders the files of a bucket.
+
+    Nobody knows here what is committed before them; by the clock they come after what was there already.
+    """
+    following = time.time_ns()
+    for message in messages:
+        for file in message.new_files:
+            file.min_sequence_number = following
+            following += file.row_count
+            file.max_sequence_number = following - 1
 
 
 def _millis(value: Any) -> int | None:

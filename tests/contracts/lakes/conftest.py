@@ -1,4 +1,4 @@
-"""Every table format that has a committer."""
+"""Every table format that has a committer, and Paimon with fixed buckets too."""
 
 from pathlib import Path
 
@@ -9,8 +9,9 @@ from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
 
 
-@pytest.fixture(params=["memory", "paimon"])
+@pytest.fixture(params=["memory", "paimon", "paimon-fixed-buckets"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     if request.param == "memory":
         return MemoryLake()
-    return PaimonLake(tmp_path)
+    fixed = {"bucket": "3", "bucket-key": "id"} if request.param != "paimon" else {}
+    return PaimonLake(tmp_path, options=fixed)

@@ -44,7 +44,11 @@ def refused_by_both(location: str, *words: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"bucket": "4", "bucket-key": "id"},
+        {"bucket": "-2", "bucket-key": "id"},
+        {"bucket": "0", "bucket-key": "id"},
+        {"bucket-function.type": "mod", "bucket": "4", "bucket-key": "id"},
+        {"bucket-key": "absent", "bucket": "4"},
+        {"bucket-key": " ", "bucket": "4"},
         {"deletion-vectors.enabled": "true"},
         {"row-tracking.enabled": "true"},
         {"data-file.external-paths": "file:///elsewhere"},
@@ -54,6 +58,10 @@ def refused_by_both(location: str, *words: str) -> None:
 def test_features_that_cannot_be_written_are_named(tmp_path: Path, options: dict[str, str]) -> None:
     location = table(tmp_path, options)
     refused_by_both(location, next(iter(options)))
+
+
+def test_an_option_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    refused_by_both(table(tmp_path, {"bucket": "many"}), "schema 0 cannot be read", "many")
 
 
 def test_a_changelog_producer_is_refused(tmp_path: Path) -> None:
@@ -67,6 +75,13 @@ def test_a_changelog_producer_is_refused(tmp_path: Path) -> None:
 def test_a_primary_key_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     refused_by_both(table(tmp_path, {"bucket": "1"}, schema, primary_keys=["id"]), "primary key")
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(20, 2), pa.timestamp("us"), pa.binary()])
+def test_a_bucket_key_whose_hash_is_not_checked_is_refused(tmp_path: Path, kind: pa.DataType) -> None:
+    schema = pa.schema([("id", pa.int64()), ("odd", kind)])
+    options = {"bucket": "4", "bucket-key": "id,odd"}
+    refused_by_both(table(tmp_path, options, schema), "bucket-key", "odd", "type")
 
 
 def test_a_partition_type_whose_path_depends_on_the_zone_is_refused(tmp_path: Path) -> None:
