@@ -101,6 +101,8 @@ class Observer:
             self._checkpoints[region, at] = after
             if after != before:
                 changes.append(Change("checkpoint", f"{region}={at.lineage}:{at.checkpoint}", before, after))
+        for done in [key for key, now in self._checkpoints.items() if now is CheckpointIs.COMMITTED]:
+            del self._checkpoints[done]
         return changes
 
     def _look_at_regions(self) -> list[Change]:

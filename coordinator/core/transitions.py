@@ -107,6 +107,7 @@ CHECKPOINT: Final = (
     Transition(("held_out",), "a new lineage builds on it", ("sealed",)),
     Transition(("written", "completed", "sealed", "held_out"), "a new lineage begins before it", ("void",)),
     Transition(("written", "completed"), "a cut passes it by", ("void",)),
+    Transition(("void",), "cut.voided, of the cut that passed it by", ("written", "completed")),
 )
 
 DECISION: Final = (
