@@ -1,196 +1,216 @@
-"""A simulated job of one region: batches, retries, crashes, replays with other files, rewinds, closing."""
+"""A simulated job's driver for one region: it reads shards of a source, batch by batch, and tells of it."""
 
-from dataclasses import dataclass, field
-from random import Random
+from dataclasses import dataclass
+from typing import Final
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
-    Assignment,
-    Body,
-    CheckpointCompleted,
     CheckpointFailed,
-    CutCommitted,
+    OpeningAnswered,
     Parent,
+    Position,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
 )
-from sluicegate.simulator.world import STREAM, World
+from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.source import Batches
+from sluicegate.simulator.world import STREAM
 
-PASSING = ("for a while", "a newer release is needed")
-"""Refusals after which the same opening is asked for again."""
+ASK_AGAIN: Final = 200
+"""Milliseconds before a refused opening is asked for again."""
+
+BEAT: Final = 1_000
+"""Milliseconds between two heartbeats of an idle driver."""
 
 
 @dataclass
-class Driver:
-    """Reads its source range by range; batch `n` reads range `n`, in whichever lineage."""
+class Driver(Batches):
+    """One region's driver, between its opening and its closing."""
 
-    world: World
-    random: Random
-    region: str
-    assignment: Assignment
-    batches: int
-    late: list[tuple[Envelope, Body]] = field(default_factory=list)
-    """Events on their way: uploads that follow the completion, zombies, duplicates."""
-    generation: int = 0
-    batch: int = 0
-    first: int = 0
-    """The first batch of the lineage."""
+    parents: tuple[Parent, ...] = ()
     opening: str | None = None
     opened: bool = False
+    opened_at: int = 0
+    """How many notifications there were when it opened last."""
     closed: bool = False
-    parents: tuple[Parent, ...] = ()
-    refusals: int = 0
+    dead: bool = False
+    stopped: bool = False
+    """Replaced by others: it does nothing any more."""
+    silent_until: int = 0
+    adopt: bool = False
+    """The lineage has no parents, and starts from what the answer says is committed."""
+    root: str | None = None
+    """The region's first lineage that was accepted."""
+    outnumbered: bool = False
+    """The opening was refused until the job starts under a higher assignment."""
+    said_idle_at: int = 0
+    ask_at: int = 0
+    """When a refused opening is asked for again."""
+    too_deep: int = 0
+    """How often the opening was refused because too many assignments are pending."""
 
     @property
-    def lineage(self) -> str:
-        return f"q-{self.region}.{self.generation}"
+    def active(self) -> bool:
+        """Whether it runs batches."""
+        return self.opened and not (self.dead or self.stopped or self.closed)
 
     @property
     def done(self) -> bool:
-        return self.closed and not self.late
+        """Whether it has nothing more to say."""
+        if self.uploads or self.stray:
+            return False
+        return self.stopped or (self.opened and self.closed and not self.in_trouble and not self.never)
 
-    def step(self) -> str:
-        """Do one thing; returns its name."""
-        if self.late and self.random.random() < 0.3:
-            self.world.append(*self.late.pop(self.random.randrange(len(self.late))))
-            return "late event"
-        if not self.opened:
-            return self._open()
-        if self.batch < self.batches:
-            return self._run_batch()
-        if not self.closed:
-            final = self.batches - 1
-            self._say(EventType.REGION_CLOSED, RegionClosed(final=final))
-            self.closed = True
-            return "close"
-        return "late event" if self.late and self._flush() else "nothing"
+    @property
+    def in_trouble(self) -> bool:
+        """Whether the region stalls until this driver rewinds it."""
+        return self.world.stalls.get(self.region, -1) >= self.opened_at
 
-    def trouble(self) -> str:
-        """Let something go wrong."""
-        if not self.opened or self.closed:
+    def drive(self, dice: Dice) -> str:
+        """Do what comes next; returns its name."""
+        if self.uploads and (dice.chance(0.4) or self.stopped):
+            return self.deliver(dice)
+        if self.dead or self.stopped or self.world.now < self.silent_until:
             return "nothing"
-        choice = self.random.choice(["replay", "zombie", "idle", "hint", "restart", "rewind", "amnesia"])
-        match choice:
-            case "replay" if self.batch > self.first:
-                # Killed between completion and the job's own commit log: the batch runs again.
-                self.batch -= 1
-                self._run_batch()
-            case "zombie":
-                at = (self.region, self.lineage, max(0, self.batch - self.random.randrange(2)))
-                self.late.append(self.world.files_event(at, "w0"))
-            case "idle":
-                self._say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=self.random.random() < 0.5))
-            case "hint":
-                self._say(EventType.CHECKPOINT_FAILED, CheckpointFailed(outcome="redo"), self.batch)
-            case "restart":
-                self.opened, self.opening = False, None
-            case "rewind":
-                self._rewind()
-            case "amnesia" if self.batch > self.first:
-                self._forget()
-            case _:
-                return "nothing"
-        return choice
+        if not self.opened:
+            return self.open(dice)
+        if self.in_trouble:
+            self.rewind(self.committed())
+            self.world.saw("stalled region rewound")
+            return "recover"
+        if self.never and dice.chance(0.15):
+            return self.give_up()
+        if not self.at_end and not self.closed:
+            return self.run_batch(dice)
+        if not self.closed:
+            return self.close()
+        return "nothing"
 
-    def finish(self) -> None:
-        """Stop making trouble: send what is on its way."""
-        self._flush()
-
-    def _flush(self) -> bool:
-        for envelope, body in self.late:
+    def finish(self, dice: Dice) -> None:
+        """Without any more trouble: send what is on its way, and go on."""
+        self.dead, self.silent_until = False, 0
+        for envelope, body in [*self.uploads, *self.stray]:
             self.world.append(envelope, body)
-        self.late.clear()
-        return True
+        self.uploads.clear()
+        self.stray.clear()
+        if self.active and self.never:
+            self.give_up()
+        self.drive(dice)
+        if self.closed and self.job.unbounded and self.opened and not self.stopped:
+            self.beat()
 
-    def _open(self) -> str:
+    def beat(self) -> None:
+        """Say again that there is nothing to do, as drivers do on a timer."""
+        if self.world.now - self.said_idle_at >= BEAT:
+            self.said_idle_at = self.world.now
+            self.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True))
+
+    def give_up(self) -> str:
+        """Say that uploads will never come, and go back to what is committed."""
+        for checkpoint in self.never:
+            self.say(EventType.CHECKPOINT_FAILED, CheckpointFailed(outcome="lost"), checkpoint)
+        self.rewind(self.committed())
+        self.world.saw("lost uploads given up")
+        return "give lost uploads up"
+
+    def deliver(self, dice: Dice) -> str:
+        """Let something arrive that was on its way."""
+        waiting = self.uploads if self.uploads and (not self.stray or dice.chance(0.5)) else self.stray
+        if not waiting:
+            return "nothing"
+        self.world.append(*waiting.pop(dice.below(len(waiting))))
+        return "deliver"
+
+    # --- lineages ---------------------------------------------------------------------------------
+
+    def open(self, dice: Dice) -> str:
+        """Ask to add checkpoints, or look for the answer."""
         if self.opening is None:
+            if self.world.now < self.ask_at:
+                return "nothing"
             self.opening = self.world.new_id("o")
-            body = RegionOpened(parents=self.parents, assignment=self.assignment, bounded=True)
+            body = RegionOpened(
+                parents=self.parents,
+                assignment=self.assignment,
+                sink=self.job.sink,
+                owned=self.job.owned,
+                bounded=not self.job.unbounded,
+            )
             envelope = Envelope(self.opening, EventType.REGION_OPENED, STREAM, self.region, self.lineage)
+            self.opened_at = len(self.world.commits)
             self.world.append(envelope, body)
             return "open"
         answer = self.world.answer(self.opening)
         if answer is None:
             return "wait for the answer"
+        self.opening = None
         if answer.accepted:
-            self.opened = True
-            return "opened"
-        self.refusals += 1
-        if any(reason in answer.reason for reason in PASSING):
-            self.opening = None
-            return "refused for a while"
-        if answer.committed is None and not self.parents:
-            raise AssertionError(f"{self.region} was refused: {answer.reason}")
-        return self._retry_rewind()
+            return self._accepted(answer)
+        return self._refused(answer.reason)
 
-    def _rewind(self) -> None:
-        """Go back to the committed checkpoint, or to one that may be decided meanwhile: a new lineage."""
-        committed = self._committed()
-        behind = committed is not None and self.random.random() < 0.3 and self.batch > self.first
-        target: tuple[str, int | None] | None = committed
-        if behind and committed is not None:
-            target = (committed[0], max(0, committed[1] - 1))
-        self._start_lineage(target or (self.lineage, None))
+    def _accepted(self, answer: OpeningAnswered) -> str:
+        self.opened, self.closed = True, False
+        self.root = self.root or self.lineage
+        if self.adopt:
+            # The operator set the source back to what is committed.
+            self.adopt = False
+            self.reading = self.lineage_start = self.reading_at(answer.committed)
+        return "opened"
 
-    def _retry_rewind(self) -> str:
-        committed = self._committed()
-        if committed is not None:
-            self._start_lineage(committed)
-        else:
-            self.opening = None
-        return "refused"
+    def _refused(self, reason: str) -> str:
+        self.ask_at = self.world.now + ASK_AGAIN
+        if (
+            "beyond the named checkpoint" in reason
+            or "is void; name that" in reason
+            or "is held out of all" in reason
+            or "was itself" in reason
+        ):
+            self.rewind(self.committed())
+            return "refused: beyond"
+        if "rewind the region" in reason:
+            self.rewind(self.committed())
+            return "refused: stalled region"
+        if "names no parent" in reason:
+            return "refused: no parent"
+        if "is older than the stream's" in reason:
+            self.stopped = True
+            return "refused: old assignment"
+        if "have had no full cut yet" in reason:
+            self.too_deep += 1
+            return "refused: depth"
+        if "raise the assignment's number" in reason:
+            self.outnumbered = True
+            return "refused: number"
+        return "refused for a while"
 
-    def _start_lineage(self, target: tuple[str, int | None]) -> None:
-        self.generation += 1
-        self.parents = (Parent(region=self.region, lineage=target[0], checkpoint=target[1]),)
-        self.batch = self.first = 0 if target[1] is None else target[1] + 1
+    def restart(self) -> None:
+        """Crash, and open the same lineage again."""
         self.opened, self.opening = False, None
 
-    def _forget(self) -> None:
-        """A deleted checkpoint location: the opening without parents must be refused."""
-        body = RegionOpened(assignment=self.assignment, bounded=True)
-        name = f"amnesia-{self.region}-{self.world.new_id('l')}"
-        envelope = Envelope(self.world.new_id("amnesia"), EventType.REGION_OPENED, STREAM, self.region, name)
-        self.world.append(envelope, body)
+    def rewind(self, target: Position | None) -> None:
+        """Begin a new lineage behind a checkpoint of this region, or before everything."""
+        self.opened, self.opening, self.closed = False, None, False
+        self.never.clear()
+        if self.root is None:
+            return
+        lineage, checkpoint = (target.lineage, target.checkpoint) if target else (self.root, None)
+        self.parents = (Parent(region=self.region, lineage=lineage, checkpoint=checkpoint),)
+        self.reading = self.lineage_start = self.reading_at(target)
+        self.generation += 1
+        self.batch = self.first = 0 if checkpoint is None else checkpoint + 1
 
-    def _committed(self) -> tuple[str, int] | None:
-        """Where the region stands by the newest commit; notifications may be repeated late."""
-        told = [due.body for due in self.world.commits if isinstance(due.body, CutCommitted)]
-        newest = max(told, key=lambda body: body.decision, default=None)
-        at = newest.cut.get(self.region) if newest else None
-        return (at.lineage, at.checkpoint) if at else None
+    def committed(self) -> Position | None:
+        """Where the region stands by the newest commit that it was told of."""
+        newest = self.world.newest
+        return newest.cut.get(self.region) if newest else None
 
-    def _run_batch(self) -> str:
-        at = (self.region, self.lineage, self.batch)
-        named: list[tuple[Envelope, Body]] = []
-        for writer in range(self.random.randint(0, 3)):
-            for _ in range(self.random.choice([0, 0, 0, 1])):
-                self.late.append(self.world.files_event(at, f"w{writer}"))
-            named.extend(
-                self.world.files_event(at, f"w{writer}") for _ in range(self.random.choice([1, 1, 2]))
-            )
-        for event in named:
-            if self.random.random() < 0.2:
-                self.late.append(event)
-            else:
-                self.world.append(*event)
-            if self.random.random() < 0.1:
-                self.late.append(event)
-        if self.random.random() < 0.1:
-            return "batch without completion"
-        body = CheckpointCompleted(
-            events=tuple(envelope.id for envelope, _ in named),
-            predecessor=None if self.batch == self.first else self.batch - 1,
-            source_digest=f"range-{self.region}-{self.batch}",
-            watermark=self.batch * 100 if self.random.random() < 0.9 else None,
-        )
-        self._say(EventType.CHECKPOINT_COMPLETED, body, self.batch)
-        self.batch += 1
-        return "batch"
-
-    def _say(self, event_type: EventType, body: Body, checkpoint: int = -1) -> None:
-        envelope = Envelope(self.world.new_id("d"), event_type, STREAM, self.region, self.lineage, checkpoint)
-        self.world.append(envelope, body)
-        if self.random.random() < 0.05:
-            self.world.append(envelope, body)
+    def close(self) -> str:
+        """End: close behind the last checkpoint, or, if the source is endless, fall idle."""
+        self.closed = True
+        if self.job.unbounded:
+            self.said_idle_at = self.world.now
+            self.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True))
+            return "fall idle"
+        self.say(EventType.REGION_CLOSED, RegionClosed(final=self.batch - 1 if self.batch > 0 else None))
+        return "close"

@@ -1,14 +1,15 @@
 """A simulated coordinator process: the real core, its reads and effects under the scheduler's control."""
 
 from collections.abc import Callable
-from random import Random
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from sluicegate.coordinator.core.effects import (
     Announce,
+    AppendAbandoned,
     AppendDecision,
     Appended,
     AppendPolicy,
+    AppendVoided,
     Ask,
     CheckFiles,
     Done,
@@ -29,13 +30,63 @@ from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FilesWritten
-from sluicegate.lakes.memory import Faults, MemoryCommitter
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, TableRefused
+from sluicegate.lakes.memory import FaultPoint, Faults, MemoryCommitter
+from sluicegate.lakes.port import (
+    CommitRequest,
+    Conflict,
+    LakeUnavailable,
+    OutcomeUnknown,
+    Publication,
+    Refused,
+    TableRefused,
+)
 from sluicegate.simulator.world import STREAM, World
 
 Watch = Callable[["Node", Effect], None]
 
+Fate = Literal[
+    "lost append",
+    "unheard append",
+    "away",
+    "conflict",
+    "unknown, invisible",
+    "unknown, visible",
+    "refused",
+    "files refused",
+    "view lost",
+]
+"""What goes wrong with one effect."""
+
 NEWER: Final = "a newer release is needed"
+TO_STORES: Final = (AppendDecision, AppendAbandoned, AppendVoided, AppendPolicy, WriteRecord, Announce)
+FATES: Final[dict[Fate, tuple[type[Effect], ...]]] = {
+    "lost append": TO_STORES,
+    "unheard append": TO_STORES,
+    "away": (InspectTable, Ask, CheckFiles, Publish),
+    "conflict": (Publish,),
+    "unknown, invisible": (Publish,),
+    "unknown, visible": (Publish,),
+    "refused": (Publish,),
+    "files refused": (CheckFiles,),
+    "view lost": (WriteView,),
+}
+"""Which effects each can strike."""
+
+
+class Picker(Protocol):
+    """What chooses among the effects that are in flight."""
+
+    def randrange(self, limit: int, /) -> int:
+        """A number from 0 to below the limit."""
+        ...
+
+
+class OffsetGone(Exception):
+    """A body is fetched from where retention has removed it."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"retention has removed offset {offset}")
+        self.offset = offset
 
 
 class Node:
@@ -45,39 +96,48 @@ class Node:
         self,
         name: str,
         world: World,
-        random: Random,
+        picker: Picker,
         settings: MachineSettings,
-        faults: Faults,
+        faults: Faults | None,
         watch: Watch,
         record: str | None = None,
+        memory: int = 1_000,
     ) -> None:
-        """Boot from a record of the state topic, by default from the newest one."""
+        """Boot from a record of the state topic, by default from the newest one; keep so many bodies."""
         self.name = name
-        self.lossy = True
-        """Whether appends fail at times, with or without having been written."""
         self._upgraded = world.upgraded
         self._world = world
-        self._random = random
+        self._picker = picker
+        self._faults = faults
         self._watch = watch
-        self._lake = MemoryCommitter(world.table, f"sluicegate-{STREAM}", faults)
+        self._fate: Fate | None = None
+        self._memory = memory
+        self.bodies: dict[int, FilesWritten] = {}
         stored = record or world.record
         self.machine = StreamMachine(
             STREAM, 0, StateRecord.model_validate_json(stored) if stored else None, settings
         )
-        self._next = self.machine.low_water
+        self.next = self.machine.low_water
+        """The next offset to be read."""
         self.in_flight: list[Effect] = []
 
     def read(self, most: int) -> int:
         """Read up to that many records of the log; returns how many there were."""
-        batch = self._world.log[self._next : self._next + most]
+        batch = self._world.log[self.next : self.next + most]
         for entry in batch:
             if entry.offset in self._world.newer and not self._upgraded:
                 self.machine.unreadable(entry.offset, NEWER)
                 continue
-            body = None if entry.envelope.type is EventType.FILES_WRITTEN else entry.body
-            self.machine.arrived(entry.offset, entry.time, entry.envelope, body)
-        self._next += len(batch)
-        self.machine.reached(self._next)
+            body: Body | None = entry.body
+            if isinstance(body, FilesWritten):
+                if len(self.bodies) < self._memory:
+                    self.bodies[entry.offset] = body
+                body = None
+            said = self.machine.arrived(entry.offset, entry.time, entry.envelope, body)
+            if said is not None and self._world.story is not None:
+                self._world.tell("  {} finds no effect in offset {}: {}", self.name, entry.offset, said)
+        self.next += len(batch)
+        self.machine.reached(self.next)
         return len(batch)
 
     def poll(self) -> None:
@@ -88,14 +148,15 @@ class Node:
         """Run an effect that is in flight; after a crash its outcome reaches nobody."""
         if not self.in_flight:
             return None
-        effect = self.in_flight.pop(self._random.randrange(len(self.in_flight)))
+        effect = self.in_flight.pop(self._picker.randrange(len(self.in_flight)))
         result = self.perform(effect)
         if not crash:
             self.machine.finished(effect, result)
         return effect
 
-    def perform(self, effect: Effect) -> Result:
+    def perform(self, effect: Effect, fate: Fate | None = None) -> Result:
         """Run an effect outside of the machine's sight, as a process does that was frozen before it."""
+        self._fate = fate if fate is not None and isinstance(effect, FATES[fate]) else None
         result = self._run(effect)
         self._watch(self, effect)
         return result
@@ -107,13 +168,19 @@ class Node:
                 return EndOffset(len(world.log))
             case AppendDecision(body):
                 return self._append(EventType.CUT_DECIDED, body)
+            case AppendAbandoned(body):
+                return self._append(EventType.CUT_ABANDONED, body)
+            case AppendVoided(body):
+                return self._append(EventType.CUT_VOIDED, body)
             case AppendPolicy(body):
                 return self._append(EventType.STREAM_POLICY, body)
             case WriteRecord(record):
                 return self._produce(lambda: setattr(world, "record", record.model_dump_json()))
             case Announce(due):
-                return self._produce(lambda: world.commits.append(due))
+                return self._produce(lambda: world.announce(due))
             case WriteView(record):
+                if self._fate == "view lost":
+                    return Failed("it timed out")
                 if world.view is None or world.view.applied <= record.applied:
                     world.view = record
             case ReleaseOffsets():
@@ -128,25 +195,27 @@ class Node:
         return Appended(len(world.log) - 1) if isinstance(result, Done) else result
 
     def _produce(self, write: Callable[[], object]) -> Result:
-        lost = self._random.random() if self.lossy else 1.0
-        if lost < 0.03:
+        if self._fate == "lost append":
             return Failed("it timed out, and nothing was written")
         write()
-        return Failed("it timed out, but it was written") if lost < 0.06 else Done()
+        return Failed("it timed out, but it was written") if self._fate == "unheard append" else Done()
 
     def _run_table(self, effect: Effect) -> Result:
+        lake = MemoryCommitter(self._world.visible_table, f"sluicegate-{STREAM}", self._strike)
         try:
             match effect:
                 case InspectTable():
-                    return self._lake.inspect()
+                    return lake.inspect()
                 case Ask(decision, digest, table, recorded):
-                    return self._lake.ask(decision, digest, table, recorded)
+                    return lake.ask(decision, digest, table, recorded)
                 case CheckFiles(parts, _):
-                    self._lake.check([self._body(offset) for part in parts for offset in part.offsets])
+                    if self._fate == "files refused":
+                        return FilesChecked({parts[0].region: "the files are refused for a while"})
+                    lake.check([self._body(offset) for part in parts for offset in part.offsets])
                     return FilesChecked({})
                 case Publish():
                     bodies = [self._body(offset) for offset in effect.offsets]
-                    return self._lake.publish(
+                    return lake.publish(
                         CommitRequest(effect.decision, effect.digest, effect.head, effect.watermark, bodies)
                     )
         except TableRefused as error:
@@ -155,7 +224,30 @@ class Node:
             return Failed(str(error))
         raise TypeError(f"{effect!r} is no effect of the table")
 
+    def _strike(self, point: FaultPoint) -> Publication | None:
+        """The fault of the effect under way at this point, if it has one there."""
+        if self._faults is not None and (found := self._faults(point)) is not None:
+            return found
+        match self._fate, point:
+            case "away", "inspect" | "ask" | "check" | "publish.before":
+                raise LakeUnavailable(f"storage away at {point}")
+            case "conflict", "publish.before":
+                return Conflict()
+            case "refused", "publish.before":
+                return Refused("the catalog forbids it for a while")
+            case "unknown, invisible", "publish.before":
+                return OutcomeUnknown("timed out, not visible")
+            case "unknown, visible", "publish.after":
+                return OutcomeUnknown("timed out, visible")
+        return None
+
     def _body(self, offset: int) -> FilesWritten:
+        kept = self.bodies.get(offset)
+        if kept is not None:
+            return kept
+        self._world.saw("body fetched again")
+        if offset < self._world.log_start:
+            raise OffsetGone(offset)
         body = self._world.log[offset].body
         if not isinstance(body, FilesWritten):
             raise TypeError(f"offset {offset} holds no files.written")

@@ -1,23 +1,32 @@
-"""One schedule: a seeded scheduler that interleaves drivers, coordinators and faults, step by step."""
+"""One schedule: a plan's steps interleave drivers, coordinators and faults; all is checked after each."""
 
 from collections import Counter
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Callable
 from typing import NamedTuple
 
-from sluicegate.coordinator.core.effects import Effect, WriteRecord
+from sluicegate.coordinator.core.effects import Effect
 from sluicegate.coordinator.core.machine import MachineSettings
-from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Assignment, RegionHeartbeat, StreamPolicy
-from sluicegate.lakes.memory import FaultPoint, MemoryTable
-from sluicegate.lakes.port import Conflict, LakeUnavailable, OutcomeUnknown, Publication
+from sluicegate.events.models import Assignment, StreamPolicy
+from sluicegate.lakes.memory import MemoryTable
+from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.driver import Driver
-from sluicegate.simulator.invariants import Checker, Violation
-from sluicegate.simulator.node import Node
-from sluicegate.simulator.world import REFUSED, STREAM, World
+from sluicegate.simulator.ending import at_rest, check_end, missing, no_rest
+from sluicegate.simulator.fleet import Fleet
+from sluicegate.simulator.invariants import Checker
+from sluicegate.simulator.node import FATES, Fate, Node
+from sluicegate.simulator.orders import Orders
+from sluicegate.simulator.outside import Outside
+from sluicegate.simulator.plan import Plan, Step
+from sluicegate.simulator.slow import check_slow
+from sluicegate.simulator.source import Job
+from sluicegate.simulator.troubles import TROUBLES
+from sluicegate.simulator.violation import Violation
+from sluicegate.simulator.world import Item, World
 
-QUIET_STEPS = 2_000
+QUIET_ROUNDS = 1_500
+"""Of 50 milliseconds each, in which everything must come to rest."""
+
+Action = Callable[[int, Dice], object]
 
 
 class Outcome(NamedTuple):
@@ -27,205 +36,179 @@ class Outcome(NamedTuple):
     coverage: Counter[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Odds:
-    """How likely each kind of step is in one schedule."""
-
-    driver: float
-    trouble: float
-    read: float
-    crash: float
-    table_fault: float
-    foreign: float
-    freeze: float
-    """Of a crash: that the process was only frozen, and does what it was about to do much later."""
-    lag: float
-    """Of a boot: that an older state record is read back, which a frozen process wrote last."""
-    trouble_outside: float
-    """The table refused, or a record of a newer release, for a while."""
-    expiry: float
-
-
 class Schedule:
-    """A world, its drivers and its coordinators, driven by one seed."""
+    """A world, its drivers, its coordinators and its people, driven by a plan."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
-        self.coverage: Counter[str] = Counter()
-        self.world = World(MemoryTable("sim"))
+    def __init__(self, plan: Plan, *, story: list[str] | None = None, view: bool = True) -> None:
+        """With a story, what happens is told in it; without a view, none is ever written."""
+        setting = plan.setting
+        self.plan = plan
+        self.taken = 0
+        """How many of the plan's steps were begun."""
+        self.steps = 0
+        """These, and those that it took to come to rest."""
+        self.world = World(MemoryTable("sim"), story=story)
         self.checker = Checker(self.world)
-        self._quiet = False
-        draw = self._random.random
-        self._odds = Odds(
-            driver=0.2 + draw(),
-            trouble=0.15 * draw(),
-            read=0.5 + draw(),
-            crash=0.2 * draw(),
-            table_fault=0.2 * draw(),
-            foreign=0.03 * draw(),
-            freeze=draw(),
-            lag=0.3 * draw(),
-            trouble_outside=0.02 * draw() if draw() < 0.5 else 0.0,
-            expiry=0.1 * draw() if draw() < 0.5 else 0.0,
-        )
-        self._records: list[str] = []
-        """What was the newest state record at some time."""
-        self._frozen: list[tuple[Node, Effect]] = []
-        regions = tuple(f"r{number}" for number in range(self._random.randint(1, 3)))
+        regions = tuple(f"r{number}" for number in range(setting.regions))
         assignment = Assignment(number=0, regions=regions)
+        job = Job(setting.items, setting.sink, setting.owned, setting.unbounded)
         self.drivers = [
-            Driver(self.world, self._random, name, assignment, self._random.randint(1, 12))
-            for name in regions
+            Driver(self.world, job, name, assignment, {f"{name}a": 0, f"{name}b": 0}) for name in regions
         ]
-        self._settings = MachineSettings(
-            StreamPolicy(number=0, allowed_locations=("memory://",)),
-            record_interval=self._random.choice([500, 20_000]),
-            stall_pause=self._random.choice([100, 15_000]),
+        policy = StreamPolicy(
+            number=0,
+            partial="allow" if setting.partial else "never",
+            max_consecutive_fallbacks=setting.most_fallbacks,
+            allowed_locations=("memory://",),
         )
-        self.nodes = [self._boot(f"n{number}") for number in range(self._random.randint(1, 2))]
+        settings = MachineSettings(
+            policy,
+            record_interval=setting.record_interval,
+            probe_interval=setting.probe_interval,
+            stall_pause=setting.stall_pause,
+            alignment_timeout=setting.alignment_timeout,
+        )
+        self.fleet = Fleet(self.world, settings, self._watch, setting.memory, view=view)
+        self.fleet.gone = self.checker.recovery.gone
+        self.fleet.nodes = [self.fleet.boot() for _ in range(setting.coordinators)]
+        self._outside = Outside(self.world, self.fleet, self.checker)
+        self._orders = Orders(self.world, self.fleet, self.checker, self.drivers)
+        self._actions = self._all_actions()
 
-    def run(self, steps: int) -> Outcome:
-        """Run with faults for that many steps, then without, until everything is committed."""
-        taken = 0
-        while taken < steps and not all(driver.done for driver in self.drivers):
-            self._step()
-            taken += 1
-        taken += self._come_to_rest()
-        self.checker.end()
-        return Outcome(taken, self.coverage)
+    def run(self) -> Outcome:
+        """Take all steps, then let everything come to rest without any more faults."""
+        for step in self.plan.steps:
+            self.taken += 1
+            self.steps += 1
+            self._take(step)
+        self._come_to_rest()
+        check_end(self.world, self.checker)
+        check_slow(self.world, self.checker.reading)
+        if self.plan.setting.twice and self.fleet.view:
+            self._check_without_view()
+        return Outcome(self.steps, self.world.coverage)
 
-    def _step(self) -> None:
-        random, odds = self._random, self._odds
-        self.world.now += random.choice([1, 5, 20, 100]) if random.random() > 0.01 else 2_000
-        draw = random.random() * (odds.driver + odds.trouble + odds.read + 1)
-        if draw < odds.driver:
-            self.coverage[f"driver: {random.choice(self.drivers).step()}"] += 1
-        elif draw < odds.driver + odds.trouble:
-            self.coverage[f"trouble: {random.choice(self.drivers).trouble()}"] += 1
-        elif draw < odds.driver + odds.trouble + odds.read:
-            random.choice(self.nodes).read(random.choice([1, 1, 5, 100]))
+    def _check_without_view(self) -> None:
+        """I10: without Redis, the same is committed and told."""
+        other = Schedule(self.plan, view=False)
+        try:
+            other.run()
+        except Violation as broken:
+            raise Violation("I10", f"without a view: {broken}") from broken
+        if [snapshot.ref for snapshot in other.world.table.history] != [
+            snapshot.ref for snapshot in self.world.table.history
+        ]:
+            raise Violation("I10", "without a view, the table has other snapshots")
+        if {due.id for due in other.world.commits} != {due.id for due in self.world.commits}:
+            raise Violation("I10", "without a view, the notifications have other ids")
+
+    def _take(self, step: Step) -> None:
+        self.world.now += step.after
+        dice = Dice(step.draw)
+        if step.kind in TROUBLES:
+            driver = self.drivers[step.who % len(self.drivers)]
+            if TROUBLES[step.kind](driver, dice):
+                self.world.saw(step.kind)
+                self.world.tell("{}: {}", driver.region, step.kind)
         else:
-            self._run_node(random.randrange(len(self.nodes)))
-        if random.random() < odds.foreign:
-            self.world.table.foreign_commit()
-            self.coverage["foreign commit"] += 1
-        if random.random() < 0.01:
-            self.world.view = None
-            self.coverage["view wiped"] += 1
-        if random.random() < odds.trouble_outside:
-            self._trouble_outside()
-        if random.random() < odds.expiry:
-            self._expire()
-        if self._frozen and random.random() < 0.02:
-            self._thaw()
-        if self.world.record is not None and self.world.record not in self._records[-1:]:
-            self._records.append(self.world.record)
+            self._actions[step.kind](step.who, dice)
+        self._orders.watch()
         self.checker.step()
 
-    def _trouble_outside(self) -> None:
-        table, world = self.world.table, self.world
-        if self._random.random() < 0.1:
-            self.coverage["newer record"] += 1
-            beat = Envelope(world.new_id("n"), EventType.REGION_HEARTBEAT, STREAM, "r0", "elsewhere")
-            world.newer.add(world.append(beat, RegionHeartbeat()))
-        else:
-            self.coverage["table refused or not"] += 1
-            table.refusal = None if table.refusal else REFUSED
+    def _drive(self, who: int, dice: Dice) -> None:
+        driver = self.drivers[who % len(self.drivers)]
+        driver.drive(dice)
 
-    def _expire(self) -> None:
-        """Expire snapshots when no outcome is open: what is then decided must still be provable."""
-        state = (
-            StateRecord.model_validate_json(self.world.record or "{}").state if self.world.record else None
-        )
-        machines = [node.machine for node in self.nodes]
-        settled = state is not None and state.decided == state.committed == self.checker.decisions()
-        late = bool(self._frozen) or any(
-            isinstance(effect, WriteRecord) for node in self.nodes for effect in node.in_flight
-        )
-        if not settled or late or any(machine.book.state.pending for machine in machines):
-            return
-        for _ in range(3):
-            self.world.table.foreign_commit()
-        head, kept = self.world.table.head, self._random.randint(1, 3)
-        cleans = [machine.book.state.recorded for machine in machines]
-        cleans += [state.recorded] if state is not None else []
-        oldest = min((ref.id if ref else 0 for ref in cleans), default=head.id if head else 0)
-        self.world.table.expire(max(kept, head.id - oldest + 1 if head else 0))
-        self._records.clear()
-        self.coverage["history expired"] += 1
+    def _wait(self, who: int, dice: Dice) -> None:
+        self.world.now += dice.pick((200, 1_000, 5_000, 20_000))
+        self.world.saw("time passes")
+        self.world.tell("time passes")
 
-    def _thaw(self) -> None:
-        node, effect = self._frozen.pop(self._random.randrange(len(self._frozen)))
-        self.coverage[f"late {type(effect).__name__}"] += 1
-        node.perform(effect)
+    def _all_actions(self) -> dict[str, Action]:
+        fleet, outside, orders = self.fleet, self._outside, self._orders
+        counted: dict[str, Callable[[Dice], object]] = {
+            "foreign": outside.foreign,
+            "unfit table": outside.unfit,
+            "replaced table": outside.replace,
+            "view wiped": outside.wipe_view,
+            "newer record": outside.newer_record,
+            "expire": outside.expire,
+            "retention": outside.retain,
+            "pause": orders.pause,
+            "log stall": orders.log_stall,
+            "resume": orders.resume,
+            "savepoint": orders.savepoint,
+            "drain": orders.drain,
+            "void": orders.void,
+            "remove": orders.remove,
+            "policy": orders.policy,
+            "resplit": orders.resplit,
+        }
+        actions: dict[str, Action] = {
+            "drive": self._drive,
+            "read": fleet.read,
+            "effect": fleet.effect,
+            "view": fleet.write_view,
+            "wait": self._wait,
+            "crash": fleet.crash,
+            "freeze": fleet.freeze,
+            "thaw": fleet.thaw,
+            "rebalance": fleet.rebalance,
+            "more coordinators": fleet.more,
+            "old record": fleet.old_record,
+            "bodies dropped": fleet.drop_bodies,
+        }
+        actions |= {name: _without_who(act) for name, act in counted.items()}
+        actions |= {fate: _striking(fleet, fate) for fate in FATES}
+        return actions
 
-    def _run_node(self, index: int) -> None:
-        node = self.nodes[index]
-        node.poll()
-        crash = self._random.random() < self._odds.crash
-        effect = node.run_one(crash=crash)
-        if effect is not None:
-            self.coverage[f"effect: {type(effect).__name__}"] += 1
-        if crash:
-            self.coverage[f"crash after {type(effect).__name__ if effect else 'nothing'}"] += 1
-            if self._random.random() < self._odds.freeze:
-                self._frozen.extend((node, left) for left in node.in_flight)
-            self.nodes[index] = self._boot(node.name)
-
-    def _come_to_rest(self) -> int:
+    def _come_to_rest(self) -> None:
         """No more faults: everything that was sealed must be committed, whoever does it."""
-        self._quiet = True
-        while self._frozen:
-            self._thaw()
-        self.world.table.refusal = None
-        self.world.upgraded = True
-        self.nodes = [self._boot(node.name) if self.world.newer else node for node in self.nodes]
-        for node in self.nodes:
-            node.lossy = False
-        for taken in range(QUIET_STEPS):
+        self.world.tell("--- no more faults ---")
+        self._outside.mend()
+        self.fleet.quiet()
+        self.checker.step()
+        self._orders.halted = True
+        self._orders.resume(Dice(0))
+        dice = Dice(self.plan.setting.seed)
+        for _ in range(QUIET_ROUNDS):
+            self.steps += 1
             self.world.now += 50
             for driver in self.drivers:
-                driver.finish()
-                driver.step()
-            for node in self.nodes:
-                node.read(1000)
-                node.poll()
-                while node.run_one(crash=False) is not None:
-                    self.checker.step()
-            if self._settled():
-                return taken
-        stalls = [node.machine.stall_reason for node in self.nodes]
-        raise Violation(
-            f"I12: no end: committed {self.checker.committed()}, "
-            f"drivers at {[(driver.region, driver.batch, driver.opened) for driver in self.drivers]}, "
-            f"stalls {stalls}, troubles {[node.machine.trouble for node in self.nodes]}"
-        )
+                driver.finish(dice)
+            self._orders.watch()
+            self.fleet.run_all(self.checker.step)
+            self.checker.step()
+            if at_rest(self.drivers, self.fleet, self.checker):
+                return
+        self._check_fallen_back()
+        raise no_rest(self.drivers, self.fleet, self.checker)
 
-    def _settled(self) -> bool:
-        committed = self.checker.committed()
-        return (
-            all(driver.done and committed.get(driver.region) == driver.batches - 1 for driver in self.drivers)
-            and all(not node.in_flight and not node.machine.outbox.busy for node in self.nodes)
-            and all(node.machine.ready and not node.machine.book.state.pending for node in self.nodes)
-        )
-
-    def _boot(self, name: str) -> Node:
-        record = None
-        if self._records and not self._quiet and self._random.random() < self._odds.lag:
-            record = self._random.choice(self._records[-5:])
-            self.coverage["older record"] += 1
-        return Node(name, self.world, self._random, self._settings, self._fault, self._watch, record)
+    def _check_fallen_back(self) -> None:
+        """I11: a region that fell back must come as far as it would have come by full cuts."""
+        lacking = missing(self.drivers, self.checker)
+        fell_back = {name for verdict in self.checker.reading.valid.values() for name in verdict.fallbacks}
+        if any(item in lacking for name in fell_back for item in _items_of(self.drivers, name)):
+            check_slow(self.world, self.checker.reading)
 
     def _watch(self, node: Node, effect: Effect) -> None:
         self.checker.effect(effect)
 
-    def _fault(self, point: FaultPoint) -> Publication | None:
-        if self._quiet or self._random.random() >= self._odds.table_fault:
-            return None
-        self.coverage[f"fault at {point}"] += 1
-        if point == "publish.before":
-            outcomes: list[Publication] = [Conflict(), OutcomeUnknown("timed out, not visible")]
-            return self._random.choice(outcomes)
-        if point == "publish.after":
-            return OutcomeUnknown("timed out, visible")
-        raise LakeUnavailable(f"storage away at {point}")
+
+def _items_of(drivers: list[Driver], region: str) -> list[Item]:
+    """What is read by a region that was not replaced."""
+    shards = [
+        shard
+        for driver in drivers
+        if driver.region == region and not driver.stopped
+        for shard in driver.reading
+    ]
+    return [(shard, number) for shard in shards for number in range(drivers[0].job.items)]
+
+
+def _without_who(act: Callable[[Dice], object]) -> Action:
+    return lambda who, dice: act(dice)
+
+
+def _striking(fleet: Fleet, fate: Fate) -> Action:
+    return lambda who, dice: fleet.strike(fate)

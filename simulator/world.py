@@ -1,15 +1,20 @@
 """The simulated surroundings: one partition of the log, the state and commits topics, a table, a view."""
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.state import Due, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, FileInfo, FilesWritten, OpeningAnswered
+from sluicegate.events.models import Body, CutCommitted, FileInfo, FilesWritten, OpeningAnswered
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemoryTable
+from sluicegate.simulator.words import entry_in_words, notice_in_words
 
-STREAM = "sim"
-REFUSED = "the table is refused for a while"
+STREAM: Final = "sim"
+REFUSED: Final = "the table is refused for a while"
+
+Item = tuple[str, int]
+"""A shard of the source, and which of its items."""
 
 
 class Entry(NamedTuple):
@@ -28,6 +33,8 @@ class World:
     table: MemoryTable
     now: int = 1_000_000
     log: list[Entry] = field(default_factory=list)
+    log_start: int = 0
+    """Retention has removed what stands before this offset."""
     record: str | None = None
     """The stream's newest record in the state topic, as JSON."""
     commits: list[Due] = field(default_factory=list)
@@ -37,6 +44,20 @@ class World:
     upgraded: bool = False
     """Whether coordinators that boot now are of that newer release."""
     group_offset: int = 0
+    ranges: dict[str, tuple[Item, ...]] = field(default_factory=dict)
+    """What each source digest stands for."""
+    reached: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """Until which event time the shards of a region have been read after (region, lineage, checkpoint)."""
+    coverage: Counter[str] = field(default_factory=Counter)
+    story: list[str] | None = None
+    """What happens, in plain words, if somebody wants to read it."""
+    standing_in: MemoryTable | None = None
+    """Another table in the place of the stream's own."""
+    answers: dict[str, OpeningAnswered] = field(default_factory=dict)
+    stalls: dict[str, int] = field(default_factory=dict)
+    """Where in `commits` the last stall of each region stands."""
+    newest: CutCommitted | None = None
+    """The highest decision that was told to be committed."""
     _ids: int = 0
 
     def new_id(self, kind: str) -> str:
@@ -44,17 +65,44 @@ class World:
         self._ids += 1
         return f"{kind}-{self._ids}"
 
+    def tell(self, text: str, *what: object) -> None:
+        """Add a line to the story."""
+        if self.story is not None:
+            self.story.append(text.format(*what))
+
+    def saw(self, what: str) -> None:
+        """Count that something happened."""
+        self.coverage[what] += 1
+
     def append(self, envelope: Envelope, body: Body) -> int:
         """Append to the log; returns the offset."""
-        self.log.append(Entry(len(self.log), self.now, envelope, body))
-        return len(self.log) - 1
+        offset = len(self.log)
+        self.log.append(Entry(offset, self.now, envelope, body))
+        if self.story is not None:
+            self.story.append(f"offset {offset}: {entry_in_words(envelope, body)}")
+        return offset
+
+    def announce(self, due: Due) -> None:
+        """Append to the commits topic."""
+        self.commits.append(due)
+        if isinstance(due.body, OpeningAnswered):
+            self.answers[due.body.opening] = due.body
+        elif isinstance(due.body, CutCommitted):
+            if self.newest is None or due.body.decision > self.newest.decision:
+                self.newest = due.body
+        elif due.type is EventType.STREAM_STALLED and due.region:
+            self.stalls[due.region] = len(self.commits) - 1
+        if self.story is not None:
+            self.story.append(f"told: {notice_in_words(due.body)}")
 
     def answer(self, opening: str) -> OpeningAnswered | None:
-        """The coordinator's answer to an opening, once it is there."""
-        for due in self.commits:
-            if isinstance(due.body, OpeningAnswered) and due.body.opening == opening:
-                return due.body
-        return None
+        """The coordinator's newest answer to an opening, once it is there."""
+        return self.answers.get(opening)
+
+    @property
+    def visible_table(self) -> MemoryTable:
+        """The table that is found under the stream's name."""
+        return self.standing_in or self.table
 
     def files_event(self, at: tuple[str, str, int], writer: str) -> tuple[Envelope, FilesWritten]:
         """A `files.written` of one new file, not yet appended."""

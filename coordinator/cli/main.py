@@ -10,8 +10,10 @@ from sluicegate.coordinator.cli.demo import demo
 from sluicegate.coordinator.cli.pause import pause
 from sluicegate.coordinator.cli.remove import remove
 from sluicegate.coordinator.cli.resume import resume
+from sluicegate.coordinator.cli.rewind import rewind
 from sluicegate.coordinator.cli.run import run
 from sluicegate.coordinator.cli.savepoint import drain, savepoint
+from sluicegate.coordinator.cli.simulate import simulate
 from sluicegate.coordinator.cli.status import status
 from sluicegate.coordinator.cli.topics import topics
 from sluicegate.coordinator.cli.void import void
@@ -30,7 +32,7 @@ def main() -> None:
     """Commits data-lake tables from events, exactly once."""
 
 
-_WATCHING = (check, run, status, topics, demo)
-_ORDERS = (accept, drain, pause, remove, resume, savepoint, void)
+_WATCHING = (check, run, simulate, status, topics, demo)
+_ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, void)
 for _command in (*_WATCHING, *_ORDERS):
     main.add_command(_command)

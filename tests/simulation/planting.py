@@ -5,11 +5,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, NamedTuple
 
 
 class Defect(NamedTuple):
-    """A guard removed or reversed, and the invariants of which one at least must be seen broken."""
+    """A guard removed or reversed, and the invariant that must be seen broken."""
 
     name: str
     owner: Any
@@ -17,7 +18,7 @@ class Defect(NamedTuple):
     function: str
     right: str
     wrong: str
-    breaks: tuple[str, ...]
+    breaks: str
 
 
 @contextmanager
@@ -34,8 +35,19 @@ def planted(defect: Defect) -> Iterator[None]:
         module.__dict__,
         namespace,
     )
-    setattr(defect.owner, defect.function, namespace[defect.function])
+    holders = _holders(defect.owner, defect.function, original)
+    for holder in holders:
+        setattr(holder, defect.function, namespace[defect.function])
     try:
         yield
     finally:
-        setattr(defect.owner, defect.function, original)
+        for holder in holders:
+            setattr(holder, defect.function, original)
+
+
+def _holders(owner: Any, function: str, original: Callable[..., Any]) -> list[Any]:
+    """The owner, and the modules that have imported the function by its name."""
+    if not isinstance(owner, ModuleType):
+        return [owner]
+    ours = [module for name, module in sys.modules.items() if name.startswith("sluicegate.")]
+    return [module for module in ours if getattr(module, function, None) is original]

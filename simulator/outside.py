@@ -1,0 +1,113 @@
+"""What happens around the product: other writers, expiry, retention, a table that is not what it was."""
+
+from dataclasses import dataclass
+
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import RegionHeartbeat
+from sluicegate.lakes.memory import MemoryTable
+from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.fleet import Fleet
+from sluicegate.simulator.invariants import Checker
+from sluicegate.simulator.world import REFUSED, STREAM, World
+
+
+@dataclass
+class Outside:
+    """The surroundings, and what befalls them."""
+
+    world: World
+    fleet: Fleet
+    checker: Checker
+
+    def foreign(self, dice: Dice) -> None:
+        """Another writer of the table commits."""
+        self.world.visible_table.foreign_commit()
+        self.world.saw("foreign commit")
+        self.world.tell("another writer commits to the table")
+
+    def unfit(self, dice: Dice) -> None:
+        """The table goes out of scope, or is mended."""
+        self.world.table.refusal = None if self.world.table.refusal else REFUSED
+        self.world.saw("table out of scope" if self.world.table.refusal else "table mended")
+        self.world.tell("the table is {}", "out of scope" if self.world.table.refusal else "mended")
+
+    def replace(self, dice: Dice) -> None:
+        """Somebody puts another table in the place of the stream's, or the old one back."""
+        if self.world.standing_in is not None:
+            self.world.standing_in = None
+        elif not self._known():
+            return
+        else:
+            self.world.standing_in = MemoryTable(self.world.table.name)
+            self.world.standing_in.replace()
+        self.world.saw("table replaced" if self.world.standing_in else "table put back")
+        self.world.tell("{}", "another table stands there" if self.world.standing_in else "the table is back")
+
+    def _known(self) -> bool:
+        """Whether everybody knows the stream's table: an empty one cannot be told from another."""
+        nodes = [*self.fleet.nodes, *self.fleet.asleep]
+        settled = self.world.record is not None and self.world.table.head is not None
+        return settled and all(node.machine.book.state.table for node in nodes)
+
+    def wipe_view(self, dice: Dice) -> None:
+        """Redis loses everything."""
+        self.world.saw("view wiped")
+        self.world.view = None
+
+    def newer_record(self, dice: Dice) -> None:
+        """A newer release writes to the log, and the coordinators are still of this one."""
+        if not self.world.newer:
+            beat = Envelope(self.world.new_id("n"), EventType.REGION_HEARTBEAT, STREAM, "r0", "elsewhere")
+            self.world.saw("newer record")
+            self.world.newer.add(self.world.append(beat, RegionHeartbeat()))
+        elif not self.world.upgraded:
+            self.world.upgraded = True
+            self.world.saw("release upgraded")
+            self.fleet.nodes = [self.fleet.boot() for _ in self.fleet.nodes]
+
+    def mend(self) -> None:
+        """Put everything right."""
+        self.world.table.refusal = None
+        self.world.standing_in = None
+        self.world.upgraded = True
+
+    def expire(self, dice: Dice) -> None:
+        """Expire snapshots when no outcome is open: what is then decided must still be provable."""
+        world, state = self.world, self._settled_state()
+        if state is None or world.standing_in is not None:
+            return
+        for _ in range(3):
+            world.table.foreign_commit()
+        head, kept = world.table.head, dice.between(1, 3)
+        cleans = [node.machine.book.state.recorded for node in self.fleet.nodes] + [state.state.recorded]
+        oldest = min((ref.id if ref else 0 for ref in cleans), default=head.id if head else 0)
+        world.table.expire(max(kept, head.id - oldest + 1 if head else 0))
+        self.fleet.records.clear()
+        world.saw("history expired")
+        world.tell("the table's older snapshots expire")
+
+    def retain(self, dice: Dice) -> None:
+        """Retention takes from the log what no record needs that may still be read back.
+
+        The product does not carry events yet, so retention never overtakes what is pending.
+        """
+        world = self.world
+        if world.record is None or self.fleet.late():
+            return
+        record = StateRecord.model_validate_json(world.record)
+        start = min(record.low_water, *(node.next for node in self.fleet.nodes))
+        if start > world.log_start:
+            world.log_start = start
+            self.fleet.records.clear()
+            world.saw("log retained")
+            world.tell("retention removes everything before offset {}", start)
+
+    def _settled_state(self) -> StateRecord | None:
+        """The newest record, if nothing is decided whose outcome it does not have."""
+        if self.world.record is None or self.fleet.late():
+            return None
+        record = StateRecord.model_validate_json(self.world.record)
+        known = record.state.decided == record.state.committed == self.checker.highest_decision()
+        machines = [node.machine for node in self.fleet.nodes]
+        return record if known and not any(machine.book.state.pending for machine in machines) else None

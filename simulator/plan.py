@@ -1,0 +1,117 @@
+"""What a schedule is made of: a setting and a list of steps, both drawn from one seed.
+
+A step carries its own draw, from which everything follows that happens in it; so any step can be left
+out, and the others still mean the same.
+"""
+
+from bisect import bisect
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, Literal, NamedTuple
+
+from sluicegate.simulator.dice import Dice
+
+
+class Step(NamedTuple):
+    """One step: so many milliseconds after the one before, this happens to that one."""
+
+    after: int
+    kind: str
+    who: int
+    draw: int
+
+
+ALWAYS: Final = {"drive": 26, "read": 16, "effect": 46, "view": 1}
+"""What happens in every schedule, with its weight."""
+
+FAULTS: Final = {
+    # The job.
+    "speculate": 2, "replay": 2, "redo": 2, "zombie": 2, "duplicate": 2, "deliver": 3, "idle": 3, "hint": 1,
+    "restart": 2, "rewind": 2, "amnesia": 1, "accept": 1, "lose": 1, "contradict": 1, "silence": 3,
+    "die": 1, "resplit": 1, "close early": 1, "bad opening": 1,
+    # The coordinators.
+    "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "more coordinators": 1, "old record": 1,
+    "lost append": 2, "unheard append": 2, "wait": 2,
+    # The table and the other stores.
+    "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
+    "files refused": 1, "foreign": 2, "unfit table": 1, "replaced table": 1, "expire": 3, "view wiped": 1,
+    "view lost": 1, "newer record": 1, "retention": 2, "bodies dropped": 2,
+    # The operator.
+    "pause": 1, "log stall": 1, "resume": 2, "savepoint": 1, "drain": 1, "void": 2, "remove": 1, "policy": 1,
+}  # fmt: skip
+"""What goes wrong or is ordered, with its weight; every schedule has some of them."""
+
+SINKS: Final = ("independent", "independent", "independent", "independent", "all-to-all", "shared-files")
+Sink = Literal["independent", "all-to-all", "shared-files"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a schedule starts with; times in milliseconds."""
+
+    seed: int
+    regions: int
+    coordinators: int
+    items: int
+    """Of every shard of the source."""
+    partial: bool
+    most_fallbacks: int
+    sink: Sink
+    owned: bool
+    unbounded: bool
+    """Regions that have read everything fall idle, and do not close."""
+    alignment_timeout: int
+    record_interval: int
+    probe_interval: int
+    stall_pause: int
+    memory: int
+    """How many bodies a coordinator keeps."""
+    twice: bool
+    """Run once more without any view, which must change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A schedule before it has run."""
+
+    setting: Setting
+    steps: tuple[Step, ...]
+
+
+def draw_plan(seed: int, length: int) -> Plan:
+    """The plan of a seed."""
+    dice = Dice(seed)
+    setting = Setting(
+        seed=seed,
+        regions=dice.pick((1, 2, 2, 3, 3, 4)),
+        coordinators=dice.pick((1, 1, 2, 2, 3)),
+        items=dice.between(3, 24),
+        partial=dice.chance(0.7),
+        most_fallbacks=dice.between(1, 3),
+        sink="independent" if dice.chance(0.85) else dice.pick(("all-to-all", "shared-files")),
+        owned=dice.chance(0.9),
+        unbounded=dice.chance(0.3),
+        alignment_timeout=dice.pick((100, 400, 1_500, 10_000)),
+        record_interval=dice.pick((500, 20_000)),
+        probe_interval=dice.pick((2_000, 300_000)),
+        stall_pause=dice.pick((100, 1_000, 15_000)),
+        memory=dice.pick((0, 5, 1_000)),
+        twice=dice.chance(0.05),
+    )
+    return Plan(setting, _draw_steps(dice, length))
+
+
+def _draw_steps(dice: Dice, length: int) -> tuple[Step, ...]:
+    weights = {kind: weight * (0.5 + dice.share()) for kind, weight in ALWAYS.items()}
+    amount = dice.pick((0.3, 1.0, 1.0, 2.5))
+    share = dice.pick((0.1, 0.3, 0.6))
+    for kind, weight in FAULTS.items():
+        if dice.chance(share):
+            weights[kind] = amount * weight * dice.share()
+    kinds, bounds = list(weights), list(accumulate(weights.values()))
+    gaps = dice.pick(((1, 5, 20, 100), (5, 20, 100, 400), (1, 1, 1, 5)))
+    steps: list[Step] = []
+    for _ in range(length):
+        kind = kinds[bisect(bounds, dice.share() * bounds[-1])]
+        steps.append(Step(dice.pick(gaps), kind, dice.below(64), dice.draw()))
+    return tuple(steps)

@@ -1,0 +1,215 @@
+"""A dumb reading of the log: what is sealed, decided and owed by the protocol's text, entry by entry.
+
+It shares nothing with the core but the digests that name a decision; what it finds is what the invariants
+are checked against.
+"""
+
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import (
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutAbandoned,
+    CutDecided,
+    CutVoided,
+    FilesWritten,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionOpened,
+    StreamCommand,
+    StreamPolicy,
+    StreamStalled,
+)
+from sluicegate.simulator.accounts import Account, Life, Pile, Target
+from sluicegate.simulator.cutting import abandon, decide, void
+from sluicegate.simulator.lineages import read_opening
+from sluicegate.simulator.standing import Standing
+from sluicegate.simulator.world import Entry
+
+
+class Reading(Standing):
+    """The standing, read from the log."""
+
+    def read(self, entry: Entry) -> None:
+        """Take the next record in."""
+        offset, _, envelope, body = entry
+        match body:
+            case FilesWritten():
+                self._files(offset, envelope)
+            case CheckpointCompleted():
+                self._completed(offset, envelope, body)
+            case CheckpointFailed(outcome="lost"):
+                self._lost(envelope)
+            case RegionHeartbeat() | RegionClosed():
+                self._speaks(envelope, body)
+            case RegionOpened():
+                read_opening(self, offset, envelope, body)
+            case StreamPolicy():
+                if self.policy is None or body.number > self.policy.number:
+                    self.policy = body
+            case StreamCommand():
+                self._ordered(body)
+            case StreamStalled():
+                self.blocked = True
+            case _:
+                self._coordinated(offset, body)
+
+    def _coordinated(self, offset: int, body: Body) -> None:
+        match body:
+            case CutDecided():
+                decide(self, offset, body)
+            case CutAbandoned():
+                abandon(self, body)
+            case CutVoided():
+                void(self, body)
+
+    # --- writers and drivers ----------------------------------------------------------------------
+
+    def _speaker(self, envelope: Envelope) -> Account | None:
+        """The account, if the lineage is the live one."""
+        account = self.regions.get(envelope.region)
+        return account if account and account.live == envelope.lineage else None
+
+    def _speaks(self, envelope: Envelope, body: RegionHeartbeat | RegionClosed) -> None:
+        account = self._speaker(envelope)
+        if account is None:
+            return
+        if isinstance(body, RegionHeartbeat):
+            account.idle = body.idle
+            self.saw("region: idle" if body.idle else "region: awake")
+            return
+        if account.ref is not None and account.ref.lineage == envelope.lineage:
+            reached = account.ref.checkpoint
+        else:
+            reached = -1
+        if reached >= 0 and (body.final is None or body.final < reached):
+            account.fault = True
+            self.saw("region: closed before what is in the table")
+            return
+        account.closed, account.final = True, body.final
+        self.saw("region: closed")
+        self.leave(account)
+
+    def _life(self, envelope: Envelope) -> tuple[Account, Life] | None:
+        account = self.regions.get(envelope.region)
+        if account is None or envelope.lineage not in account.chain:
+            return None
+        return account, account.lives[envelope.lineage]
+
+    def _pile(self, life: Life, offset: int, number: int) -> Pile | None:
+        if number <= life.floor or (life.limit is not None and number > life.limit):
+            return None
+        return life.piles.setdefault(number, Pile(offset))
+
+    def _files(self, offset: int, envelope: Envelope) -> None:
+        found = self._life(envelope)
+        if found is None:
+            self.saw("files: of no live lineage")
+            return
+        pile = self._pile(found[1], offset, envelope.checkpoint)
+        if pile is None:
+            self.saw("files: decided or void")
+        elif envelope.id in pile.arrived:
+            self.saw("files: duplicate")
+        else:
+            self.saw("files: arrived" if pile.completion is None else "files: late, after the completion")
+            pile.arrived.add(envelope.id)
+            found[0].idle = False
+
+    def _completed(self, offset: int, envelope: Envelope, body: CheckpointCompleted) -> None:
+        found = self._life(envelope)
+        if found is None:
+            self.saw("completion: of no live lineage")
+            return
+        account, life = found
+        pile = self._pile(life, offset, envelope.checkpoint)
+        if pile is None:
+            at = Position(lineage=envelope.lineage, checkpoint=envelope.checkpoint)
+            other = account.ref == at and account.digest not in (None, body.source_digest)
+            account.fault = account.fault or other
+            self.saw(f"completion: {'contradicted at the ref' if other else 'decided or void'}")
+        elif pile.completion is not None:
+            other = pile.completion.source_digest != body.source_digest
+            if other:
+                _stall(account, life, envelope.checkpoint)
+            self.saw(f"completion: {'contradicted' if other else 'replayed'}")
+        else:
+            self._win(account, life, pile, envelope, body)
+
+    def _win(
+        self, account: Account, life: Life, pile: Pile, envelope: Envelope, body: CheckpointCompleted
+    ) -> None:
+        number, before = envelope.checkpoint, body.predecessor
+        placed = life.floor < 0 if before is None else life.floor <= before < number
+        if placed and life.after.setdefault(before, number) == number:
+            pile.completion = body
+            self.saw("completion: won")
+        else:
+            _stall(account, life, number)
+        account.idle = False
+        if account.closed and (account.final is None or number > account.final) and self._speaker(envelope):
+            # Work beyond the end: the closing was that of a run before.
+            self.saw("region: works beyond its end")
+            account.closed = account.left = False
+            account.final = None
+
+    def _lost(self, envelope: Envelope) -> None:
+        found = self._life(envelope)
+        if found is not None:
+            account, life = found
+            if envelope.checkpoint > life.floor and envelope.checkpoint not in life.sealed():
+                _stall(account, life, envelope.checkpoint)
+                self.saw("lost: region stalls")
+            else:
+                self.saw("lost: too late")
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def _ordered(self, body: StreamCommand) -> None:
+        match body.command:
+            case "pause" | "resume":
+                self.blocked = body.command == "pause"
+            case "remove" if body.region is not None:
+                self.account(body.region).removed = True
+                self.saw("region: removed")
+            case "accept" if body.region is not None and body.lineage is not None:
+                account = self.account(body.region)
+                if body.lineage not in account.lives:
+                    account.accepted.add(body.lineage)
+            case "void" if body.decision is not None:
+                self.ordered.add(body.decision)
+            case "savepoint" | "drain" if body.name is not None:
+                self._save(body.name, drain=body.command == "drain")
+
+    def _save(self, name: str, *, drain: bool) -> None:
+        aim = self.next or self.assignment
+        places: dict[str, Position] = {}
+        if drain:
+            self.drains.add(name)
+        for region in aim.regions if aim else ():
+            account = self.account(region)
+            if account.live is None:
+                continue
+            live = account.lives[account.live]
+            done = [number for number, pile in live.open().items() if pile.completion is not None]
+            sealed = account.sealed()
+            if done:
+                places[region] = Position(lineage=account.live, checkpoint=max(done))
+            elif sealed:
+                places[region] = sealed[-1]
+            if drain and not account.left:
+                account.closed = True
+                account.final = max(done) if done else live.decided
+                self.leave(account)
+        if places or self.savepoint:
+            names, others = self.savepoint or Target((), {})
+            self.savepoint = Target((*names, name), {**others, **places})
+        else:
+            self.saved[name] = self.decided
+
+
+def _stall(account: Account, life: Life, checkpoint: int) -> None:
+    """A region waits for a new lineage, which must begin before what is wrong."""
+    account.fault = True
+    life.hold(checkpoint)

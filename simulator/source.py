@@ -1,0 +1,152 @@
+"""What a simulated job reads and writes: shards of a source, batch by batch, and what it says of them."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Assignment, Body, CheckpointCompleted, Position
+from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.world import STREAM, Item, World
+
+Reading = dict[str, int]
+"""The next item of each shard."""
+
+Sink = Literal["independent", "all-to-all", "shared-files"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all drivers of the stream have in common."""
+
+    items: int
+    """How many items each shard has."""
+    sink: Sink = "independent"
+    owned: bool = True
+    unbounded: bool = False
+
+
+@dataclass
+class Batches:
+    """A region's work; what it knows survives its crashes as a job's checkpoint location does."""
+
+    world: World
+    job: Job
+    region: str
+    assignment: Assignment
+    reading: Reading
+    generation: int = 0
+    batch: int = 0
+    """The number of the next checkpoint."""
+    first: int = 0
+    """The first checkpoint of the lineage."""
+    location: str = "q"
+    """A deleted checkpoint location is followed by one of another name."""
+    start: Reading = field(init=False)
+    """Where the source stood before the region's first lineage."""
+    lineage_start: Reading = field(init=False)
+    marks: dict[tuple[str, str, int], Reading] = field(default_factory=dict)
+    """Where the source stood after (region, lineage, checkpoint)."""
+    planned: dict[tuple[str, int], tuple[Item, ...]] = field(default_factory=dict)
+    """The range of each batch that was begun, as the job's own log of offsets has it."""
+    uploads: list[tuple[Envelope, Body]] = field(default_factory=list)
+    """Named events that are still on their way."""
+    stray: list[tuple[Envelope, Body]] = field(default_factory=list)
+    """Duplicates and zombies' events on their way."""
+    never: list[int] = field(default_factory=list)
+    """Checkpoints of the live lineage of which an upload will never come."""
+
+    def __post_init__(self) -> None:
+        self.start = self.lineage_start = dict(self.reading)
+
+    @property
+    def lineage(self) -> str:
+        return f"{self.location}-{self.region}.{self.generation}"
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything was read."""
+        return all(at >= self.job.items for at in self.reading.values())
+
+    def reading_at(self, target: Position | None) -> Reading:
+        """Where the source stood after a checkpoint; None: before everything."""
+        if target is None:
+            return dict(self.start)
+        return dict(self.marks[self.region, target.lineage, target.checkpoint])
+
+    def run_batch(
+        self, dice: Dice, *, completed: bool = True, speculate: bool = False, lose: bool = False
+    ) -> str:
+        """Read a range, write files, and complete the checkpoint."""
+        read = self._range(dice)
+        at = (self.region, self.lineage, self.batch)
+        named = self._write(at, dice, speculate=speculate)
+        for event in named:
+            if lose:
+                # The executor dies with its spool: the event was named, and never comes.
+                self.never.append(self.batch)
+                lose = False
+            elif dice.chance(0.2):
+                self.uploads.append(event)
+            else:
+                self.world.append(*event)
+        if not completed:
+            return "batch without completion"
+        self.complete(tuple(envelope.id for envelope, _ in named), read)
+        return "batch"
+
+    def complete(self, events: tuple[str, ...], read: tuple[Item, ...]) -> None:
+        """Complete the checkpoint, and go on to the next."""
+        after = {**self.reading, **{shard: number + 1 for shard, number in read}}
+        said: dict[str, str] = {"partitions": f"{self.lineage}/{self.batch}"} if self.batch % 3 == 0 else {}
+        if self.batch % 4 == 1:
+            said["tags"] = f"t{self.batch}"
+        body = CheckpointCompleted(
+            events=events,
+            predecessor=None if self.batch == self.first else self.batch - 1,
+            source_digest=self._digest(read),
+            watermark=None if self.batch % 5 == 4 else 100 * min(after.values(), default=0),
+            listeners=said,
+        )
+        self.say(EventType.CHECKPOINT_COMPLETED, body, self.batch)
+        key = (self.region, self.lineage, self.batch)
+        self.marks[key] = after
+        self.world.reached[key] = 100 * min(after.values(), default=0)
+        self.reading = after
+        self.batch += 1
+
+    def _range(self, dice: Dice) -> tuple[Item, ...]:
+        """The range of the next batch: drawn once, the same in every replay."""
+        key = (self.lineage, self.batch)
+        if key not in self.planned:
+            some = [
+                (shard, number)
+                for shard, at in self.reading.items()
+                for number in range(at, min(at + dice.between(1, 2), self.job.items))
+            ]
+            self.planned[key] = tuple(some)
+        return self.planned[key]
+
+    def _digest(self, read: tuple[Item, ...]) -> str:
+        digest = (
+            "+".join(f"{shard}:{number}" for shard, number in read) or f"nothing:{self.lineage}:{self.batch}"
+        )
+        self.world.ranges[digest] = read
+        return digest
+
+    def _write(self, at: tuple[str, str, int], dice: Dice, *, speculate: bool) -> list[tuple[Envelope, Body]]:
+        named: list[tuple[Envelope, Body]] = []
+        for writer in range(dice.pick((0, 1, 1, 2))):
+            if speculate:
+                # The slower attempt publishes, too, before or after the job chose the other one.
+                loser = self.world.files_event(at, f"w{writer}")
+                if dice.chance(0.5):
+                    self.world.append(*loser)
+                else:
+                    self.stray.append(loser)
+            named.extend(self.world.files_event(at, f"w{writer}") for _ in range(dice.pick((1, 1, 2))))
+        return named
+
+    def say(self, event_type: EventType, body: Body, checkpoint: int = -1) -> None:
+        """Append an event of the driver."""
+        envelope = Envelope(self.world.new_id("d"), event_type, STREAM, self.region, self.lineage, checkpoint)
+        self.world.append(envelope, body)

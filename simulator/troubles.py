@@ -1,0 +1,271 @@
+"""What goes wrong with a driver: each trouble does one thing, or nothing where it does not apply."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
+    Assignment,
+    CheckpointCompleted,
+    CheckpointFailed,
+    Parent,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionOpened,
+    StreamCommand,
+)
+from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.driver import Driver
+from sluicegate.simulator.world import STREAM
+
+Trouble = Callable[[Driver, Dice], bool]
+"""Returns whether it applied."""
+
+
+def _speculate(driver: Driver, dice: Dice) -> bool:
+    """Two attempts of a task publish, and the job takes one of them."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    driver.run_batch(dice, speculate=True)
+    return True
+
+
+def _redo(driver: Driver, dice: Dice) -> bool:
+    """The driver crashes before the completion: the batch runs again, with other files."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    driver.run_batch(dice, completed=False)
+    return True
+
+
+def _replay(driver: Driver, dice: Dice) -> bool:
+    """The driver crashes between the completion and the job's own log: the batch runs again."""
+    if not driver.active or driver.batch <= driver.first or driver.in_trouble:
+        return False
+    driver.batch -= 1
+    before = driver.batch - 1
+    driver.reading = (
+        dict(driver.lineage_start)
+        if driver.batch == driver.first
+        else driver.reading_at(Position(lineage=driver.lineage, checkpoint=before))
+    )
+    driver.run_batch(dice)
+    return True
+
+
+def _zombie(driver: Driver, dice: Dice) -> bool:
+    """A task that should be gone writes once more, under the name of a batch that was or will be run."""
+    if not driver.opened:
+        return False
+    at = (driver.region, driver.lineage, max(0, driver.batch - dice.below(3)))
+    event = driver.world.files_event(at, f"w{dice.below(2)}")
+    if dice.chance(0.5):
+        driver.world.append(*event)
+    else:
+        driver.stray.append(event)
+    return True
+
+
+def _duplicate(driver: Driver, dice: Dice) -> bool:
+    """What was said of a checkpoint is said again, sooner or later; an order to the stream only at once."""
+    log = driver.world.log
+    own = [entry for entry in log[-60:] if entry.envelope.region == driver.region]
+    own = [entry for entry in own if entry.offset not in driver.world.newer]
+    if not own:
+        return False
+    entry = dice.pick(own)
+    if entry.envelope.checkpoint < 0 and entry is not own[-1]:
+        return False
+    driver.world.append(entry.envelope, entry.body)
+    return True
+
+
+def _deliver(driver: Driver, dice: Dice) -> bool:
+    return driver.deliver(dice) != "nothing"
+
+
+def _idle(driver: Driver, dice: Dice) -> bool:
+    """The source has nothing new, or has something again."""
+    if not driver.active:
+        return False
+    driver.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=dice.chance(0.6)))
+    return True
+
+
+def _hint(driver: Driver, dice: Dice) -> bool:
+    if not driver.active:
+        return False
+    outcome = CheckpointFailed(outcome=dice.pick(("late", "redo")))
+    driver.say(EventType.CHECKPOINT_FAILED, outcome, driver.batch)
+    return True
+
+
+def _restart(driver: Driver, dice: Dice) -> bool:
+    """The driver crashes and opens its lineage again."""
+    if not driver.opened or driver.dead or driver.stopped:
+        return False
+    driver.restart()
+    return True
+
+
+def _rewind(driver: Driver, dice: Dice) -> bool:
+    """Back to the committed checkpoint, to one that may be decided meanwhile, or to one that surely is."""
+    if not driver.active and not (driver.closed and driver.opened and not driver.dead):
+        return False
+    target = driver.committed()
+    way = dice.below(4)
+    done = driver.batch - driver.first
+    if way == 0 and done > 0 and not driver.never:
+        target = Position(lineage=driver.lineage, checkpoint=driver.batch - 1 - dice.below(min(done, 3)))
+    elif (
+        way == 1
+        and target is not None
+        and (driver.region, target.lineage, target.checkpoint - 1) in driver.marks
+    ):
+        target = Position(lineage=target.lineage, checkpoint=target.checkpoint - 1)
+    driver.rewind(target)
+    return True
+
+
+def _amnesia(driver: Driver, dice: Dice) -> bool:
+    """The checkpoint location was deleted, and the job opens a lineage that knows nothing: refused."""
+    if not driver.active or driver.batch <= driver.first:
+        return False
+    body = RegionOpened(assignment=driver.assignment, bounded=not driver.job.unbounded, sink=driver.job.sink)
+    name = driver.world.new_id(f"forgotten-{driver.region}")
+    envelope = Envelope(driver.world.new_id("o"), EventType.REGION_OPENED, STREAM, driver.region, name)
+    driver.world.append(envelope, body)
+    return True
+
+
+def _accept(driver: Driver, dice: Dice) -> bool:
+    """The checkpoint location was deleted, and the operator accepts it: the source goes on from the ref."""
+    if not driver.active or driver.root is None:
+        return False
+    driver.location = driver.world.new_id("a")
+    driver.generation = 0
+    body = StreamCommand(command="accept", region=driver.region, lineage=driver.lineage)
+    driver.world.append(Envelope(driver.world.new_id("c"), EventType.STREAM_COMMAND, STREAM), body)
+    driver.parents = ()
+    driver.batch = driver.first = 0
+    driver.never.clear()
+    driver.adopt = True
+    driver.restart()
+    return True
+
+
+def _lose(driver: Driver, dice: Dice) -> bool:
+    """An upload never comes: its executor died with the spool."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    driver.run_batch(dice, lose=True)
+    return bool(driver.never)
+
+
+def _contradict(driver: Driver, dice: Dice) -> bool:
+    """The last checkpoint is completed again, for another range of the source."""
+    if not driver.active or driver.batch <= driver.first:
+        return False
+    last = driver.batch - 1
+    body = CheckpointCompleted(
+        events=(),
+        predecessor=None if last == driver.first else last - 1,
+        source_digest=driver.world.new_id("another-range"),
+    )
+    driver.say(EventType.CHECKPOINT_COMPLETED, body, last)
+    return True
+
+
+def _silence(driver: Driver, dice: Dice) -> bool:
+    """Neither progress nor a failure is heard of for a while."""
+    if not driver.active:
+        return False
+    driver.silent_until = driver.world.now + dice.pick((500, 2_000, 10_000))
+    return True
+
+
+def _die(driver: Driver, dice: Dice) -> bool:
+    """The region fails, and comes back when it pleases."""
+    if driver.stopped:
+        return False
+    if driver.dead:
+        driver.dead = False
+        driver.restart()
+        return True
+    if not driver.active:
+        return False
+    driver.dead = True
+    return True
+
+
+def _close_early(driver: Driver, dice: Dice) -> bool:
+    """The job is stopped behind its last checkpoint; the next run goes on in the same lineage."""
+    if not driver.active or driver.batch <= driver.first or driver.in_trouble:
+        return False
+    older = driver.batch - 1 if dice.chance(0.8) else max(0, driver.batch - 4)
+    driver.say(EventType.REGION_CLOSED, RegionClosed(final=older))
+    if dice.chance(0.7):
+        driver.restart()
+        driver.silent_until = driver.world.now + dice.pick((100, 1_000))
+    return True
+
+
+def _bad_opening(driver: Driver, dice: Dice) -> bool:
+    """Somebody opens what must not be opened: an old lineage, an old assignment, a parent that never was."""
+    if not driver.active or driver.batch <= driver.first:
+        return False
+    lineage, assignment = driver.world.new_id(f"bad-{driver.region}"), driver.assignment
+    last = Parent(region=driver.region, lineage=driver.lineage, checkpoint=driver.batch - 1)
+    parents: tuple[Parent, ...] = (last,)
+    planned: int | None = None
+    match dice.below(8):
+        case 0:
+            lineage = f"{driver.location}-{driver.region}.{max(0, driver.generation - 1)}"
+            parents = () if driver.generation else (last, last)
+        case 1 if assignment.number > 0:
+            assignment = Assignment(number=assignment.number - 1, regions=assignment.regions)
+        case 2:
+            assignment = Assignment(number=assignment.number, regions=(*assignment.regions, "r99"))
+        case 3:
+            assignment = Assignment(number=assignment.number + 1, regions=("r99",))
+        case 4 if len(assignment.regions) > 1:
+            other = next(name for name in assignment.regions if name != driver.region)
+            parents = (last, Parent(region=other, lineage="nothing", checkpoint=0))
+        case 5 if driver.parents and driver.parents[0].region == driver.region:
+            named = driver.parents[0]
+            beyond = (named.checkpoint if named.checkpoint is not None else -1) + 1
+            parents = (named.model_copy(update={"checkpoint": beyond}),)
+        case 6:
+            # The job's own log of batches is older than what is in the table.
+            lineage, planned, parents = driver.lineage, max(0, driver.batch - 3), ()
+        case _:
+            parents = (Parent(region=driver.region, lineage="nothing", checkpoint=0),)
+    body = RegionOpened(
+        assignment=assignment, parents=parents, bounded=True, sink=driver.job.sink, planned=planned
+    )
+    opening = Envelope(driver.world.new_id("o"), EventType.REGION_OPENED, STREAM, driver.region, lineage)
+    driver.world.append(opening, body)
+    return True
+
+
+TROUBLES: Final[dict[str, Trouble]] = {
+    "speculate": _speculate,
+    "redo": _redo,
+    "replay": _replay,
+    "zombie": _zombie,
+    "duplicate": _duplicate,
+    "deliver": _deliver,
+    "idle": _idle,
+    "hint": _hint,
+    "restart": _restart,
+    "rewind": _rewind,
+    "amnesia": _amnesia,
+    "accept": _accept,
+    "lose": _lose,
+    "contradict": _contradict,
+    "silence": _silence,
+    "die": _die,
+    "close early": _close_early,
+    "bad opening": _bad_opening,
+}

@@ -1,0 +1,35 @@
+"""Every planted defect is seen, as the invariant that it names, by seeds that the clean code passes."""
+
+import pytest
+
+from sluicegate.simulator import LENGTH, attempt, draw_plan
+from tests.simulation.defects import DEFECTS
+from tests.simulation.planting import Defect, planted
+
+SEEN_WITHIN = 2_000
+CLEAN: dict[int, str | None] = {}
+"""What the clean code says to the seeds that were used."""
+
+
+def clean(seed: int) -> str | None:
+    """What the clean code says to a seed, once for all defects."""
+    if seed not in CLEAN:
+        _, broken = attempt(draw_plan(seed, LENGTH))
+        CLEAN[seed] = str(broken) if broken is not None else None
+    return CLEAN[seed]
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_planted_defects_are_seen(defect: Defect) -> None:
+    for seed in range(SEEN_WITHIN):
+        with planted(defect):
+            _, broken = attempt(draw_plan(seed, LENGTH))
+        assert clean(seed) is None
+        if broken is not None:
+            assert broken.invariant == defect.breaks, f"seed {seed}: {broken}"
+            return
+    raise AssertionError(f"{defect.name}: not seen within {SEEN_WITHIN} seeds")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len({defect.name for defect in DEFECTS}) == len(DEFECTS) >= 30
