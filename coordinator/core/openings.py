@@ -222,16 +222,6 @@ def _named_otherwise(parent: Parent) -> str:
     )
 
 
-def _held_from(book: Book, parent: Parent) -> int | None:
-    """The parent's first checkpoint that is never to be committed."""
-    held = book.state.regions[parent.region].lineages[parent.lineage].held
-    pending = book.state.pending[-1] if book.state.pending else None
-    if pending is not None and pending.void is not None and pending.void[0] == parent.region:
-        ordered = pending.void[1]
-        held = ordered if held is None else min(held, ordered)
-    return held
-
-
 def _parent_problem(book: Book, region: RegionState, parent: Parent, body: RegionOpened) -> str | None:
     if parent.lineage not in region.chain:
         return f"the parent lineage {parent.lineage} is unknown or was itself replaced"
@@ -250,7 +240,7 @@ def _parent_problem(book: Book, region: RegionState, parent: Parent, body: Regio
         )
     if limit is not None and named > limit:
         return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
-    held = _held_from(book, parent)
+    held = region.lineages[parent.lineage].held
     if held is not None and named >= held:
         return (
             f"checkpoint {held} of lineage {parent.lineage} of region {name} is held out of all commits; "
