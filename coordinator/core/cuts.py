@@ -76,7 +76,7 @@ def _frontiers(book: Book, barred: Container[str]) -> dict[str, Position]:
 
 def _open_moves(book: Book, frontiers: Moves) -> dict[str, Position]:
     """The moves that need not wait for a full cut."""
-    return _without_finals(book, _with_parents(book, _in_force(book, frontiers)))
+    return _with_parents(book, _without_finals(book, _in_force(book, frontiers)))
 
 
 def refusal(book: Book, body: CutDecided) -> str | None:

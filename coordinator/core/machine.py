@@ -134,6 +134,8 @@ class StreamMachine:
             self._applied_id = envelope.id
             if body is not None:
                 self._react(envelope, body, ignored)
+            if isinstance(body, CutDecided):
+                self._proposal.judged(offset, self._now, void=ignored is not None)
         self.position = offset + 1
         self._proposal.alignment.read(time)
         self._proposal.reconsider()
@@ -401,7 +403,7 @@ class StreamMachine:
         held = self.book.state.policy
         if held is None or wanted.model_copy(update={"number": held.number}) != held:
             return AppendPolicy(wanted.model_copy(update={"number": held.number + 1 if held else 1}))
-        return None if self._probe_due else self._proposal.next_entry()
+        return None if self._probe_due else self._proposal.next_entry(self._now)
 
     def _next_void(self) -> AppendVoided | None:
         """The void that is in the table goes to the log, once the order for it has been read."""

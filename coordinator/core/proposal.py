@@ -1,6 +1,7 @@
 """The next cut on its way into the log: chosen, its files checked, proposed, read back."""
 
 from collections.abc import Container
+from typing import Final
 
 from sluicegate.coordinator.core import cuts, owing
 from sluicegate.coordinator.core.book import Book
@@ -9,6 +10,9 @@ from sluicegate.coordinator.core.effects import AppendAbandoned, AppendDecision,
 from sluicegate.coordinator.core.fence import Alignment
 from sluicegate.coordinator.core.state import Decision
 from sluicegate.events.models import CutAbandoned, CutDecided
+
+_FIRST_PAUSE: Final = 50
+_LONGEST_PAUSE: Final = 10_000
 
 
 class Proposal:
@@ -31,6 +35,9 @@ class Proposal:
         """Whether the alignment has expired and the log has been read to an end fetched after it."""
         self._checked: set[int] = set()
         self._recheck_at = 0
+        self._voids = 0
+        """How many decisions of ours in a row were void."""
+        self._resume_at = 0
 
     def reconsider(self) -> None:
         """Something has changed that may make a cut possible."""
@@ -45,6 +52,14 @@ class Proposal:
         self.logged_at = offset
         if candidate:
             self._candidate = None
+
+    def judged(self, offset: int, now: int, *, void: bool) -> None:
+        """A decision was read; ours that were void are repeated ever more slowly."""
+        if offset == self.logged_at:
+            # One may have been overtaken; the next was made in the light of what overtook it.
+            self._voids = self._voids + 1 if void else 0
+            pause = _FIRST_PAUSE * 2 ** min(self._voids, 16) if self._voids > 1 else 0
+            self._resume_at = now + min(pause, _LONGEST_PAUSE)
 
     def read(self, position: int) -> None:
         """The log has been read up to there."""
@@ -88,10 +103,10 @@ class Proposal:
         parts = self._unchecked(self._candidate)
         return CheckFiles(parts, state.policy.allowed_locations) if parts else None
 
-    def next_entry(self) -> AppendDecision | AppendAbandoned | None:
+    def next_entry(self, now: int) -> AppendDecision | AppendAbandoned | None:
         """The candidate, once all of it is checked."""
         state = self._book.state
-        if self._candidate is None or state.pending or state.blocked is not None:
+        if self._candidate is None or state.pending or state.blocked is not None or now < self._resume_at:
             return None
         if self._late:
             self._choose(self.barred)
