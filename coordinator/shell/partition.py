@@ -40,6 +40,8 @@ class PartitionRunner:
         self.source = TopicPartition(links.topics.events, number)
         self.position = 0
         self.started = False
+        self.trouble: str | None = None
+        """Why it has not been started, when that was tried."""
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links

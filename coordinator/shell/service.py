@@ -203,7 +203,13 @@ class Service:
             try:
                 await runner.start()
             except (KafkaError, TimeoutError, BodyUnavailable, OSError) as error:
+                runner.trouble = repr(error)
                 log.warning("state records not read yet", partition=runner.number, error=repr(error))
+            except Exception as error:
+                # Nobody waits for this task: what it does not tell would never be known.
+                runner.trouble = repr(error)
+                log.exception("partition not started, will be tried again", partition=runner.number)
+            if not runner.started:
                 await asyncio.sleep(RETRY)
 
     # --- loops ------------------------------------------------------------------------------------
@@ -311,7 +317,8 @@ class Service:
         reasons = [reason for reason in (self._trouble, self._away) if reason]
         for number, runner in self._runners.items():
             if not runner.started:
-                reasons.append(f"partition {number}: its state records are not read yet")
+                why = f" ({runner.trouble})" if runner.trouble else ""
+                reasons.append(f"partition {number}: its state records are not read yet{why}")
             reasons += [
                 f"stream {name}: {stream.machine.trouble}"
                 for name, stream in runner.streams.items()
