@@ -19,6 +19,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
+from sluicegate.coordinator.core.gauges import waited_for
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
@@ -347,6 +348,7 @@ class Service:
                     "ready": stream.machine.ready,
                     "stalled": stream.machine.stall_reason,
                     "view": stream.machine.view_trouble,
+                    "waits_for": waited_for(stream.machine.book),
                 }
                 for runner in self._runners.values()
                 for name, stream in runner.streams.items()

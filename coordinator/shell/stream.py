@@ -39,6 +39,7 @@ from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
+from sluicegate.coordinator.shell.waiting import Waiting
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
@@ -73,6 +74,7 @@ class StreamRunner:
         self.machine = machine
         self.bodies = Bodies(links.budget)
         self.last_view: StateRecord | None = None
+        self.waiting = Waiting(machine.stream)
         self._settings = settings
         self._links = links
         self._partition = partition
