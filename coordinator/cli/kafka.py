@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, KafkaError, for_code
 from pydantic import ValidationError
 
 from sluicegate.coordinator.cli.errors import UserError
@@ -155,3 +155,26 @@ async def read_offsets(settings: Settings) -> LogOffsets:
         {each.partition: end for each, end in ends.items()},
         {each.partition: found.offset for each, found in held.items() if found.offset >= 0},
     )
+
+
+async def count_members(settings: Settings) -> int | None:
+    """How many coordinators are in the group; None if this client may not see it. Raises KafkaError.
+
+    One that was killed counts until its session ends.
+    """
+    group = settings.kafka.group_id
+    async with admin_client(settings) as admin:
+
+        async def ask() -> int:
+            (answer,) = await admin.describe_consumer_groups([group])
+            (found,) = answer.groups
+            if found[0]:
+                raise for_code(found[0])(f"the group {group} cannot be described")
+            return len(found[5])
+
+        try:
+            return await patiently(ask)
+        except GroupIdNotFound:
+            return 0
+        except GroupAuthorizationFailedError:
+            return None

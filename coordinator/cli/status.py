@@ -6,9 +6,15 @@ from typing import Any
 import click
 
 from sluicegate.coordinator.cli.errors import run_async
-from sluicegate.coordinator.cli.kafka import LogOffsets, Unreadable, read_offsets, read_records
+from sluicegate.coordinator.cli.kafka import (
+    LogOffsets,
+    Unreadable,
+    count_members,
+    read_offsets,
+    read_records,
+)
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream
-from sluicegate.coordinator.core.state import LightState, RegionState, StateRecord
+from sluicegate.coordinator.core.state import RegionState, StateRecord
 from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.wording import iso_time
@@ -20,29 +26,33 @@ from sluicegate.events import partition_of
 @click.option("--stream", help="Only this stream.")
 @json_option
 def status(settings: Settings, stream: str | None, as_json: bool) -> None:
-    """Show the streams: regions, cut, lag, last commit, watermark, and why one is stalled.
+    """Show the streams: regions, cut, lag, last commit, watermark, what the next one waits for.
 
     Read from the state records, which are written after each commit; the service need not run.
     """
     if stream is not None:
         require_stream(settings, stream)
-    shown = run_async(settings, _collect(settings))
+    shown, coordinators = run_async(settings, _collect(settings))
     if stream is not None:
         shown = [each for each in shown if each["stream"] == stream]
     if as_json:
-        click.echo(json.dumps({"streams": shown}, indent=2))
+        click.echo(json.dumps({"coordinators": coordinators, "streams": shown}, indent=2))
         return
     for each in shown:
         click.echo("\n".join(_lines(each)))
+    if coordinators == 0:
+        click.echo(f"no coordinator is running (group {settings.kafka.group_id} has no members)")
 
 
-async def _collect(settings: Settings) -> list[dict[str, Any]]:
+async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None]:
+    """The streams, and how many coordinators run; None if that may not be asked."""
     records = await read_records(settings)
     offsets = await read_offsets(settings)
-    return [
+    shown = [
         describe(name, records.get(name), offsets, configured=name in settings.streams)
         for name in sorted({*records, *settings.streams})
     ]
+    return shown, await count_members(settings)
 
 
 def describe(
@@ -70,7 +80,7 @@ def describe(
 def _of_record(record: StateRecord) -> dict[str, Any]:
     state = record.state
     snapshot = state.recorded
-    names = set(state.regions) | set(state.assignment.regions if state.assignment else ())
+    names = {*state.regions, *record.refused, *(state.assignment.regions if state.assignment else ())}
     assigned = state.assignment.regions if state.assignment else ()
     return {
         "stalled": record.stalled or state.blocked,
@@ -83,6 +93,7 @@ def _of_record(record: StateRecord) -> dict[str, Any]:
         "fallbacks": {name: at.model_dump() if at else None for name, at in behind(state).items()},
         "forced_by": exhausted(state),
         "savepoint": state.savepoint.model_dump(mode="json") if state.savepoint else None,
+        "waits_for": record.waits,
         "notes": notes(record),
         "decided": state.decided,
         "committed": state.committed,
@@ -90,11 +101,12 @@ def _of_record(record: StateRecord) -> dict[str, Any]:
         "snapshot": snapshot.id if snapshot else None,
         "table": state.table,
         "watermark": state.watermark,
-        "regions": {name: _region(state, name, assigned=name in assigned) for name in sorted(names)},
+        "regions": {name: _region(record, name, assigned=name in assigned) for name in sorted(names)},
     }
 
 
-def _region(state: LightState, name: str, *, assigned: bool) -> dict[str, Any]:
+def _region(record: StateRecord, name: str, *, assigned: bool) -> dict[str, Any]:
+    state = record.state
     region = state.regions.get(name, RegionState())
     return {
         "state": _state(region, assigned=assigned) if name in state.regions else "not opened",
@@ -105,6 +117,7 @@ def _region(state: LightState, name: str, *, assigned: bool) -> dict[str, Any]:
         "owned": region.owned,
         "listeners": region.listeners,
         "reason": region_reason(state, name) if name in state.regions else None,
+        "refused": record.refused.get(name),
     }
 
 
@@ -115,7 +128,7 @@ def _state(region: RegionState, *, assigned: bool) -> str:
     if region.removed:
         return "removed"
     if region.left:
-        return "finished"
+        return "closed"
     if not assigned:
         return "not assigned"
     if region.closed:
@@ -142,6 +155,7 @@ def _lines(shown: dict[str, Any]) -> list[str]:
     if shown["stalled"]:
         lines.append(f"  STALLED: {shown['stalled']}")
     lines += [f"  NOTE: {note}" for note in shown["notes"]]
+    lines += [f"  WAITS: {each}" for each in shown["waits_for"]]
     width = max((len(name) for name in shown["regions"]), default=0)
     for name, region in shown["regions"].items():
         cut = region["cut"]
@@ -150,6 +164,8 @@ def _lines(shown: dict[str, Any]) -> list[str]:
         said = region["reason"] is None or region["reason"] == shown["stalled"]
         why = "" if said else f"  ({region['reason']})"
         lines.append(f"  {name:<{width}}  {region['state']:<12}  {at}{why}")
+        if region["refused"]:
+            lines.append(f"    LAST OPENING REFUSED: {region['refused']}")
     return lines
 
 

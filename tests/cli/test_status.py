@@ -70,7 +70,7 @@ def test_newest_record_wins_and_foreign_keys_are_ignored(deployment: Deployment)
         "JFK": "idle",
         "LGA": "stalled",
         "NEW": "not opened",
-        "OLD": "finished",
+        "OLD": "closed",
     }
     assert shown["regions"]["EWR"]["cut"] == {"lineage": "q1", "checkpoint": 17}
     assert shown["regions"]["LGA"]["reason"] == "other content; open a new lineage"
@@ -101,7 +101,35 @@ def test_lines_for_people(deployment: Deployment) -> None:
     assert lines[1] == "  STALLED: the table was replaced"
     assert lines[2].split() == ["EWR", "active", "checkpoint", "17", "of", "lineage", "q1"]
     assert lines[3].split() == ["JFK", "idle", "nothing", "committed"]
-    assert len(lines) == 7
+    assert len(lines) == 8
+
+
+def test_what_the_next_commit_waits_for_and_refused_openings(deployment: Deployment) -> None:
+    deployment.create_topics()
+    waits = ["region NEW has never been opened", "region EWR has completed nothing since its last commit"]
+    refused = {"JFK": "lineage q2 names no parent", "SFO": "region SFO is not in its own assignment 2"}
+    deployment.write_state((b"flights", _bytes(_record(waits=waits, refused=refused))))
+    shown = _stream(deployment)
+    assert shown["waits_for"] == waits
+    assert {
+        name: region["refused"] for name, region in shown["regions"].items() if region["refused"]
+    } == refused
+    assert shown["regions"]["SFO"]["state"] == "not opened"
+    lines = deployment.run("status").stdout.splitlines()
+    assert lines[1:3] == [f"  WAITS: {each}" for each in waits]
+    at = next(number for number, line in enumerate(lines) if line.split()[0] == "JFK")
+    assert lines[at + 1] == "    LAST OPENING REFUSED: lineage q2 names no parent"
+
+
+def test_that_no_coordinator_is_running_is_said(deployment: Deployment) -> None:
+    deployment.create_topics()
+    group = deployment.settings.kafka.group_id
+    said = f"no coordinator is running (group {group} has no members)"
+    assert deployment.run("status").stdout.splitlines()[-1] == said
+    # A group that is known by its offsets, and has lost its members.
+    deployment.set_group_offset(0, 0)
+    assert deployment.run("status").stdout.splitlines()[-1] == said
+    assert as_json(deployment.run("status", "--json"))["coordinators"] == 0
 
 
 def test_lag_counts_from_the_groups_offset(deployment: Deployment) -> None:

@@ -70,8 +70,10 @@ async def test_a_drain_commits_what_waits_for_another_region_and_ends_the_stream
         text = await sluicegate(place, "drain", "--stream", "flights", "--name", "end")
         assert "drained with the savepoint end" in text
         assert read_ids(place.table) == [1, 2, 3]
-        status = json.loads(await sluicegate(place, "status", "--json"))["streams"][0]
-        assert {region["state"] for region in status["regions"].values()} == {"finished"}
+        shown = json.loads(await sluicegate(place, "status", "--json"))
+        assert {region["state"] for region in shown["streams"][0]["regions"].values()} == {"closed"}
+        assert shown["coordinators"] == 1
+        assert "no coordinator" not in await sluicegate(place, "status")
 
 
 async def test_a_savepoint_over_files_that_do_not_come_waits_and_says_so(place: Place) -> None:
