@@ -21,7 +21,7 @@ async def _status(place: Place) -> dict[str, Any]:
 
 
 async def test_two_regions_become_three(place: Place, spark: SparkThread) -> None:
-    two = {"regions": "r1,r2", "assignment": "1"}
+    two = {"regions": "r1,r2", "assignment": "1", "bounded": "true"}
     old = [SparkJob(spark, place, region=name, options=two) for name in ("r1", "r2")]
     async with running(place.settings()):
         old[0].feed([1], [2])
@@ -31,13 +31,14 @@ async def test_two_regions_become_three(place: Place, spark: SparkThread) -> Non
         await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12, 13])
 
         three = {
-            "regions": "a,b,r1",
+            "regions": "a,b,c",
             "assignment": "2",
+            "bounded": "true",
             "parents.from": ",".join(str(job.checkpoint) for job in old),
         }
         new = [
             SparkJob(spark, place, region=name, folder=f"new-{name}", options=three)
-            for name in ("a", "b", "r1")
+            for name in ("a", "b", "c")
         ]
         for number, job in enumerate(new):
             job.feed([100 + number], [110 + number])
@@ -52,7 +53,7 @@ async def test_two_regions_become_three(place: Place, spark: SparkThread) -> Non
         await until(lambda: read_ids(place.table), lambda ids: ids == everything)
         shown = await until(lambda: _status(place), lambda shown: shown["next_assignment"] is None)
         assert shown["assignment"] == 2
-        assert shown["regions"]["r2"]["state"] == "finished"
+        assert shown["regions"]["r2"]["state"] == "closed"
         # What the old queries say now is of an assignment that is gone.
         old[1].feed([14])
         with pytest.raises(Exception, match="older than the stream's assignment"):
@@ -61,7 +62,7 @@ async def test_two_regions_become_three(place: Place, spark: SparkThread) -> Non
 
 
 async def test_two_regions_become_one(place: Place, spark: SparkThread) -> None:
-    two = {"regions": "r1,r2", "assignment": "1"}
+    two = {"regions": "r1,r2", "assignment": "1", "bounded": "true"}
     old = [SparkJob(spark, place, region=name, options=two) for name in ("r1", "r2")]
     async with running(place.settings()):
         for number, job in enumerate(old):
@@ -71,10 +72,10 @@ async def test_two_regions_become_one(place: Place, spark: SparkThread) -> None:
         shown = await _status(place)
         lineages = {name: region["lineage"] for name, region in shown["regions"].items()}
         parents = ",".join(f"{name}:{lineage}:1" for name, lineage in sorted(lineages.items()))
-        options = {"assignment": "2", "parents": parents}
+        options = {"assignment": "2", "bounded": "true", "parents": parents}
         merged = SparkJob(spark, place, region="all", options=options)
         merged.feed([21], [22])
         await merged.run()
         await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12, 21, 22])
         shown = await until(lambda: _status(place), lambda shown: shown["assignment"] == 2)
-        assert {name: region["state"] for name, region in shown["regions"].items()}["r1"] == "finished"
+        assert {name: region["state"] for name, region in shown["regions"].items()}["r1"] == "closed"
