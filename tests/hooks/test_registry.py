@@ -18,8 +18,8 @@ sys.stdin.read()
 
 
 def _holder(folder: Path) -> subprocess.Popen[str]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", _HOLD, str(folder)], text=True, **pipes)
+    command = [sys.executable, "-c", _HOLD, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
