@@ -107,6 +107,11 @@ class Bench:
         ]  # fmt: skip
         return messages, events
 
+    def pretend(self, events: list[FilesWritten]) -> None:
+        """Let the committer believe that it has seen the files, none of which was ever written."""
+        for event in events:
+            self.committer._looked[tuple(file.path for file in event.files)] = time.monotonic()
+
     def theirs(self, messages: list[CommitMessage]) -> None:
         self.bare.file_store_commit.commit(messages, self.decision)
 
@@ -125,6 +130,7 @@ class Bench:
         """Milliseconds of pypaimon, of ours with events examined before, and of examining them."""
         self.decision += 1
         messages, events = self.work(files)
+        self.pretend(events)
         gc.collect()
         checked = timed(lambda: [self.committer._examine(event) for event in events])
         rounds = {"theirs": lambda: self.theirs(messages), "ours": lambda: self.ours(events)}
@@ -136,6 +142,7 @@ class Bench:
         """Milliseconds of ours when no event was examined before, as after a restart."""
         self.decision += 1
         messages, events = self.work(files)
+        self.pretend(events)
         self.theirs(messages)
         gc.collect()
         return timed(lambda: self.ours(events))

@@ -1,6 +1,6 @@
 """Whether a slow region holds the others back: the demo with and without one, in turn, and the ratio.
 
-`python bench/slow_region.py [--runs N] [--rows N]`
+`python -m bench.slow_region [--runs N] [--rows N] [--full]`
 """
 
 import argparse
@@ -14,9 +14,9 @@ _DEMO: Final = (sys.executable, "-m", "sluicegate.demo", "--json", "--slow-regio
 _SLOW: Final = "JFK"
 
 
-def run(rows: int, *, calm: bool) -> dict[str, Any]:
+def run(rows: int, *flags: str) -> dict[str, Any]:
     """Run the demo once; returns what it said. Raises CalledProcessError."""
-    command = [*_DEMO, _SLOW, "--rows", str(rows), *(["--calm"] if calm else [])]
+    command = [*_DEMO, _SLOW, "--rows", str(rows), *flags]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -26,7 +26,7 @@ def line(name: str, found: dict[str, Any]) -> str:
     """One run in a line."""
     exact = found["rows"] == found["expected"] and not found["missing"] and not found["duplicated"]
     return (
-        f"{name:<5} {'exact' if exact else 'NOT EXACT':<9}  commits {found['commits']:>3}  "
+        f"{name:<15} {'exact' if exact else 'NOT EXACT':<9}  commits {found['commits']:>3}  "
         f"partial {found['partial_cuts']:>3}  in a row {found['max_consecutive_fallbacks']}  "
         f"forced {found['forced_full']:>2}  given up {found['abandoned']:>2}  "
         f"p50 {found['healthy_p50_ms']:>5g} ms, while slow {found['healthy_p50_while_slow_ms']:>5g} ms  "
@@ -38,15 +38,19 @@ def main() -> None:
     """Run both in turn, so that what else the machine does meets both alike."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="pairs of runs")
+    parser.add_argument("--full", action="store_true", help="first once each with full cuts only")
     parser.add_argument("--rows", type=int, default=336_776)
     wanted = parser.parse_args()
     calm: list[float] = []
     slow: list[float] = []
+    if wanted.full:
+        print(line("calm, full cuts", run(wanted.rows, "--calm", "--full-cuts")), flush=True)
+        print(line("slow, full cuts", run(wanted.rows, "--full-cuts")), flush=True)
     for _ in range(wanted.runs):
-        found = run(wanted.rows, calm=True)
+        found = run(wanted.rows, "--calm")
         calm.append(found["healthy_p50_ms"])
         print(line("calm", found), flush=True)
-        found = run(wanted.rows, calm=False)
+        found = run(wanted.rows)
         slow.append(found["healthy_p50_while_slow_ms"])
         print(line("slow", found), flush=True)
     print(

@@ -95,6 +95,12 @@ class Metrics:
             STREAM,
             "Age of the first event of the oldest checkpoint that is not sealed; 0 if there is none",
         )
+        self._uncut = gauge(
+            "oldest_uncut_age_seconds",
+            "seconds",
+            STREAM,
+            "For how long the oldest sealed checkpoint has been in no decision; 0 if there is none",
+        )
         self._commit = histogram(
             "commit_seconds",
             "seconds",
@@ -189,6 +195,10 @@ class Metrics:
         self._pending.labels(stream).set(files)
         self._unsealed.labels(stream).set(oldest_unsealed)
 
+    def uncut(self, stream: str, age: float) -> None:
+        """For how many seconds something sealed has waited for a decision, 0 if nothing does."""
+        self._uncut.labels(stream).set(age)
+
     def commit_took(self, stream: str, seconds: float) -> None:
         """A commit became visible, this long after the table was asked for it."""
         self._commit.labels(stream).observe(seconds)
@@ -224,7 +234,7 @@ class Metrics:
 
     def forget_stream(self, stream: str) -> None:
         """The stream is another member's now: what it alone knows must not be shown here."""
-        gauges = (self._pending, self._unsealed, self._stalled, self._watermark)
+        gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._watermark)
         for gauge in (*gauges, self._fallbacks, self._joined):
             gauge.remove_by_labels({"stream": stream})
 

@@ -66,6 +66,7 @@ class NotRun(click.ClickException):
     help="Let the storage of this region be slow, and then silent, for a while; the others go on.",
 )
 @click.option("--calm", is_flag=True, hidden=True, help="The same run, but nothing is slow.")
+@click.option("--full-cuts", is_flag=True, hidden=True, help="The same run, but every commit is full.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
 @click.option(
     "--work-dir",
@@ -81,6 +82,7 @@ def demo(
     seed: int | None,
     slow_region: str | None,
     calm: bool,
+    full_cuts: bool,
     as_json: bool,
     work_dir: Path | None,
 ) -> None:
@@ -99,6 +101,7 @@ def demo(
                 "seed": seed,
                 "slow_region": slow_region,
                 "calm": calm,
+                "full_cuts": full_cuts,
             }
             work, outcome = _run(wish, work_dir)
     except KeyboardInterrupt:

@@ -50,6 +50,8 @@ class Wish:
     """Whose storage is slow for a while; None: of none."""
     calm: bool
     """With a slow region: run as if it were slow, but let it not be, to compare with."""
+    full_cuts: bool
+    """With a slow region: let every commit wait for all regions, to compare with."""
     work: Path
     """A folder for everything that the run makes; there is nothing in it but an empty folder `logs`."""
 
@@ -163,7 +165,7 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     with ThreadPoolExecutor(max_workers=3) as pool:
         serving = pool.submit(servers.start)
         data = pool.submit(_prepare_data, wish)
-        policy = _POLICY if wish.slow_region is not None else ""
+        policy = _POLICY if wish.slow_region is not None and not wish.full_cuts else ""
         coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data, policy)
         spark = start_session(work, _slowness(wish))
         stack.callback(spark.stop)

@@ -18,6 +18,8 @@ class PastSnapshot(NamedTuple):
 
 SnapshotAt = Callable[[int], PastSnapshot | None]
 """Reads the snapshot of that number; None if it is not, or no longer, there."""
+LinkedAt = Callable[[int], bool]
+"""Whether the snapshot of that number is, by its content, the one that the next number was made on."""
 
 
 def newest_decision(head: PastSnapshot | None, at: SnapshotAt, commit_user: str) -> int | None:
@@ -62,11 +64,15 @@ def _walk(head: PastSnapshot, at: SnapshotAt, commit_user: str, asked: tuple[int
 def look_for(
     head: PastSnapshot | None,
     at: SnapshotAt,
+    linked: LinkedAt,
     commit_user: str,
     asked: tuple[int, str],
     recorded: SnapshotRef | None,
 ) -> Answer:
     """Answer whether `asked`, a decision's id and digest, is in the history that ends in `head`.
+
+    A snapshot that a process put after it stood still, where others had expired, stands right below the
+    history and is in none. Such strays are passed over: they hold nothing that a reader sees.
 
     Absence is proven if the recorded snapshot is still there with the same content and everything after
     it could be read; or, when the recorded snapshot has expired, if the decision right before the asked
@@ -76,13 +82,39 @@ def look_for(
         if recorded is None:
             return Absent(None)
         return Unproven(f"the table has no snapshots, but snapshot {recorded.id} was recorded: rolled back?")
-    walk = _walk(head, at, commit_user, asked, recorded.id if recorded is not None else 1)
+    stop = recorded.id if recorded is not None else 1
+    walk = _walk(head, at, commit_user, asked, stop)
+    oldest = _oldest(head.ref, at, linked, walk.last, recorded)
+    stray = walk.last if oldest > walk.last.id else None
+    if stray is not None:
+        at = _from(oldest, at)
+        walk = _walk(head, at, commit_user, asked, stop)
     if walk.answer is not None:
         return walk.answer
     if walk.highest is not None and walk.highest > asked[0]:
         return Ahead(walk.highest)
     doubt = _doubt(head.ref, at, walk, asked[0], recorded)
+    if doubt is not None and stray is not None:
+        text = f"snapshot {stray.id} is there, but {oldest} was not made on it: it was put too late to count"
+        return Unproven(f"{doubt.reason}; {text}", expired=doubt.expired)
     return Absent(head.ref) if doubt is None else doubt
+
+
+def _oldest(
+    head: SnapshotRef, at: SnapshotAt, linked: LinkedAt, last: SnapshotRef, recorded: SnapshotRef | None
+) -> int:
+    """The number, from `last` on, where the history begins that can be read without a gap.
+
+    History expires from its oldest snapshot on, so strays are below all of it: what stands above a snapshot
+    of the history is of the history too. One that was recorded, or that the next was made on, is.
+    """
+    if last in (head, recorded) or (recorded is not None and _ref(at(recorded.id)) == recorded):
+        return last.id
+    return next((number for number in range(last.id, head.id) if linked(number)), head.id)
+
+
+def _from(oldest: int, at: SnapshotAt) -> SnapshotAt:
+    return lambda number: at(number) if number >= oldest else None
 
 
 def _doubt(

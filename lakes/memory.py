@@ -57,6 +57,8 @@ class MemorySnapshot:
     watermark: int | None
     files: tuple[str, ...] = ()
     rows: int = 0
+    parent: str = ""
+    """Identity of the snapshot that it was made on, of the table for the first one."""
 
     @property
     def ref(self) -> SnapshotRef:
@@ -78,6 +80,8 @@ class MemoryTable:
     _branching: int = 0
     _expired: list[MemorySnapshot] = field(default_factory=list)
     _visible: dict[int, MemorySnapshot] = field(default_factory=dict)
+    _strays: dict[int, MemorySnapshot] = field(default_factory=dict)
+    """Put where the history has expired; in no history themselves."""
     _writers: int = 0
 
     @property
@@ -113,7 +117,12 @@ class MemoryTable:
         return sum(snapshot.rows for snapshot in (*self._expired, *self._visible.values()))
 
     def at(self, number: int) -> MemorySnapshot | None:
-        return self._visible.get(number)
+        return self._visible.get(number) or self._strays.get(number)
+
+    def linked(self, number: int) -> bool:
+        """Whether that snapshot is the one that the next was made on."""
+        before, after = self.at(number), self.at(number + 1)
+        return before is not None and after is not None and after.parent == before.identity
 
     def expire(self, keep: int) -> None:
         """Forget all but the newest `keep` snapshots; their files stay in the table."""
@@ -162,6 +171,16 @@ class MemoryTable:
         taken = self._visible.setdefault(snapshot.id, snapshot)
         return snapshot if taken is snapshot else None
 
+    def strand(self, commit_user: str, head: MemorySnapshot | None, request: CommitRequest) -> None:
+        """Put the snapshot after a former head, as a process does that stood still until that expired."""
+        number = head.id + 1 if head else 1
+        if number in self._visible:
+            raise ValueError(f"snapshot {number} of {self.name} is there: nothing can be put in its place")
+        made_by = (commit_user, request.decision, request.digest)
+        files = [file.path for event in request.files for file in event.files]
+        stray = self._snapshot(head, made_by, request.watermark, files, 0)
+        self._strays[stray.id] = stray
+
     def next_writer(self) -> int:
         self._writers += 1
         return self._writers
@@ -179,7 +198,7 @@ class MemoryTable:
         parent = head.identity if head else self.identity
         content = repr((parent, self._branching, number, made_by, watermark, tuple(files), rows))
         identity = hashlib.sha256(content.encode()).hexdigest()[:32]
-        return MemorySnapshot(number, identity, user, decision, digest, watermark, tuple(files), rows)
+        return MemorySnapshot(number, identity, user, decision, digest, watermark, tuple(files), rows, parent)
 
 
 def _no_faults(point: FaultPoint) -> None:
@@ -210,7 +229,8 @@ class MemoryCommitter:
         if table != self._table.identity:
             return TableReplaced(self._table.identity)
         self._identity = table
-        return look_for(_past(self._table.head), self._at, self._user, (decision, digest), recorded)
+        head, linked = _past(self._table.head), self._table.linked
+        return look_for(head, self._at, linked, self._user, (decision, digest), recorded)
 
     def check(self, files: Sequence[FilesWritten]) -> None:
         self._faults("check")

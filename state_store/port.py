@@ -50,11 +50,11 @@ class RegionView(BaseModel):
 
 
 class SavepointView(BaseModel):
-    """A full commit that was ordered and is still to come."""
+    """A full commit that was ordered, perhaps several times, and is still to come."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    name: Name
+    names: tuple[Name, ...]
     drain: bool = False
     """Whether the regions are closed with it."""
     targets: dict[Name, Position] = {}

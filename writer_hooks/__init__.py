@@ -3,6 +3,7 @@
 from sluicegate.writer_hooks.attach import attach
 from sluicegate.writer_hooks.errors import (
     BadCheckpointLocation,
+    BadListenerState,
     BadOption,
     BatchUnfinished,
     EventTooLarge,
@@ -13,10 +14,12 @@ from sluicegate.writer_hooks.errors import (
     PublishFailed,
     TopicMissing,
 )
+from sluicegate.writer_hooks.outcomes import RegionOutcome
 from sluicegate.writer_hooks.spark.closing import close_region, start_lineage
 
 __all__ = [
     "BadCheckpointLocation",
+    "BadListenerState",
     "BadOption",
     "BatchUnfinished",
     "EventTooLarge",
@@ -25,6 +28,7 @@ __all__ = [
     "OpeningRefused",
     "OpeningUnanswered",
     "PublishFailed",
+    "RegionOutcome",
     "TopicMissing",
     "attach",
     "close_region",

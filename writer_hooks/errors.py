@@ -37,5 +37,9 @@ class NotOurs(HookError):
     """Spark handed over what this sink cannot take, such as the parts of a continuous query."""
 
 
+class BadListenerState(HookError, ValueError):
+    """The function given to attach as `listener_state` gave what cannot be frozen with a checkpoint."""
+
+
 class BatchUnfinished(HookError):
     """The query has planned a batch that it has not completed; start it again to finish it."""

@@ -35,6 +35,8 @@ def opening_event(
         parents=tuple(parents),
         assignment=region.assignment,
         bounded=region.bounded,
+        sink=region.sink,
+        owned=region.owned,
         planned=planned,
         table=region.table,
     )

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -25,6 +25,9 @@ class Region:
     kafka: KafkaSettings
     assignment: Assignment
     bounded: bool = False
+    sink: Literal["independent", "all-to-all", "shared-files"] = "independent"
+    owned: bool = True
+    """False: the query was restored without claiming what its parents wrote."""
     table: str | None = None
     """URI of the table's folder, as the coordinator compares it; None: the coordinator is not told."""
     topic_prefix: str = DEFAULT_PREFIX

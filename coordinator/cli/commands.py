@@ -46,9 +46,18 @@ def require_region(record: StateRecord, region: str) -> None:
 
 async def append_command(settings: Settings, stream: str, command: StreamCommand) -> Place:
     """Append an order to the log, acknowledged by all replicas. Raises KafkaError, UserError."""
+    return await append_event(settings, command_event(stream, command))
+
+
+def command_event(stream: str, command: StreamCommand) -> Event:
+    """An order as an event with an id of its own."""
+    return Event(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
+
+
+async def append_event(settings: Settings, event: Event) -> Place:
+    """Append an event to its stream's partition, acknowledged by all replicas. Raises KafkaError."""
     topic = settings.kafka.topic_names().events
-    partition = partition_of(stream, await partition_count(settings, topic))
-    event = Event(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
+    partition = partition_of(event.envelope.stream, await partition_count(settings, topic))
     message = encode(event)
     producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
     try:

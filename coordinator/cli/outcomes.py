@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from sluicegate.coordinator.cli.commands import Place, append_command
+from sluicegate.coordinator.cli.commands import Place, append_event, command_event
 from sluicegate.coordinator.cli.errors import UserError
 from sluicegate.coordinator.cli.kafka import POLL_MS, partition_count, read_records
 from sluicegate.coordinator.core.state import StateRecord
@@ -24,7 +24,8 @@ UNFINISHED: Final = 1
 """Exit status when the order has no outcome yet, or another one than was wanted."""
 
 
-def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
+def parse_timeout(_: click.Context, __: click.Parameter, value: str) -> float:
+    """Read a duration of an option: seconds, or with a unit."""
     try:
         return parse_seconds(float(value) if value.replace(".", "", 1).isdigit() else value)
     except ValueError as error:
@@ -35,7 +36,7 @@ timeout_option = click.option(
     "--timeout",
     default="5m",
     show_default=True,
-    callback=_seconds,
+    callback=parse_timeout,
     help="How long to wait for the outcome. The order stays in force after it.",
 )
 
@@ -60,7 +61,19 @@ async def order(
     patience: float,
 ) -> Ordered:
     """Append an order, and wait for the notification that concerns it. Raises KafkaError, UserError."""
-    topic = settings.kafka.topic_names().commits
+    place, outcome = await tell(settings, command_event(stream, command), concerns, patience)
+    if outcome is not None:
+        return Ordered(command, place, outcome)
+    record = (await read_records(settings)).get(stream)
+    readable = record if isinstance(record, StateRecord) else None
+    return Ordered(command, place, None, waits_for(readable, place.offset))
+
+
+async def tell(
+    settings: Settings, event: Event, concerns: Callable[[Body], bool], patience: float
+) -> tuple[Place, Body | None]:
+    """Append an event, and wait for the notification that concerns it. Raises KafkaError, UserError."""
+    topic, stream = settings.kafka.topic_names().commits, event.envelope.stream
     source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
     consumer = AIOKafkaConsumer(
         **settings.kafka.client_options(),
@@ -71,17 +84,12 @@ async def order(
     try:
         await consumer.start()
         consumer.assign([source])
-        # Before the order is given, so that its outcome cannot be missed.
+        # Before the event is appended, so that its outcome cannot be missed.
         consumer.seek(source, (await consumer.end_offsets([source]))[source])
-        place = await append_command(settings, stream, command)
-        outcome = await _within(patience, _outcome(consumer, stream, concerns))
+        place = await append_event(settings, event)
+        return place, await _within(patience, _outcome(consumer, stream, concerns))
     finally:
         await consumer.stop()
-    if outcome is not None:
-        return Ordered(command, place, outcome)
-    record = (await read_records(settings)).get(stream)
-    readable = record if isinstance(record, StateRecord) else None
-    return Ordered(command, place, None, waits_for(readable, place.offset))
 
 
 async def _within(seconds: float, work: Awaitable[Body]) -> Body | None:

@@ -91,6 +91,7 @@ async def _order(settings: Settings, stream: str, command: StreamCommand, patien
     state = (await known_record(settings, stream)).state
     if state.blocked:
         raise UserError(f"stream {stream} does not go on, so no savepoint can be taken: {state.blocked}")
+
     def concerns(body: Body) -> bool:
         return isinstance(body, SavepointTaken) and body.name == command.name
 

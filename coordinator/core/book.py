@@ -137,7 +137,8 @@ class Book:
             return UNOPENED
         if body.outcome != "lost":
             return None
-        if envelope.checkpoint <= ledger.floor or envelope.checkpoint in ledger.sealed:
+        number, ceiling = envelope.checkpoint, ledger.ceiling
+        if number <= ledger.floor or number in ledger.sealed or (ceiling is not None and number > ceiling):
             return SETTLED
         if offset > self.applied:
             reason = f"its files are lost ({body.reason or 'no reason given'})"

@@ -139,7 +139,7 @@ class Observer:
     def _answered(self, effect: Ask | Publish, result: Result) -> list[Change]:
         machine = self._machine
         pending = machine.book.state.pending
-        if not pending or pending[0].id != effect.decision:
+        if isinstance(result, Failed) or not pending or pending[0].id != effect.decision:
             return []
         known = self._decisions.get(effect.decision, DecisionIs.UNKNOWN)
         if isinstance(result, Found | Published) and effect.digest == void_digest(pending[0].digest):

@@ -29,6 +29,23 @@ def _committed(book: Book, region: str) -> bool:
     return held is not None and held.ref is not None
 
 
+def not_live(book: Book, envelope: Envelope) -> str | None:
+    """Why a completion without effect never will have one, and what to do; None if it is only a replay."""
+    held = book.state.regions.get(envelope.region)
+    live = held.live if held is not None else None
+    lived = held.lineages.get(envelope.lineage) if held is not None else None
+    if lived is not None and (live == envelope.lineage or lived.limit is None):
+        return None
+    if lived is not None and lived.limit is not None and envelope.checkpoint <= lived.limit:
+        return None
+    other = f"which is {live}" if live else "none was opened"
+    return (
+        f"lineage {envelope.lineage} of region {envelope.region} of stream {envelope.stream} is not the live "
+        f"one ({other}), so that its checkpoint {envelope.checkpoint} is not committed: two queries with one "
+        "region name, or a query that was replaced. Give each query a region of its own, or stop this one"
+    )
+
+
 def tell_acceptance(book: Book, body: Body | None) -> None:
     """Say what an operator's acceptance of a lineage will drop."""
     if isinstance(body, StreamCommand) and body.command == "accept":

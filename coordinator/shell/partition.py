@@ -9,13 +9,13 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.gauges import oldest_unsealed, pending_files
+from sluicegate.coordinator.core.gauges import oldest_uncut, oldest_unsealed, pending_files
 from sluicegate.coordinator.core.intake import VOID
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.owing import joined
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, last_events
-from sluicegate.coordinator.shell.lineages import tell_acceptance, tell_replacement, undecided
+from sluicegate.coordinator.shell.lineages import not_live, tell_acceptance, tell_replacement, undecided
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.reading import UNREADABLE_NAME
 from sluicegate.coordinator.shell.records import UnreadableRecord, read_records
@@ -40,6 +40,8 @@ class PartitionRunner:
         self.source = TopicPartition(links.topics.events, number)
         self.position = 0
         self.started = False
+        self.trouble: str | None = None
+        """Why it has not been started, when that was tried."""
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links
@@ -169,6 +171,9 @@ class PartitionRunner:
             oldest = oldest_unsealed(book)
             age = 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000)
             metrics.pending(name, pending_files(book), age)
+            sealed = oldest_uncut(book)
+            metrics.uncut(name, 0.0 if sealed is None else max(0.0, (now_ms - sealed) / 1000))
+            runner.waiting.look(book, now_ms, runner.machine.stall_reason, runner.machine.trouble)
             metrics.stalled(name, runner.machine.stall_reason is not None)
             counts = {region: state.fallbacks for region, state in book.state.regions.items()}
             metrics.regions(name, counts, joined=joined(book) is not None)
@@ -238,9 +243,14 @@ class PartitionRunner:
             self._stray.put(record, "broken body", str(error))
             runner.machine.garbled(record.offset, record.timestamp, envelope, str(error))
             return
+        fresh = record.offset > runner.machine.book.applied
         ignored = self._hand_in(runner, record, envelope, body)
         if ignored is None:
             return
+        if fresh and envelope.type is EventType.CHECKPOINT_COMPLETED:
+            problem = not_live(runner.machine.book, envelope)
+            if problem is not None:
+                self._stray.put(record, "lineage not live", problem)
         refused = ignored.startswith(VOID) or envelope.type is EventType.REGION_OPENED
         if refused and record.offset > runner.machine.low_water:
             self._links.metrics.refused(runner.stream, VOID if ignored.startswith(VOID) else "opening")

@@ -1,8 +1,9 @@
 """State records in the compacted topic: read whole at an assignment, written by key."""
 
 import asyncio
+import json
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from pydantic import ValidationError
@@ -13,6 +14,17 @@ from sluicegate.coordinator.shell.reading import read_batches
 
 class UnreadableRecord(Exception):
     """A state record that this release cannot read; the text says what to do."""
+
+
+class _Stored(NamedTuple):
+    offset: int
+    time: int
+    """Milliseconds, by the broker's clock, which may step back."""
+    value: bytes
+
+
+_Newest = dict[str, dict[int, _Stored]]
+"""By stream, the last record in each partition."""
 
 
 async def read_records(
@@ -29,7 +41,7 @@ async def read_records(
         newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams}, patience)
     finally:
         await consumer.stop()
-    return {stream: _parse(stream, value) for stream, (_, value) in newest.items()}
+    return {stream: _parse(stream, _latest(found)) for stream, found in newest.items()}
 
 
 async def _newest(
@@ -37,14 +49,14 @@ async def _newest(
     partitions: list[TopicPartition],
     streams: dict[bytes, str],
     patience: float,
-) -> dict[str, tuple[int, bytes]]:
+) -> _Newest:
     async with asyncio.timeout(patience) as limit:
         ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
         begins: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
         consumer.assign(partitions)
         for partition in partitions:
             consumer.seek(partition, begins[partition])
-        newest: dict[str, tuple[int, bytes]] = {}
+        newest: _Newest = {}
         positions, behind = begins, {each for each in partitions if begins[each] < ends[each]}
         while behind:
             # What cannot be decoded was not written by a coordinator.
@@ -58,25 +70,46 @@ async def _newest(
     return newest
 
 
-def _keep_newest(
-    newest: dict[str, tuple[int, bytes]], records: list[ConsumerRecord], streams: dict[bytes, str]
-) -> None:
+def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: dict[bytes, str]) -> None:
     for record in records:
         stream = streams.get(record.key or b"")
-        held = newest.get(stream) if stream else None
-        if stream and record.value is not None and (held is None or held[0] <= record.timestamp):
-            newest[stream] = (record.timestamp, record.value)
+        if stream is None or record.value is None:
+            continue
+        found = newest.setdefault(stream, {})
+        held = found.get(record.partition)
+        if held is None or held.offset < record.offset:
+            found[record.partition] = _Stored(record.offset, record.timestamp, record.value)
+
+
+def _latest(found: dict[int, _Stored]) -> bytes:
+    """The last of a stream's records; only when the topic has grown do they stand in several partitions."""
+    return max(found.values(), key=lambda stored: stored.time).value
 
 
 def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:
-    try:
-        record = StateRecord.model_validate_json(value)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        return UnreadableRecord(f"the state record of {stream} cannot be read: {problem['msg']}")
-    if record.version > RECORD_VERSION:
+    version = _version(value)
+    if version is not None and version > RECORD_VERSION:
         return UnreadableRecord(
-            f"the state record of {stream} is of version {record.version}, this release reads "
-            f"{RECORD_VERSION}; upgrade the coordinator"
+            f"the state record of {stream} is of version {version}, this release reads {RECORD_VERSION}; "
+            "upgrade the coordinator"
         )
-    return record
+    try:
+        return StateRecord.model_validate_json(value)
+    except ValidationError as error:
+        problem = str(error.errors(include_url=False)[0]["msg"])
+    except (KeyError, ValueError) as error:
+        problem = f"this release does not know what it says ({error!r})"
+    return UnreadableRecord(
+        f"the state record of {stream} cannot be read: {problem}; if a newer release wrote it, upgrade the "
+        "coordinator"
+    )
+
+
+def _version(value: bytes) -> int | None:
+    """The version that the record claims; None if it does not say."""
+    try:
+        content = json.loads(value)
+    except ValueError:
+        return None
+    version = content.get("version") if isinstance(content, dict) else None
+    return version if isinstance(version, int) else None

@@ -19,6 +19,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
+from sluicegate.coordinator.core.gauges import waited_for
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
@@ -204,7 +205,13 @@ class Service:
             try:
                 await runner.start()
             except (KafkaError, TimeoutError, BodyUnavailable, OSError) as error:
+                runner.trouble = repr(error)
                 log.warning("state records not read yet", partition=runner.number, error=repr(error))
+            except Exception as error:
+                # Nobody waits for this task: what it does not tell would never be known.
+                runner.trouble = repr(error)
+                log.exception("partition not started, will be tried again", partition=runner.number)
+            if not runner.started:
                 await asyncio.sleep(RETRY)
         together = [each for each in self._runners.values() if each.epoch == runner.epoch]
         if all(each.started for each in together):
@@ -319,7 +326,8 @@ class Service:
         reasons = [reason for reason in (self._trouble, self._away) if reason]
         for number, runner in self._runners.items():
             if not runner.started:
-                reasons.append(f"partition {number}: its state records are not read yet")
+                why = f" ({runner.trouble})" if runner.trouble else ""
+                reasons.append(f"partition {number}: its state records are not read yet{why}")
             reasons += [
                 f"stream {name}: {stream.machine.trouble}"
                 for name, stream in runner.streams.items()
@@ -348,6 +356,7 @@ class Service:
                     "ready": stream.machine.ready,
                     "stalled": stream.machine.stall_reason,
                     "view": stream.machine.view_trouble,
+                    "waits_for": waited_for(stream.machine.book),
                 }
                 for runner in self._runners.values()
                 for name, stream in runner.streams.items()

@@ -118,8 +118,8 @@ class StrayEvents:
                     partition=partition_of(event.envelope.stream, self._links.partitions.commits),
                     headers=message.headers,
                 )
-            except KafkaError as error:
-                log.warning("refusal not sent yet", stream=event.envelope.stream, error=str(error))
+            except Exception as error:
+                _tell("refusal not sent yet", event.envelope.stream, error)
                 await asyncio.sleep(RETRY)
             else:
                 return
@@ -139,8 +139,14 @@ class StrayEvents:
                     partition=home,
                     headers=message.headers,
                 )
-            except KafkaError as error:
-                log.warning("stall not logged yet", stream=stream, error=str(error))
+            except Exception as error:
+                _tell("stall not logged yet", stream, error)
                 self._owed.setdefault(stream, reason)
                 await asyncio.sleep(RETRY)
         del self._held[stream]
+
+
+def _tell(what: str, stream: str, error: Exception) -> None:
+    """Log why something is tried again; nobody else sees the task's errors."""
+    expected = isinstance(error, KafkaError)
+    log.warning(what, stream=stream, error=str(error), exc_info=None if expected else error)

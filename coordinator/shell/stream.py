@@ -39,6 +39,7 @@ from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
+from sluicegate.coordinator.shell.waiting import Waiting
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
@@ -73,6 +74,7 @@ class StreamRunner:
         self.machine = machine
         self.bodies = Bodies(links.budget)
         self.last_view: StateRecord | None = None
+        self.waiting = Waiting(machine.stream)
         self._settings = settings
         self._links = links
         self._partition = partition
@@ -83,13 +85,17 @@ class StreamRunner:
         self._asked_at: dict[int, float] = {}
         self._log = log.bind(stream=machine.stream)
         self._stall: str | None = None
+        self._failure: Exception | None = None
+        """What broke the handling of an outcome: this process must not go on with the stream."""
 
     @property
     def stream(self) -> str:
         return self.machine.stream
 
     def pump(self) -> None:
-        """Start what the core wants started."""
+        """Start what the core wants started. Raises what broke the handling of an outcome."""
+        if self._failure is not None:
+            raise self._failure
         if self._closed:
             return
         for effect in self.machine.poll(time.monotonic_ns() // 1_000_000):
@@ -140,11 +146,16 @@ class StreamRunner:
         elif isinstance(effect, WriteView) and self.machine.view_trouble is not None:
             self._log.info("the view in Redis is current again")
         self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
-        self._measure(effect, result)
-        # An outcome that came after the partition was lost is void: the successor asks again.
-        if self._outcomes_count:
-            self.machine.finished(effect, result)
-            self.pump()
+        try:
+            self._measure(effect, result)
+            # An outcome that came after the partition was lost is void: the successor asks again.
+            if self._outcomes_count:
+                self.machine.finished(effect, result)
+                self.pump()
+        except Exception as error:
+            # Nobody waits for this task; the next look at the time ends the process with it.
+            self._log.exception("an outcome could not be handled", effect=name)
+            self._failure = error
 
     async def _effect(self, effect: Effect) -> Result:
         try:

@@ -3,7 +3,7 @@
 import time
 from typing import Literal
 
-from sluicegate.coordinator.core.state import LightState, RegionState, StateRecord
+from sluicegate.coordinator.core.state import LightState, RegionState, Savepoint, StateRecord
 from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
 from sluicegate.state_store import RegionView, SavepointView, StreamView
 
@@ -22,7 +22,7 @@ def view_of(record: StateRecord, commit_user: str) -> StreamView:
         fallbacks=behind(state),
         forced_by=tuple(exhausted(state)),
         joined=record.joined,
-        savepoint=SavepointView(**state.savepoint.model_dump()) if state.savepoint else None,
+        savepoint=_savepoint(state.savepoint) if state.savepoint else None,
         watermark=state.watermark,
         assignment=state.assignment.number if state.assignment else None,
         assigned=state.assignment.regions if state.assignment else (),
@@ -30,6 +30,14 @@ def view_of(record: StateRecord, commit_user: str) -> StreamView:
         regions={name: _region(state, name, region) for name, region in state.regions.items()},
         warnings=tuple(notes(record)),
         stalled=record.stalled,
+    )
+
+
+def _savepoint(waiting: Savepoint) -> SavepointView:
+    return SavepointView(
+        names=tuple(order.name for order in waiting.orders),
+        drain=any(order.drain for order in waiting.orders),
+        targets=waiting.targets,
     )
 
 

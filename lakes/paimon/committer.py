@@ -2,8 +2,9 @@
 
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
@@ -29,17 +30,25 @@ from sluicegate.lakes.port import (
     TableState,
 )
 
+LOOK_LASTS: Final = 30.0
+"""Seconds for which files that were looked at count as there; cleaners of orphans take longer."""
+
 
 class PaimonCommitter:
     """Commits to one table as one commit user. Not safe for concurrent calls."""
 
-    def __init__(self, storage: Storage, commit_user: str) -> None:
+    def __init__(
+        self, storage: Storage, commit_user: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._storage = storage
         self._user = commit_user
         self._table = Table(storage)
         self._snapshots = Snapshots(storage)
         self._opened: tuple[int, Examiner, Manifests] | None = None
         self._identity: str | None = None
+        self._clock = clock
+        self._looked: dict[tuple[str, ...], float] = {}
+        """When the files of an event were last seen, by their paths."""
         self._examined: dict[int, tuple[weakref.ref[FilesWritten], Examined]] = {}
 
     def inspect(self) -> TableState:
@@ -60,31 +69,46 @@ class PaimonCommitter:
         self._identity = identity
         head = self._snapshots.newest()
         past = head.past() if head is not None else None
-        return look_for(past, self._snapshots.past, self._user, (decision, digest), recorded)
+        snapshots = self._snapshots
+        return look_for(past, snapshots.past, snapshots.linked, self._user, (decision, digest), recorded)
 
     def check(self, files: Sequence[FilesWritten]) -> None:
         for event in files:
             self._examine(event)
-            for file in event.files:
-                size = self._storage.size(file.path)
-                if size is None:
-                    raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
-                if size != file.size:
-                    raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+            self._look(event)
         _refuse_twins(files)
+
+    def _look(self, event: FilesWritten) -> None:
+        """See whether the event's files are there and whole."""
+        for file in event.files:
+            size = self._storage.size(file.path)
+            if size is None:
+                raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
+            if size != file.size:
+                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+        self._looked[_paths(event)] = self._clock()
+
+    def _look_again(self, files: Sequence[FilesWritten]) -> None:
+        """Look at what has not been seen for a while, as after a takeover or when the table was away."""
+        late = self._clock() - LOOK_LASTS
+        self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
+        for event in files:
+            if _paths(event) not in self._looked:
+                self._look(event)
 
     def publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
             return Conflict()
         try:
             _refuse_twins(request.files)
+            self._look_again(request.files)
             entries = self._entries(request.files)
             schema_id, _, manifests = self._open()
         except (BadFiles, TableRefused) as error:
             return Refused(str(error))
         head = self._snapshots.newest()
         if (head.ref if head is not None else None) != request.head:
-            return self._ours(request) or Conflict()
+            return self._ours(request, head) or Conflict()
         try:
             if head is not None:
                 _check_version(head)
@@ -94,6 +118,7 @@ class PaimonCommitter:
         return self._put(request, head, draft, schema_id)
 
     def close(self) -> None:
+        self._looked.clear()
         self._examined.clear()
 
     def _put(
@@ -136,6 +161,9 @@ class PaimonCommitter:
         if follows:
             self._snapshots.point_to(number)
             return Published(made.ref)
+        if follows is None:
+            return OutcomeUnknown(f"snapshot {number} was put, but what was made on it is gone again")
+        # Something newer stands there that was not made on it, so nobody reads it and nobody will.
         self._snapshots.withdraw(number)
         return OutcomeUnknown(
             f"snapshot {number} was put where the history has expired or was rolled back, and is withdrawn"
@@ -155,16 +183,29 @@ class PaimonCommitter:
         if there.ref == made.ref:
             return self._settled(head, made)
         self._storage.discard(FOLDER, list(draft.files))
-        return Published(there.ref) if self._is(there.past(), request) else Conflict()
+        if not self._is(there.past(), request):
+            return Conflict()
+        try:
+            if self._snapshots.follows(head, there):
+                return Published(there.ref)
+        except LakeUnavailable as error:
+            return OutcomeUnknown(f"what snapshot {number} follows cannot be read: {error}")
+        return OutcomeUnknown(
+            f"snapshot {number} holds the commit, but nothing shows that it is in the history"
+        )
 
-    def _ours(self, request: CommitRequest) -> Published | None:
+    def _ours(self, request: CommitRequest, newest: Snapshot | None) -> Published | None:
         """This request's own snapshot, if it follows the asked head already."""
         if request.head is not None:
             before = self._snapshots.at(request.head.id)
             if before is None or before.ref != request.head:
                 return None
         there = self._snapshots.past(request.head.id + 1 if request.head is not None else 1)
-        return Published(there.ref) if there is not None and self._is(there, request) else None
+        if there is None or not self._is(there, request):
+            return None
+        # A predecessor that is still there proves its place; the first snapshot has none.
+        proven = request.head is not None or (newest is not None and newest.ref == there.ref)
+        return Published(there.ref) if proven or self._snapshots.linked(there.ref.id) else None
 
     def _is(self, past: PastSnapshot, request: CommitRequest) -> bool:
         made_by = (past.commit_user, past.decision, past.digest)
@@ -207,6 +248,10 @@ def _check_version(head: Snapshot) -> None:
         raise TableRefused(
             f"snapshot {head.ref.id} has version {version}; this release knows up to {VERSION}"
         )
+
+
+def _paths(event: FilesWritten) -> tuple[str, ...]:
+    return tuple(file.path for file in event.files)
 
 
 def _refuse_twins(files: Sequence[FilesWritten]) -> None:

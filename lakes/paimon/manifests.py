@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import fastavro
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
@@ -32,9 +32,8 @@ class UnknownMetadata(LakeError):
     """A manifest list says what this release does not know, so it must not be rewritten."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One file of a commit."""
+class Entry(NamedTuple):
+    """One file of a commit: a tuple, since a commit makes one for each of its files."""
 
     encoded: bytes
     partition: bytes
@@ -94,6 +93,7 @@ class Manifests:
     def _new_manifest(self, files: Files, entries: Sequence[Entry]) -> Meta:
         blocks = list(self._entries.blocks([entry.encoded for entry in entries]))
         name, size = self._add_manifest(files, blocks)
+        buckets = {entry.bucket for entry in entries}
         return {
             "_VERSION": 2,
             "_FILE_NAME": name,
@@ -102,8 +102,8 @@ class Manifests:
             "_NUM_DELETED_FILES": 0,
             "_PARTITION_STATS": self._partition_stats(Counter(entry.partition for entry in entries)),
             "_SCHEMA_ID": max(entry.schema_id for entry in entries),
-            "_MIN_BUCKET": min(entry.bucket for entry in entries),
-            "_MAX_BUCKET": max(entry.bucket for entry in entries),
+            "_MIN_BUCKET": min(buckets),
+            "_MAX_BUCKET": max(buckets),
             "_MIN_LEVEL": 0,
             "_MAX_LEVEL": 0,
             "_TOTAL_BUCKETS": self._total_buckets,

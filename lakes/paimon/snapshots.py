@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.paimon.descent import made_on, stems_from
 from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
 
@@ -105,24 +106,37 @@ class Snapshots:
         """Put the snapshot unless its number is taken. Raises as Storage.put_if_absent does."""
         return self._storage.put_if_absent(_file(number), content)
 
-    def follows(self, head: Snapshot | None, made: Snapshot) -> bool:
-        """Whether a snapshot that was just put continues the history that ended in `head`.
+    def linked(self, number: int) -> bool:
+        """Whether that snapshot is the one that the next was made on. Raises LakeUnavailable."""
+        before, after = self.at(number), self.at(number + 1)
+        if before is None or after is None:
+            return False
+        # While its manifests are being removed, a snapshot counts as expired.
+        return made_on(self._storage, after.fields, before.fields) is True
+
+    def follows(self, head: Snapshot | None, made: Snapshot) -> bool | None:
+        """Whether a snapshot that was just put continues the history that ended in `head`; None: unknown.
 
         Its number may have been free because a process that was frozen for long put it where the history
         has expired meanwhile, or because the table was rolled back. Expiry goes from the oldest snapshot on,
-        so a predecessor that is still there proves that the number was never used.
+        so a predecessor that is still there proves that the number was never used. Where none is, what comes
+        next must have been made on this very snapshot. Raises LakeUnavailable.
         """
         if head is not None:
             before = self.at(head.ref.id)
             if before is not None:
                 return before.ref == head.ref
         numbers = self._numbers()
-        if min(numbers, default=0) != made.ref.id:
-            return False
+        older = max((number for number in numbers if number < made.ref.id), default=0)
+        if older:
+            below = self.at(older)
+            # What a rollback left behind is an ancestor; else it may be a stray below a history that expired.
+            rolled_back = below is not None and stems_from(self._storage, made.fields, below.fields)
+            return False if rolled_back else None
         after = self.at(made.ref.id + 1)
         if after is None:
-            return max(numbers) == made.ref.id
-        return _rows_before(after) == made.fields.get("totalRecordCount")
+            return max(numbers, default=0) == made.ref.id
+        return made_on(self._storage, after.fields, made.fields)
 
     def point_to(self, number: int) -> None:
         """Leave a hint where the newest snapshot is."""
@@ -150,12 +164,6 @@ def parse(number: int, raw: bytes) -> Snapshot:
 
 def _file(number: int) -> str:
     return f"snapshot/snapshot-{number}"
-
-
-def _rows_before(snapshot: Snapshot) -> int:
-    """The rows of the table that the snapshot was made on."""
-    total, delta = snapshot.fields.get("totalRecordCount"), snapshot.fields.get("deltaRecordCount")
-    return int(total or 0) - int(delta or 0)
 
 
 def render(number: int, head: Snapshot | None, commit: Commit) -> bytes:

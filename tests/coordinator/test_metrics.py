@@ -25,6 +25,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         (lambda m: m.assigned(3), "assignment_epoch", {}, 3),
         (lambda m: m.pending("s", 7, 1.5), "pending_files", {"stream": "s"}, 7),
         (lambda m: m.pending("s", 7, 1.5), "oldest_unsealed_age_seconds", {"stream": "s"}, 1.5),
+        (lambda m: m.uncut("s", 2.5), "oldest_uncut_age_seconds", {"stream": "s"}, 2.5),
         (lambda m: m.commit_took("s", 0.3), "commit_seconds_sum", {"stream": "s"}, 0.3),
         (lambda m: m.cut_visible("s", "full", 0.2), "event_to_snapshot_seconds_sum", {"stream": "s"}, 0.2),
         (
@@ -72,6 +73,7 @@ def test_what_another_member_owns_is_not_shown() -> None:
         metrics.offsets(partition, 9, 4)
     for stream in ("mine", "theirs"):
         metrics.pending(stream, 1, 1.0)
+        metrics.uncut(stream, 1.0)
         metrics.stalled(stream, True)
         metrics.watermark(stream, 5)
         metrics.regions(stream, {"r1": 1, "r2": 0}, joined=False)
@@ -83,7 +85,8 @@ def test_what_another_member_owns_is_not_shown() -> None:
     assert shown.count('partition="2"') == 3
     assert _value(metrics, "region_consecutive_fallbacks", stream="theirs", region="r1") is None
     assert _value(metrics, "region_consecutive_fallbacks", stream="mine", region="r1") == 1
-    for gauge in ("pending_files", "oldest_unsealed_age_seconds", "stream_stalled", "stream_joined"):
+    ages = ("oldest_unsealed_age_seconds", "oldest_uncut_age_seconds")
+    for gauge in ("pending_files", *ages, "stream_stalled", "stream_joined"):
         assert _value(metrics, gauge, stream="theirs") is None
         assert _value(metrics, gauge, stream="mine") is not None
     # Counters go on, or rates would jump.

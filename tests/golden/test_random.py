@@ -1,4 +1,4 @@
-"""Random scripts: the coordinator comes to rest, changes are in the tables, and every reader agrees."""
+"""Random scripts: all comes to rest and is committed, changes are in the tables, and every reader agrees."""
 
 from random import Random
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.state import LightState
 from sluicegate.coordinator.core.transitions import allowed
 from tests.golden.script import Script
 from tests.golden.test_transitions import Changes
@@ -146,14 +147,30 @@ class Author:
         self._say(self.random.choice([f"failed {place} lost", f"complete {place} digest=other"]))
 
 
+def rewinds(state: LightState) -> list[str]:
+    """Every region begins a new lineage where it is committed, and completes a checkpoint of it."""
+    held = state.next or state.assignment
+    if held is None:
+        return []
+    openings, batches = list[str](), list[str]()
+    for name in held.regions:
+        region = state.regions.get(name)
+        parent = ""
+        if region and region.chain:
+            at = f"{region.ref.lineage}:{region.ref.checkpoint}" if region.ref else f"{region.chain[0]}:-"
+            parent = f"parents={name}:{at}"
+        openings.append(f"open {name} z.0 number={held.number} regions={','.join(held.regions)} {parent} &")
+        batches.append(f"batch {name} z.0 100 z{name} after=- &")
+    return openings + batches
+
+
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_a_random_script(seed: int) -> None:
-    text = Author(seed).script()
-    watch = Changes()
+    author, watch = Author(seed), Changes()
     script = Script(watch)
-    script.run(text)
+    script.run(author.script())
     script.world.once.clear()
-    script.run("release\nthaw\nstart\ntick 40000\n")
+    script.run("\n".join([*author.late, "release", "thaw", "start", "tick 40000", ""]))
     assert [each for each in watch.seen if not allowed(each.kind, each.before, each.after)] == []
     machine, state = script.machine, script.machine.book.state
     reader = script.reader().book.state
@@ -161,3 +178,14 @@ def test_a_random_script(seed: int) -> None:
     if machine.stall is None and state.blocked is None and not state.pending:
         assert machine.outbox.due == []
         assert cuts.choose(machine.book) is None, "a full cut is possible, and not decided"
+    # Once the faults are over everything is committed, or it is said why not.
+    script.run("\n".join([*rewinds(state), "tick 40000", "tick 40000", ""]))
+    state = script.machine.book.state
+    held = state.next or state.assignment
+    committed = held is not None and all(
+        (region := state.regions.get(name)) is not None
+        and region.ref is not None
+        and region.ref.lineage == "z.0"
+        for name in held.regions
+    )
+    assert committed or script.machine.stall_reason is not None

@@ -5,7 +5,7 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,9 @@ from sluicegate.events import partition_of
 from sluicegate.events.topics import TopicNames
 from tests.integration.coordinator import settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics
+
+if TYPE_CHECKING:
+    from tests.integration.sparkjob import SparkThread
 
 
 @pytest.fixture
@@ -63,6 +66,16 @@ def neighbour(stream: str, *, same: bool) -> str:
         for name in (f"{stream}{number}" for number in range(100))
         if (partition_of(name, PARTITIONS) == home) is same
     )
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkThread]":
+    """Spark, with a thread of its own to talk to it."""
+    from tests.integration.sparkjob import SparkThread
+
+    thread = SparkThread()
+    yield thread
+    thread.stop()
 
 
 @pytest.fixture

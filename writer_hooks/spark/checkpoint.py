@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ class LineageMarker(BaseModel):
     first: int = 0
     """The first batch of this generation; it has no predecessor in the lineage."""
     parents: tuple[Parent, ...] = ()
+    rewinding: bool = False
+    """Set while the location is being set back: no batch may run before that is done."""
 
     @property
     def lineage(self) -> str:
@@ -43,6 +46,8 @@ class OpenedMarker(BaseModel):
     region: str
     assignment: Assignment
     bounded: bool
+    sink: str = "independent"
+    owned: bool = True
     topic_prefix: str
     table: str | None = None
 
@@ -73,7 +78,7 @@ class Checkpoint:
             raise BadCheckpointLocation(f"{self._location.uri}/metadata names no query id")
         return found
 
-    def lineage(self) -> LineageMarker:
+    def lineage(self, parents: Callable[[], tuple[Parent, ...]] = tuple) -> LineageMarker:
         """The lineage of the query, which is recorded when its first batch begins.
 
         A checkpoint location whose query already has batches behind it, but no record of its lineage, is
@@ -81,6 +86,11 @@ class Checkpoint:
         batch has been planned, as in a continuous query.
         """
         marker = self.known_lineage()
+        if marker is not None and marker.rewinding:
+            raise BadCheckpointLocation(
+                f"the checkpoint location {self._location.uri} is being set back and that is not finished; "
+                "repeat the command `sluicegate rewind`, then start the query again"
+            )
         if marker is not None:
             return marker
         newest = self.newest_planned()
@@ -96,17 +106,17 @@ class Checkpoint:
                 f"sluicegate.writer_hooks.start_lineage(location, first={newest}); "
                 "if the file was deleted, restore it"
             )
-        return self.begin_lineage(first=0)
+        return self.begin_lineage(first=0, parents=parents())
 
-    def begin_lineage(self, first: int) -> LineageMarker:
-        """Record that this sink's numbering begins at a batch."""
+    def begin_lineage(self, first: int, parents: tuple[Parent, ...] = ()) -> LineageMarker:
+        """Record that this sink's numbering begins at a batch, behind checkpoints of other lineages."""
         query = self.query_id()
         if query is None:
             raise BadCheckpointLocation(
                 f"{self._location.uri}/metadata does not exist where Python looks for it; give the "
                 "checkpoint location as the full URI that Spark uses"
             )
-        marker = LineageMarker(query=query, first=first)
+        marker = LineageMarker(query=query, first=first, parents=parents)
         self.write_lineage(marker)
         return marker
 
@@ -138,6 +148,16 @@ class Checkpoint:
             return OpenedMarker.model_validate_json(content)
         except ValidationError:
             return None  # asking the coordinator again is safe
+
+    def opened_region(self) -> tuple[str, LineageMarker]:
+        """The region that the location belongs to, with its lineage."""
+        marker = self.known_lineage()
+        opened = None if marker is None else self.opened(marker.lineage)
+        if marker is None or opened is None:
+            raise BadCheckpointLocation(
+                f"{self._location.uri} is no checkpoint location of a query that has written with Sluicegate"
+            )
+        return opened.region, marker
 
     def write_opened(self, lineage: str, marker: OpenedMarker) -> None:
         """Remember an accepted opening."""

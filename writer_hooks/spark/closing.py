@@ -21,7 +21,7 @@ def close_region(options: Mapping[str, str]) -> int | None:
     parsed = SinkOptions.parse(options)
     region = parsed.region
     checkpoint = Checkpoint(parsed.checkpoint_location)
-    marker = checkpoint.known_lineage() or _first_lineage(checkpoint)
+    marker = checkpoint.known_lineage() or _first_lineage(checkpoint, parsed)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
     if planned != final:
         raise BatchUnfinished(
@@ -38,9 +38,11 @@ def close_region(options: Mapping[str, str]) -> int | None:
     return final
 
 
-def _first_lineage(checkpoint: Checkpoint) -> LineageMarker:
+def _first_lineage(checkpoint: Checkpoint, options: SinkOptions) -> LineageMarker:
     """The lineage of a query whose source had no data: no batch has begun one."""
-    return checkpoint.lineage() if checkpoint.newest_planned() is not None else checkpoint.begin_lineage(0)
+    if checkpoint.newest_planned() is not None:
+        return checkpoint.lineage(options.named_parents)
+    return checkpoint.begin_lineage(0, options.named_parents())
 
 
 def start_lineage(checkpoint_location: str, first: int) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from sluicegate.events import EventType, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BatchUnfinished
+from sluicegate.writer_hooks.outcomes import Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
@@ -62,6 +63,8 @@ class _Run:
     idle: bool = False
     target: tuple[Region, str] | None = None
     options: Options | None = None
+    followed: Region | None = None
+    """Whose outcomes are told."""
     missed: int = 0
     """Heartbeats in a row that were not sent."""
 
@@ -80,6 +83,8 @@ class Heartbeats:
 
     interval: float
     idle_after: float
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    """Told of the regions while their queries run."""
     _signals: "queue.SimpleQueue[Signal | None]" = field(default_factory=queue.SimpleQueue)
     _runs: dict[str, _Run] = field(default_factory=dict)
     _thread: threading.Thread | None = None
@@ -97,6 +102,7 @@ class Heartbeats:
         if thread is not None:
             self._signals.put(None)
             thread.join(timeout)
+            self.outcomes.stop()
 
     def _work(self) -> None:
         while True:
@@ -128,6 +134,8 @@ class Heartbeats:
             return  # old news of a query that has been started again
         if signal.kind in (Kind.ENDED, Kind.FAILED):
             del self._runs[signal.query]
+            if run.followed is not None:
+                self.outcomes.leave(run.followed)
             if signal.kind is Kind.ENDED:
                 self._close(run)
         elif signal.kind is not Kind.STARTED:
@@ -158,6 +166,9 @@ class Heartbeats:
     def _send(self, run: _Run) -> None:
         if run.options is None and self._options(run):
             self._examine(run)
+            if run.options:
+                run.followed = SinkOptions.parse(run.options).region
+                self.outcomes.follow(run.followed)
         target = self._target(run)
         if target is not None:
             region, lineage = target

@@ -7,6 +7,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
+from sluicegate.writer_hooks.outcomes import OnOutcome, Outcomes
 from sluicegate.writer_hooks.spark.heartbeats import Finder, Heartbeats, Kind, Options, Signal
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.source import NAME
@@ -19,10 +20,13 @@ _POLL: Final = 0.05
 class RegionListener(StreamingQueryListener):  # type: ignore[misc]
     """Callbacks only take note: they run in Spark's own threads. Copied to the server under Spark Connect."""
 
-    def __init__(self, folder: str, interval: float, idle_after: float) -> None:
+    def __init__(
+        self, folder: str, interval: float, idle_after: float, on_outcome: OnOutcome | None = None
+    ) -> None:
         self._folder = folder
         self._interval = interval
         self._idle_after = idle_after
+        self._on_outcome = on_outcome
         self._heartbeats: Heartbeats | None = None
         self._queries: ClassicQueries | None = None
 
@@ -63,7 +67,7 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
 
     def _tell(self, kind: Kind, about: Any, rows: int = 0) -> None:
         if self._heartbeats is None:
-            self._heartbeats = Heartbeats(self._interval, self._idle_after)
+            self._heartbeats = Heartbeats(self._interval, self._idle_after, Outcomes(self._on_outcome))
         query, run = str(about.id), str(about.runId)
         self._heartbeats.tell(Signal(kind, query, run, self._finder(query, run), rows))
 

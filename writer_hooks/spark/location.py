@@ -59,17 +59,26 @@ class Location:
 
     def newest(self, folder: str) -> int | None:
         """The highest number among a folder's files that are named by a number; None if there is none."""
-        selector = FileSelector(self._path(folder), allow_not_found=True)
+        names = (name.rpartition("/")[2] for name in self.files(folder))
+        return max((int(name) for name in names if _NUMBER.match(name)), default=None)
+
+    def files(self, folder: str, *, below: bool = False) -> list[str]:
+        """The files in a folder (and, with `below`, in all folders of it), named from the location."""
+        selector = FileSelector(self._path(folder), allow_not_found=True, recursive=below)
         try:
             found = self._files.get_file_info(selector)
         except (OSError, ArrowException) as error:
             raise self._unusable(f"{folder} cannot be listed", error) from error
-        numbers = [
-            int(info.base_name)
-            for info in found
-            if info.type == FileType.File and _NUMBER.match(info.base_name)
-        ]
-        return max(numbers, default=None)
+        files = [each.path for each in found if each.type == FileType.File]
+        return sorted(posixpath.relpath(path, self._root) for path in files)
+
+    def move(self, name: str, target: str) -> None:
+        """Move a file to where none is yet."""
+        try:
+            self._files.create_dir(posixpath.dirname(self._path(target)), recursive=True)
+            self._files.move(self._path(name), self._path(target))
+        except (OSError, ArrowException) as error:
+            raise self._unusable(f"{name} cannot be moved", error) from error
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name)

@@ -5,13 +5,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from sluicegate.events import Assignment
+from sluicegate.events import Assignment, Parent
 from sluicegate.events.models import NAME_PATTERN
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Region, table_uri
+from sluicegate.writer_hooks.spark.parents import parent_at
 
 TABLE_PREFIX: Final = "table."
 """Options with this prefix go to the lake adapter, without it."""
@@ -26,7 +27,11 @@ _KNOWN: Final = (
     "event.time.column",
     "assignment",
     "regions",
+    "parents",
+    "parents.from",
     "bounded",
+    "sink",
+    "owned",
     "opening.timeout",
     "publish.timeout",
     "message.max.bytes",
@@ -51,6 +56,14 @@ class SinkOptions:
     checkpoint_location: str
     table_options: tuple[tuple[str, str], ...] = ()
     message_max_bytes: int = _DEFAULT_MESSAGE
+    parents: tuple[Parent, ...] = ()
+    """What a new lineage builds on."""
+    parents_from: tuple[str, ...] = ()
+    """Checkpoint locations of queries that have ended, on which a new lineage builds."""
+
+    def named_parents(self) -> tuple[Parent, ...]:
+        """What a new lineage builds on; old locations are read. Raises HookError."""
+        return (*self.parents, *(parent_at(location) for location in self.parents_from))
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
@@ -72,6 +85,8 @@ class SinkOptions:
                     if name.startswith(TABLE_PREFIX)
                 )
             ),
+            parents=tuple(_parent(each) for each in _listed(options, "parents")),
+            parents_from=_listed(options, "parents.from"),
             message_max_bytes=_whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE),
         )
 
@@ -116,11 +131,36 @@ def _region(options: Mapping[str, str]) -> Region:
         kafka=KafkaSettings.from_options(options),
         assignment=Assignment(number=_whole(options, "assignment", 0, 0), regions=regions),
         bounded=_truth(options, "bounded"),
+        sink=_sink(options),
+        owned=_truth(options, "owned", default="true"),
         table=table_uri(_table(options)),
         topic_prefix=_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX)),
         publish_timeout=_seconds(options, "publish.timeout"),
         opening_timeout=_seconds(options, "opening.timeout"),
     )
+
+
+def _sink(options: Mapping[str, str]) -> Literal["independent", "all-to-all", "shared-files"]:
+    match options.get("sink", "independent"):
+        case "independent" | "all-to-all" | "shared-files" as known:
+            return known
+        case other:
+            raise BadOption(f"the option sink must be independent, all-to-all or shared-files: {other!r}")
+
+
+def _listed(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in options.get(name, "").split(",") if part.strip())
+
+
+def _parent(text: str) -> Parent:
+    region, _, rest = text.partition(":")
+    lineage, _, checkpoint = rest.rpartition(":")
+    if not checkpoint.isdigit():
+        raise BadOption(
+            f"the option parents must list region:lineage:checkpoint, with commas between: {text!r}"
+        )
+    names = {"region": _name("parents", region), "lineage": _name("parents", lineage)}
+    return Parent(**names, checkpoint=int(checkpoint))
 
 
 def _table(options: Mapping[str, str]) -> str:
@@ -172,8 +212,8 @@ def _seconds(options: Mapping[str, str], name: str, default: float = 60.0) -> fl
     return seconds
 
 
-def _truth(options: Mapping[str, str], name: str) -> bool:
-    value = options.get(name, "false").strip().lower()
+def _truth(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    value = options.get(name, default).strip().lower()
     if value not in _TRUTH:
         raise BadOption(f"the option {name} must be true or false: {value!r}")
     return _TRUTH[value]

@@ -12,9 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.outcomes import OnOutcome
 from sluicegate.writer_hooks.spark.listener import RegionListener
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.source import NAME, SluicegateSource
+from sluicegate.writer_hooks.spark.writer import ListenerState
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,12 @@ _registry: Final = Registry(_FOLDER)
 atexit.register(_registry.remove)
 
 
-def attach_to(spark: SparkSession, heartbeat_interval: float, idle_after: float) -> None:
+def attach_to(
+    spark: SparkSession,
+    beats: tuple[float, float],
+    on_outcome: OnOutcome | None = None,
+    listener_state: ListenerState | None = None,
+) -> None:
     """Register the data source and the listener with a session, once."""
     if spark in _attached:
         return
@@ -47,8 +54,8 @@ def attach_to(spark: SparkSession, heartbeat_interval: float, idle_after: float)
     except OSError as error:
         _log.warning("no folder can be made in %s (%s): there will be no heartbeats", _FOLDER, error)
     _tune(spark)
-    _register(spark)
-    listener = RegionListener(_FOLDER, heartbeat_interval, idle_after)
+    _register(spark, listener_state)
+    listener = RegionListener(_FOLDER, *beats, on_outcome)
     if not _is_remote(spark):
         listener.look_into(spark)
         atexit.register(listener.close)
@@ -56,9 +63,11 @@ def attach_to(spark: SparkSession, heartbeat_interval: float, idle_after: float)
     _attached[spark] = listener
 
 
-def _register(spark: SparkSession) -> None:
+def _register(spark: SparkSession, listener_state: ListenerState | None) -> None:
     # A class of its own carries the folder's name to the workers.
-    source = type(SluicegateSource.__name__, (SluicegateSource,), {"registry_folder": _FOLDER})
+    held = None if listener_state is None else staticmethod(listener_state)
+    told = {"registry_folder": _FOLDER, "listener_state": held}
+    source = type(SluicegateSource.__name__, (SluicegateSource,), told)
     try:
         spark.dataSource.register(source)
     except PySparkException as error:

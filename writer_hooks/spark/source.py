@@ -11,7 +11,7 @@ from sluicegate.writer_hooks.opening import Opening
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, OpenedMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.writer import StreamWriter
+from sluicegate.writer_hooks.spark.writer import ListenerState, StreamWriter
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
 
     registry_folder: ClassVar[str | None] = None
     """Set by `attach`, in a subclass of its own; None when the source was registered without it."""
+    listener_state: ClassVar["ListenerState | None"] = None
+    """Set by `attach`: asked for the state of listeners when a batch is completed."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,10 +45,12 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             raise BadOption("the output mode complete rewrites the table; use append, or a primary-key store")
         options = SinkOptions.parse(self.options)
         checkpoint = Checkpoint(options.checkpoint_location)
-        marker = checkpoint.lineage()
+        marker = checkpoint.lineage(options.named_parents)
         self._ensure_open(options, checkpoint, marker)
         watermarked = any(_WATERMARK_KEY in (field.metadata or {}) for field in schema.fields)
-        return StreamWriter(options, marker, spark_watermark=watermarked)
+        return StreamWriter(
+            options, marker, spark_watermark=watermarked, listener_state=type(self).listener_state
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Batch writes have no batch ids to commit by."""
@@ -61,6 +65,8 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             region=region.name,
             assignment=region.assignment,
             bounded=region.bounded,
+            sink=region.sink,
+            owned=region.owned,
             topic_prefix=region.topic_prefix,
             table=region.table,
         )

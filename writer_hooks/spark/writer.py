@@ -1,17 +1,20 @@
 """The sink's writer: `write` in the executors, `commit` and `abort` in a worker beside the driver."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sluicegate.events import CheckpointCompleted, CheckpointFailed, Event, EventType
+from sluicegate.events.models import ListenerState as ListenerText
+from sluicegate.events.models import Name
 from sluicegate.lakes import adapter
 from sluicegate.writer_hooks.attempt import Target, Written, write_attempt
-from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.errors import BadListenerState, NotOurs
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
@@ -22,8 +25,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_STATES: TypeAdapter[dict[str, str]] = TypeAdapter(dict[Name, ListenerText])
 _CONTINUOUS = "__is_continuous_processing"
 _HINT_TIMEOUT = 5.0  # seconds; a hint is not worth more
+
+
+ListenerState = Callable[[int], Mapping[str, str]]
+"""Gives the state of listeners, by their names, as of a batch."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +45,18 @@ class TaskResult(WriterCommitMessage):  # type: ignore[misc]
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Made afresh for every batch, in the driver's worker; copies of it go to the executors."""
 
-    def __init__(self, options: SinkOptions, marker: LineageMarker, *, spark_watermark: bool) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        marker: LineageMarker,
+        *,
+        spark_watermark: bool,
+        listener_state: ListenerState | None = None,
+    ) -> None:
         self._options = options
         self._marker = marker
         self._spark_watermark = spark_watermark
+        self._listener_state = listener_state
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskResult:
         """Write a task's rows; its events are acknowledged when it returns."""
@@ -107,6 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             predecessor=None if batch == marker.first else batch - 1,
             source_digest=source.digest,
             watermark=watermark,
+            listeners=_asked(self._listener_state, batch),
         )
         return self._options.region.event(
             EventType.CHECKPOINT_COMPLETED, marker.lineage, body, checkpoint=batch
@@ -124,3 +141,17 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             shared_publisher(region.kafka).publish(region.events_topic, [hint], _HINT_TIMEOUT)
         except Exception as error:
             _log.warning("the abort of batch %d of %s was not announced: %s", batchId, region.name, error)
+
+
+def _asked(listener_state: ListenerState | None, batch: int) -> dict[str, str]:
+    """The state of listeners to be frozen with a batch. Raises BadListenerState."""
+    if listener_state is None:
+        return {}
+    found = listener_state(batch)
+    try:
+        return _STATES.validate_python(dict(found))
+    except (ValueError, TypeError) as error:
+        raise BadListenerState(
+            f"listener_state({batch}) must give texts of at most 4096 characters by names of listeners "
+            f"(letters, digits, `_`, `.` and `-`), not {found!r}"
+        ) from error

@@ -1,6 +1,6 @@
 """What the contract suite does to a table of any format, behind a committer's back or through it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -53,6 +53,13 @@ class Lake(Protocol):
     def rollback(self, to: int) -> None: ...
 
     def replace(self) -> None: ...
+
+    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
+        """Publish by a process that stands still right before its snapshot appears, and dies right after.
+
+        What others do meanwhile lets the number of its snapshot expire.
+        """
+        ...
 
 
 class Stream:

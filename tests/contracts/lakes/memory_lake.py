@@ -1,12 +1,12 @@
 """The in-memory format under the contract."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
 from sluicegate.events import FilesWritten
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
-from sluicegate.lakes.port import OutcomeUnknown, Publication
+from sluicegate.lakes.port import CommitRequest, OutcomeUnknown, Publication
 from tests.contracts.lakes.harness import USER, Fault
 
 
@@ -58,3 +58,9 @@ class MemoryLake:
 
     def replace(self) -> None:
         self.table.replace()
+
+    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
+        head = self.table.head
+        meanwhile()
+        ref = head.ref if head is not None else None
+        self.table.strand(USER, head, CommitRequest(decision, f"digest-{decision}", ref, None, [event]))

@@ -1,8 +1,9 @@
 """Paimon under the contract, with pypaimon itself as the reader and as the other writer."""
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.storage import LocalStorage
+from sluicegate.lakes.port import CommitRequest
 from tests.contracts.lakes.harness import USER, Fault
 
 ID_ONLY = pa.schema([pa.field("id", pa.int64())])
@@ -34,6 +36,23 @@ class FaultyStorage(LocalStorage):
             super().link(draft, target)
         if fault is not None:
             raise OSError(errno.EIO, "injected")
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing catches."""
+
+
+class ThawingStorage(LocalStorage):
+    """Stands still at the link that decides a commit, goes on, and is killed right behind it."""
+
+    def __init__(self, location: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(location)
+        self._meanwhile = meanwhile
+
+    def link(self, draft: str, target: str) -> None:
+        self._meanwhile()
+        super().link(draft, target)
+        raise Killed
 
 
 class PaimonLake:
@@ -117,6 +136,13 @@ class PaimonLake:
 
     def rollback(self, to: int) -> None:
         self.table.rollback_to(to)
+
+    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
+        committer = PaimonCommitter(ThawingStorage(self.location, meanwhile), USER)
+        committer.check([event])
+        request = CommitRequest(decision, f"digest-{decision}", committer.inspect().head, None, [event])
+        with contextlib.suppress(Killed):
+            committer.publish(request)
 
     def replace(self) -> None:
         self.catalog.drop_table("db.numbers", False)

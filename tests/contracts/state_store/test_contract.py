@@ -40,7 +40,9 @@ FULL = view(
     fallbacks={"JFK": Position(lineage="q2.1", checkpoint=0), "LGA": None},
     forced_by=("LGA",),
     joined="the sink joins all writers by an exchange",
-    savepoint=SavepointView(name="s1", drain=True, targets={"EWR": Position(lineage="q1.0", checkpoint=14)}),
+    savepoint=SavepointView(
+        names=("s1",), drain=True, targets={"EWR": Position(lineage="q1.0", checkpoint=14)}
+    ),
     watermark=-5,
     assignment=3,
     assigned=("EWR", "JFK", "LGA"),

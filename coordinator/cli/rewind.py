@@ -1,0 +1,182 @@
+"""`sluicegate rewind`: set a region back to its committed checkpoint, as a new lineage."""
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from sluicegate.coordinator.cli.alive import last_sign
+from sluicegate.coordinator.cli.commands import known_record, require_region
+from sluicegate.coordinator.cli.errors import UserError, run_async
+from sluicegate.coordinator.cli.options import config_option, require_stream, stream_option
+from sluicegate.coordinator.cli.outcomes import parse_timeout, tell
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.settings import Settings
+from sluicegate.events import (
+    Body,
+    Envelope,
+    Event,
+    EventType,
+    OpeningAnswered,
+    Position,
+    RegionOpened,
+)
+
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.spark.rewind import Rewind
+
+Step = Callable[[str], None]
+"""Told of each step that is done."""
+
+
+@click.command()
+@config_option
+@stream_option
+@click.option("--region", required=True, help="Name of the region.")
+@click.option("--checkpoint-location", "location", required=True, help="That of the region's query.")
+@click.option("--reason", default="", help="Why; noted beside what is moved away.")
+@click.option(
+    "--silence",
+    default="15s",
+    show_default=True,
+    callback=parse_timeout,
+    help="How long nothing must have come from the query: its heartbeats come every 5 s by default.",
+)
+@click.option("--timeout", default="1m", show_default=True, callback=parse_timeout, help="For an answer.")
+def rewind(
+    settings: Settings, stream: str, region: str, location: str, reason: str, silence: float, timeout: float
+) -> None:
+    """Set a region's query back to its committed checkpoint, as a new lineage; then start it again.
+
+    What it had written beyond is dropped, and read again from the source. Nothing is deleted: what is taken
+    out of the checkpoint location goes to its folder sluicegate/rewound-N. The query must be stopped. When
+    the command did not come to its end, repeat it.
+    """
+    require_stream(settings, stream)
+    record = run_async(settings, known_record(settings, stream))
+    require_region(record, region)
+    sign = run_async(settings, last_sign(settings, record, region, silence))
+    if sign is not None:
+        raise UserError(
+            f"the query of region {region} was alive {sign:.0f} s ago (its last event in the log); stop it, "
+            f"wait {silence:g} s, and repeat. --silence sets the time"
+        )
+    for said in carry_out(settings, record, region, location, (reason, timeout)):
+        click.echo(said)
+
+
+def carry_out(
+    settings: Settings,
+    record: StateRecord,
+    region: str,
+    location: str,
+    how: tuple[str, float],
+    done: Step = lambda _: None,
+) -> list[str]:
+    """Do it, step by step; `how` is the reason and the seconds for an answer. Raises UserError."""
+    committed = record.state.regions[region].ref if region in record.state.regions else None
+    if committed is None:
+        raise UserError(
+            f"nothing of region {region} is committed, so there is no checkpoint to go back to. Delete the "
+            "checkpoint location and start the query; if it is refused, the refusal names the command "
+            f"`sluicegate accept --stream {record.stream} --region {region} --lineage ...`"
+        )
+    try:
+        return _carry_out(settings, record, (region, committed, location), how, done)
+    except _hook_error() as error:
+        raise UserError(str(error)) from error
+
+
+def _carry_out(
+    settings: Settings,
+    record: StateRecord,
+    place: tuple[str, Position, str],
+    how: tuple[str, float],
+    done: Step,
+) -> list[str]:
+    from sluicegate.writer_hooks.spark.rewind import Rewind
+
+    region, committed, location = place
+    reason, patience = how
+    for _ in range(3):
+        step = Rewind(location, region, committed)
+        if step.is_back and _is_live(record, region, step.marker.lineage):
+            return [f"region {region} is at checkpoint {committed.checkpoint} already; start the query"]
+        step.examine()
+        step.raise_generation()
+        done("generation")
+        answer = _open(settings, record, region, step, patience)
+        if answer.accepted or answer.committed in (None, committed):
+            break
+        # More was decided than the record knew: go back to that.
+        committed = answer.committed
+    if not answer.accepted:
+        raise UserError(
+            f"the new lineage {step.marker.lineage} of region {region} was refused: {answer.reason}. Mend "
+            "that and repeat the command; until then the query does not start"
+        )
+    done("opening")
+    moved = step.set_back(reason)
+    done("location")
+    step.finish()
+    done("finish")
+    return [
+        f"region {region} is set back to checkpoint {committed.checkpoint}; {moved} batches beyond it are in "
+        f"{location}/{step.backup}",
+        f"its lineage is {step.marker.lineage}; start the query again",
+    ]
+
+
+def _is_live(record: StateRecord, region: str, lineage: str) -> bool:
+    held = record.state.regions[region]
+    return held.live == lineage and held.fault is None
+
+
+def _open(
+    settings: Settings, record: StateRecord, region: str, step: "Rewind", patience: float
+) -> OpeningAnswered:
+    opened, state = step.opened, record.state
+    assignment = state.next or state.assignment
+    if opened is not None:
+        if (opened.stream, opened.region) != (record.stream, region):
+            raise UserError(
+                f"the location belongs to region {opened.region} of stream {opened.stream}, not to "
+                f"{region} of {record.stream}; give the one of that region"
+            )
+        assignment = opened.assignment
+    if assignment is None:
+        raise UserError(f"stream {record.stream} has no assignment yet; start its query first")
+    body = RegionOpened.model_validate(
+        {
+            "parents": step.marker.parents,
+            "assignment": assignment,
+            "bounded": state.regions[region].bounded,
+            "sink": opened.sink if opened else "independent",
+            "owned": opened.owned if opened else True,
+            "table": opened.table if opened else None,
+        }
+    )
+    envelope = Envelope(uuid.uuid4().hex, EventType.REGION_OPENED, record.stream, region, step.marker.lineage)
+
+    def concerns(found: Body) -> bool:
+        return isinstance(found, OpeningAnswered) and found.opening == envelope.id
+
+    _, outcome = run_async(settings, tell(settings, Event(envelope, body), concerns, patience))
+    if not isinstance(outcome, OpeningAnswered):
+        raise UserError(
+            f"no coordinator answered the opening of lineage {step.marker.lineage} within {patience:g} s; "
+            "see that one runs (/readyz), and repeat the command; until then the query does not start"
+        )
+    return outcome
+
+
+def _hook_error() -> type[Exception]:
+    try:
+        from sluicegate.writer_hooks.errors import HookError
+    except ImportError as error:
+        raise UserError(
+            f"rewind needs a package that is not installed ({error.name}); install it with: "
+            'pip install "sluicegate[paimon]"'
+        ) from error
+    return HookError

@@ -1,0 +1,110 @@
+"""A real Spark query for tests with a real service: JSON files into the test's table."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from sluicegate.writer_hooks import attach
+from tests.integration.conftest import Place
+
+T = TypeVar("T")
+
+
+class SparkThread:
+    """The one thread that talks to Spark: a session is active in the thread that made it."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
+        self.session = self._pool.submit(_session).result()
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Do something with Spark, beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def stop(self) -> None:
+        """End the session."""
+        self._pool.submit(self.session.stop).result()
+        self._pool.shutdown()
+
+
+def _session() -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    attach(session, heartbeat_interval=1.0)
+    # One that another test has made is active in its thread only.
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+    return session
+
+
+@dataclass
+class SparkJob:
+    """One region's query; each file that it is fed is a batch."""
+
+    spark: SparkThread
+    place: Place
+    region: str = "r1"
+    folder: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root = self.place.root / (self.folder or self.region)
+        self.source.mkdir(parents=True)
+
+    @property
+    def source(self) -> Path:
+        return self.root / "in"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    def feed(self, *batches: Sequence[int]) -> None:
+        """Add files to the source."""
+        for ids in batches:
+            lines = [json.dumps({"id": n, "origin": self.region, "at": "2013-01-01T00:00:00Z"}) for n in ids]
+            draft = self.root / "draft"
+            draft.write_text("\n".join(lines))
+            draft.rename(self.source / f"{ids[0]:06d}.json")
+
+    def start(self, rows: Any = None) -> StreamingQuery:
+        """Start the query; it ends with what its source has."""
+        reader = self.spark.session.readStream.schema("id long, origin string, at timestamp_ntz")
+        rows = reader.option("maxFilesPerTrigger", 1).json(str(self.source)) if rows is None else rows
+        options = {
+            "stream": "flights",
+            "region": self.region,
+            "table": self.place.table,
+            "kafka.bootstrap.servers": self.place.bootstrap,
+            "topic.prefix": self.place.prefix,
+            "opening.timeout": "20",
+            "checkpointLocation": str(self.checkpoint),
+            **self.options,
+        }
+        return rows.writeStream.format("sluicegate").options(**options).trigger(availableNow=True).start()
+
+    async def run(self, rows: Any = None) -> None:
+        """Run the query to its end."""
+        await self.spark.call(lambda: self.start(rows).awaitTermination())
+
+    def lineage(self, generation: int = 0) -> str:
+        return f"{json.loads((self.checkpoint / 'metadata').read_text())['id']}.{generation}"
+
+    def names(self, folder: str) -> list[str]:
+        """The batches that Spark's log of that name has."""
+        return sorted(path.name for path in (self.checkpoint / folder).iterdir() if path.name.isdigit())

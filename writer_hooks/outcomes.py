@@ -1,0 +1,204 @@
+"""What becomes of the regions of this driver: the coordinator's notifications, read in the background."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.events import Body, CutCommitted, CutVoided, Event, Position, read_event
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.loop_thread import LoopThread
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Region
+
+_log = logging.getLogger(__name__)
+
+_POLL_MS: Final = 500
+_RETRY: Final = 5.0  # seconds
+_STOP: Final = 5.0
+_PATIENCE: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOutcome:
+    """What one decision made of one region."""
+
+    stream: str
+    region: str
+    decision: int
+    committed: Position | None
+    """Up to where the region is in the table; None: nothing of it."""
+    fell_back: bool
+    """Whether it stayed there although it should have moved."""
+    consecutive: int
+    """How often in a row it did, as far as this driver has seen."""
+    forced: bool
+    """Whether the commit had to be full, because a region had fallen back as often as it may."""
+    voided: bool
+    """Whether the decision was given up, and the region is held out until it is rewound."""
+
+
+OnOutcome = Callable[[RegionOutcome], None]
+
+
+class Standing:
+    """Where one region stands, from one notification to the next."""
+
+    def __init__(self, stream: str, region: str) -> None:
+        self.stream = stream
+        self.region = region
+        self._committed: Position | None = None
+        self._consecutive = 0
+
+    def take(self, body: Body) -> RegionOutcome | None:
+        """What a notification of the stream says of the region; None if nothing."""
+        if isinstance(body, CutVoided) and body.region == self.region:
+            _log.warning(
+                "region %s of %s: decision %d was voided, checkpoint %d is held out; set the query back with "
+                "sluicegate rewind",
+                *(self.region, self.stream, body.decision, body.checkpoint),
+            )
+            return self._outcome(body.decision, fell_back=False, forced=False, voided=True)
+        if not isinstance(body, CutCommitted):
+            return None
+        return self._committed_cut(body)
+
+    def _committed_cut(self, body: CutCommitted) -> RegionOutcome:
+        fell_back, at = self.region in body.fallbacks, body.cut.get(self.region)
+        if fell_back:
+            self._consecutive += 1
+            if self._consecutive == 1:
+                _log.warning(
+                    "region %s of %s stayed behind in commit %d, at %s; the others go on",
+                    *(self.region, self.stream, body.decision, _told(at)),
+                )
+        elif at != self._committed:
+            if self._consecutive:
+                _log.warning(
+                    "region %s of %s is included again in commit %d, up to %s, after %d without it",
+                    *(self.region, self.stream, body.decision, _told(at), self._consecutive),
+                )
+            self._consecutive = 0
+        self._committed = at
+        return self._outcome(body.decision, fell_back=fell_back, forced=body.forced, voided=False)
+
+    def _outcome(self, decision: int, *, fell_back: bool, forced: bool, voided: bool) -> RegionOutcome:
+        return RegionOutcome(
+            *(self.stream, self.region, decision, self._committed, fell_back, self._consecutive),
+            forced=forced,
+            voided=voided,
+        )
+
+
+class Follower:
+    """Reads one commits topic from its end on, in a thread of its own, for the regions that it is told."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str, callback: OnOutcome | None) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._callback = callback
+        self._standings: dict[tuple[str, str], Standing] = {}
+        self._lock = threading.Lock()
+        self._thread = LoopThread("sluicegate-outcomes")
+        self._reading: Future[None] = self._thread.start(self._read())
+
+    def follow(self, region: Region) -> None:
+        """Tell of a region from now on; may be repeated."""
+        with self._lock:
+            key = region.stream, region.name
+            self._standings.setdefault(key, Standing(*key))
+
+    def leave(self, region: Region) -> bool:
+        """Tell no more of a region; whether none is left."""
+        with self._lock:
+            self._standings.pop((region.stream, region.name), None)
+            return not self._standings
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._thread.stop()
+
+    async def _read(self) -> None:
+        """Read for ever: what fails is said and tried again, as nothing waits for it."""
+        while True:
+            try:
+                await self._read_from_the_end()
+            except (KafkaError, HookError, OSError, TimeoutError) as error:
+                _log.warning("outcomes cannot be read from %s now: %s", self._topic, error)
+            await asyncio.sleep(_RETRY)
+
+    async def _read_from_the_end(self) -> None:
+        consumer = AIOKafkaConsumer(
+            **self._kafka.client_arguments(), enable_auto_commit=False, auto_offset_reset="latest"
+        )
+        try:
+            await consumer.start()
+            count = await asyncio.to_thread(shared_publisher(self._kafka).partitions, self._topic, _PATIENCE)
+            sources = [TopicPartition(self._topic, number) for number in range(count)]
+            ends = await consumer.end_offsets(sources)
+            consumer.assign(sources)
+            for source in sources:
+                consumer.seek(source, ends[source])
+            while True:
+                for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                    for record in records:
+                        event = read_event(record.headers, record.value)
+                        if isinstance(event, Event):
+                            self.take(event)
+        finally:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(consumer.stop(), _STOP)
+
+    def take(self, event: Event) -> None:
+        """Tell of a notification; a callback that fails is said, and ends nothing."""
+        with self._lock:
+            concerned = [
+                each for (stream, _), each in self._standings.items() if stream == event.envelope.stream
+            ]
+        for standing in concerned:
+            outcome = standing.take(event.body)
+            if outcome is None or self._callback is None:
+                continue
+            try:
+                self._callback(outcome)
+            except Exception:
+                _log.exception("on_outcome failed for %s", outcome)
+
+
+class Outcomes:
+    """The followers of one session: one per Kafka and topic prefix."""
+
+    def __init__(self, callback: OnOutcome | None = None) -> None:
+        self._callback = callback
+        self._followers: dict[tuple[KafkaSettings, str], Follower] = {}
+
+    def follow(self, region: Region) -> None:
+        """Tell of a region from now on; may be repeated. Never blocks."""
+        key = region.kafka, region.commits_topic
+        if key not in self._followers:
+            self._followers[key] = Follower(*key, self._callback)
+        self._followers[key].follow(region)
+
+    def leave(self, region: Region) -> None:
+        """Tell no more of a region; with the last one the reading ends."""
+        key = region.kafka, region.commits_topic
+        follower = self._followers.get(key)
+        if follower is not None and follower.leave(region):
+            self._followers.pop(key).stop()
+
+    def stop(self) -> None:
+        """End all."""
+        while self._followers:
+            self._followers.popitem()[1].stop()
+
+
+def _told(at: Position | None) -> str:
+    return "nothing committed" if at is None else f"checkpoint {at.checkpoint} of {at.lineage}"

@@ -1,0 +1,169 @@
+"""Setting a checkpoint location back to a checkpoint, as a new lineage: what concerns its files.
+
+The order is the protocol's: the generation is raised first, then the new lineage is opened (by the caller),
+and only when that is accepted the location's files are touched. Each step may be repeated.
+"""
+
+import json
+import re
+from typing import Final
+
+from sluicegate.events import Parent, Position
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, LineageMarker, OpenedMarker
+from sluicegate.writer_hooks.spark.location import Location
+
+_LOGS: Final = ("commits", "offsets")
+_BATCH: Final = re.compile(r"^\.?(\d+)(\.crc)?$")
+_STATE: Final = re.compile(r"^\.?(\d+)(_[\w-]+)*\.(delta|snapshot|zip|changelog)(\.crc)?$")
+_COMMIT_VERSION: Final = "v1"
+
+
+class Rewind:
+    """One location, and the checkpoint that it goes back to. Methods may raise BadCheckpointLocation."""
+
+    def __init__(self, uri: str, region: str, committed: Position) -> None:
+        self._location = Location(uri)
+        self._checkpoint = Checkpoint(uri)
+        self._region = region
+        self._to = committed.checkpoint
+        self._committed = committed
+        self.marker = self._known()
+        """The lineage that is recorded."""
+
+    @property
+    def opened(self) -> OpenedMarker | None:
+        """The newest accepted opening that the location remembers."""
+        for generation in range(self.marker.generation, -1, -1):
+            found = self._checkpoint.opened(f"{self.marker.query}.{generation}")
+            if found is not None:
+                return found
+        return None
+
+    @property
+    def is_back(self) -> bool:
+        """Whether the location stands at the checkpoint already, in a lineage that begins there."""
+        marker = self.marker
+        untouched = (self._checkpoint.newest_planned() or 0) <= self._to
+        return not marker.rewinding and marker.first == self._to + 1 and bool(marker.parents) and untouched
+
+    def examine(self) -> None:
+        """Refuse what could not be finished, before anything is changed."""
+        if self._location.read(f"offsets/{self._to}") is None:
+            raise BadCheckpointLocation(
+                f"{self._location.uri} has no offsets/{self._to} any more, so the query cannot go on behind "
+                f"batch {self._to}: Spark keeps spark.sql.streaming.minBatchesToRetain batches. Start a new "
+                "query behind the committed rows, and accept its lineage"
+            )
+        stateful = self._state_versions()
+        if stateful and self._location.read(f"commits/{self._to}") is None:
+            raise BadCheckpointLocation(
+                f"the query in {self._location.uri} keeps state and has not finished batch {self._to}: start "
+                "it once, so that it does, and repeat"
+            )
+        lacking = sorted(place for place, held in stateful.items() if self._to + 1 not in held)
+        if lacking:
+            raise BadCheckpointLocation(
+                f"the query in {self._location.uri} keeps state, and that as of batch {self._to} is not "
+                f"there any more ({', '.join(lacking[:3])}): it can only be started anew, behind the "
+                "committed rows"
+            )
+
+    def raise_generation(self) -> LineageMarker:
+        """Record the new lineage; from now on no batch runs before all is done."""
+        marker = self.marker
+        parent = Parent(
+            region=self._region, lineage=self._committed.lineage, checkpoint=self._committed.checkpoint
+        )
+        self.marker = LineageMarker(
+            query=marker.query,
+            generation=marker.generation if marker.rewinding else marker.generation + 1,
+            first=self._to + 1,
+            parents=(parent,),
+            rewinding=True,
+        )
+        self._checkpoint.write_lineage(self.marker)
+        return self.marker
+
+    def set_back(self, reason: str) -> int:
+        """Move away what Spark has planned and finished beyond; returns how many batches that were."""
+        told = {
+            "to": self._to,
+            "reason": reason,
+            "parents": [each.model_dump() for each in self.marker.parents],
+        }
+        self._location.write(f"{self.backup}/reason.json", json.dumps(told).encode())
+        self._finish_last()
+        for name in [*(name for log in _LOGS for name in self._beyond(log)), *self._state_beyond()]:
+            self._put_aside(name)
+        moved = (name.rpartition("/")[2] for name in self._location.files(f"{self.backup}/offsets"))
+        return sum(name.isdigit() for name in moved)
+
+    def finish(self) -> LineageMarker:
+        """Let the query run again."""
+        self.marker = self.marker.model_copy(update={"rewinding": False})
+        self._checkpoint.write_lineage(self.marker)
+        return self.marker
+
+    @property
+    def backup(self) -> str:
+        """Where what is moved away goes, from the location."""
+        return f"{FOLDER}/rewound-{self.marker.generation}"
+
+    def _known(self) -> LineageMarker:
+        marker = self._checkpoint.known_lineage()
+        uri = self._location.uri
+        if marker is None:
+            raise BadCheckpointLocation(
+                f"{uri} is no checkpoint location of a query that writes with Sluicegate: it has no "
+                f"{FOLDER}/lineage.json of its query; give the checkpointLocation of region {self._region}"
+            )
+        query, _, generation = self._committed.lineage.rpartition(".")
+        if query != marker.query or not generation.isdigit() or int(generation) > marker.generation:
+            raise BadCheckpointLocation(
+                f"region {self._region} stands in lineage {self._committed.lineage}, but {uri} belongs to "
+                f"the query {marker.query}, generation {marker.generation}; give the one of that lineage"
+            )
+        return marker
+
+    def _finish_last(self) -> None:
+        """Have Spark take the committed batch as finished, though it ended before it could note that."""
+        name = f"commits/{self._to}"
+        if self._location.read(name) is not None:
+            return
+        watermark = self._checkpoint.batch_source(self._to).watermark or 0
+        content = json.dumps({"nextBatchWatermarkMs": watermark}, separators=(",", ":"))
+        self._location.write(name, f"{_COMMIT_VERSION}\n{content}".encode())
+
+    def _put_aside(self, name: str) -> None:
+        """Move a file to the backup; one that was moved there before, of the same name, stays."""
+        target = f"{self.backup}/{name}"
+        while self._location.read(target) is not None:
+            target += ".later"
+        self._location.move(name, target)
+
+    def _beyond(self, log: str) -> list[str]:
+        """A log's entries beyond the checkpoint, with their checksums; the newest first."""
+        found = [
+            (int(match[1]), name)
+            for name in self._location.files(log)
+            if (match := _BATCH.match(name.rpartition("/")[2])) and int(match[1]) > self._to
+        ]
+        return [name for _, name in sorted(found, reverse=True)]
+
+    def _state_files(self) -> list[tuple[str, int]]:
+        return [
+            (name, int(match[1]))
+            for name in self._location.files("state", below=True)
+            if (match := _STATE.match(name.rpartition("/")[2]))
+        ]
+
+    def _state_versions(self) -> dict[str, set[int]]:
+        """The versions that each partition of a stateful query's state has; batch n makes version n + 1."""
+        found: dict[str, set[int]] = {}
+        for name, version in self._state_files():
+            found.setdefault(name.rpartition("/")[0], set()).add(version)
+        return found
+
+    def _state_beyond(self) -> list[str]:
+        return [name for name, version in self._state_files() if version > self._to + 1]
