@@ -43,7 +43,7 @@ class NotRun(click.ClickException):
     exit_code = 2
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--rows",
     type=click.IntRange(FEWEST_ROWS, TOTAL_ROWS),

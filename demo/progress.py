@@ -40,6 +40,9 @@ class Display:
             pause = _REDRAW_SECONDS if self.live else _LINE_SECONDS
             if now - self._shown < pause and not at_once:
                 return
+            # Lines stay, and one that says nothing new only pushes the others away.
+            if not self.live and block == self._block:
+                return
             self._shown = now
             self._clear()
             self._block = block
@@ -67,6 +70,8 @@ class Display:
 
 def describe(progress: Progress, totals: Mapping[str, int], kills: str, *, bars: bool) -> list[str]:
     """Say in a line per region, and one for the table, how far the run is."""
+    if not any(view.batches for view in progress.regions.values()):
+        return ["Spark is starting; no batch is complete yet"]
     lines = []
     for region, total in totals.items():
         view = progress.regions[region]

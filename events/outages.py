@@ -29,6 +29,7 @@ _NOISE: Final = (
     "FindCoordinator Request failed",
     "Heartbeat send request failed",
     "Heartbeat session expired",
+    "Heartbeat failed for group %s: coordinator",
     "Error sending %s to node",
     "Marking the coordinator dead",
     "Cannot send %r to",
@@ -36,6 +37,8 @@ _NOISE: Final = (
     "Got error produce response",
 )
 """How the client's messages begin that say no more than that a broker does not answer."""
+_ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_id")
+"""How they begin where the group is only being put together anew; no sign that Kafka is away."""
 
 
 class Outage:
@@ -77,12 +80,12 @@ class Outage:
         if self._since is None or (self._said and now - self._last < QUIET):
             return
         if self._said:
-            _log.warning("Kafka answers again, after %d s", now - self._since)
+            _log.info("Kafka answers again, after %d s", now - self._since)
         self._since, self._said = None, False
 
 
 class ConnectionNoise(logging.Filter):
-    """Keeps the client's lines about silent brokers out of the log, unless that shows debug lines."""
+    """Keeps the client's lines about silent brokers and rebalances out of a log without debug lines."""
 
     def __init__(self, outage: Outage) -> None:
         super().__init__()
@@ -90,9 +93,11 @@ class ConnectionNoise(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is shown."""
-        if not str(record.msg).startswith(_NOISE):
+        text = str(record.msg)
+        if not text.startswith(_NOISE + _ROUTINE):
             return True
-        self._outage.trouble(record.getMessage())
+        if text.startswith(_NOISE):
+            self._outage.trouble(record.getMessage())
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 

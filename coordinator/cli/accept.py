@@ -8,6 +8,7 @@ from sluicegate.coordinator.cli.commands import Place, append_command, known_rec
 from sluicegate.coordinator.cli.errors import UserError, run_async
 from sluicegate.coordinator.cli.options import config_option, require_stream, stream_option
 from sluicegate.coordinator.cli.pending import undecided
+from sluicegate.coordinator.cli.refusals import refused_lineages
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.wording import spans
 from sluicegate.events import Position, StreamCommand
@@ -18,14 +19,15 @@ from sluicegate.events import Position, StreamCommand
 @stream_option
 @click.option("--region", required=True, help="Name of the region.")
 @click.option("--lineage", required=True, help="The lineage that was refused; the refusal names it.")
-def accept(settings: Settings, stream: str, region: str, lineage: str) -> None:
+@click.option("--force", is_flag=True, help="Accept it also if no refusal of it is found.")
+def accept(settings: Settings, stream: str, region: str, lineage: str, force: bool) -> None:
     """Accept a lineage without a parent, after its checkpoint location was lost or replaced.
 
     It starts behind what is committed. Rows that the source gives again are written again: start the query
     where the committed rows end.
     """
     require_stream(settings, stream)
-    accepted = run_async(settings, _accept(settings, stream, region, lineage))
+    accepted = run_async(settings, _accept(settings, stream, region, lineage, force=force))
     click.echo(
         f"lineage {lineage} of region {region} is accepted (partition {accepted.place.partition}, "
         f"offset {accepted.place.offset} of {settings.kafka.topic_names().events}); start the query again"
@@ -65,7 +67,7 @@ def _doubled(accepted: _Accepted, region: str) -> str:
     )
 
 
-async def _accept(settings: Settings, stream: str, region: str, lineage: str) -> _Accepted:
+async def _accept(settings: Settings, stream: str, region: str, lineage: str, *, force: bool) -> _Accepted:
     record = await known_record(settings, stream)
     regions = record.state.regions
     if region not in regions:
@@ -81,5 +83,20 @@ async def _accept(settings: Settings, stream: str, region: str, lineage: str) ->
         command = StreamCommand(command="accept", region=region, lineage=lineage)
     except ValueError as error:
         raise UserError(f"{lineage!r} cannot be a lineage: letters, digits, `_`, `.` and `-`") from error
+    if not force:
+        await _require_refusal(settings, stream, region, lineage)
     found = await undecided(settings, record, region)
     return _Accepted(await append_command(settings, stream, command), regions[region].ref, found)
+
+
+async def _require_refusal(settings: Settings, stream: str, region: str, lineage: str) -> None:
+    """Refuse a lineage that nobody was refused: a slip would leave the right one refused."""
+    read = await refused_lineages(settings, stream, region, lineage)
+    if lineage in read.lineages:
+        return
+    known = f"refused were: {', '.join(read.lineages)}" if read.lineages else "none was refused"
+    part = "" if read.whole else ", in what could be read in time"
+    raise UserError(
+        f"no opening of lineage {lineage} of region {region} was refused; {known}{part}. "
+        "To accept it all the same: --force"
+    )

@@ -7,12 +7,14 @@ import click
 from sluicegate.coordinator.cli.accept import accept
 from sluicegate.coordinator.cli.check import check
 from sluicegate.coordinator.cli.demo import demo
+from sluicegate.coordinator.cli.group import Commands
 from sluicegate.coordinator.cli.pause import pause
 from sluicegate.coordinator.cli.remove import remove
 from sluicegate.coordinator.cli.resume import resume
 from sluicegate.coordinator.cli.rewind import rewind
 from sluicegate.coordinator.cli.run import run
 from sluicegate.coordinator.cli.savepoint import drain, savepoint
+from sluicegate.coordinator.cli.servers import servers
 from sluicegate.coordinator.cli.simulate import simulate
 from sluicegate.coordinator.cli.status import status
 from sluicegate.coordinator.cli.topics import topics
@@ -26,13 +28,13 @@ def _version() -> str:
         return "unknown: not installed as a package"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="sluicegate")
 def main() -> None:
     """Commits data-lake tables from events, exactly once."""
 
 
-_WATCHING = (check, run, simulate, status, topics, demo)
+_WATCHING = (check, run, servers, simulate, status, topics, demo)
 _ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, void)
 for _command in (*_WATCHING, *_ORDERS):
     main.add_command(_command)

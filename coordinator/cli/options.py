@@ -2,19 +2,26 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 import click
 
 from sluicegate.coordinator.cli.errors import UserError
 from sluicegate.coordinator.settings import Settings, SettingsError, load
 
+DEFAULT_CONFIG: Final = Path("sluicegate.toml")
+"""Read from the current folder when no file is named, so that suggested commands work as they stand."""
+
 
 def _load(_: click.Context, __: click.Parameter, path: Path | None) -> Settings:
+    if path is None and DEFAULT_CONFIG.is_file():
+        path = DEFAULT_CONFIG
     try:
         return load(path, os.environ)
     except SettingsError as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(f"the settings cannot be used:{lines}") from error
+        missing = f"no --config given, and there is no ./{DEFAULT_CONFIG} here; " if path is None else ""
+        raise UserError(f"{missing}the settings cannot be used:{lines}") from error
 
 
 config_option = click.option(
@@ -24,7 +31,8 @@ config_option = click.option(
     envvar="SLUICEGATE_CONFIG",
     callback=_load,
     metavar="FILE",
-    help="TOML file with the settings; variables SLUICEGATE_SECTION__KEY win over it.",
+    help="TOML file with the settings; by default ./sluicegate.toml, if it is there. Variables "
+    "SLUICEGATE_SECTION__KEY win over it.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

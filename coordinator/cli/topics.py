@@ -3,13 +3,14 @@
 import click
 
 from sluicegate.coordinator.cli.errors import run_async
+from sluicegate.coordinator.cli.group import Commands
 from sluicegate.coordinator.cli.kafka import security
 from sluicegate.coordinator.cli.options import config_option
 from sluicegate.coordinator.settings import Settings
 from sluicegate.events.topics import TopicProblem, ensure_topics, verify_topics
 
 
-@click.group()
+@click.group(cls=Commands)
 def topics() -> None:
     """Make the topics."""
 

@@ -81,7 +81,7 @@ class PartitionRunner:
         self._consumer.seek(self.source, self.position)
         self._consumer.resume(self.source)
         self.started = True
-        log.info(
+        log.debug(
             "partition assigned", partition=self.number, position=self.position, end=held.end, streams=names
         )
         self.reached()
@@ -254,6 +254,9 @@ class PartitionRunner:
         refused = ignored.startswith(VOID) or envelope.type is EventType.REGION_OPENED
         if refused and record.offset > runner.machine.low_water:
             self._links.metrics.refused(runner.stream, VOID if ignored.startswith(VOID) else "opening")
+        if envelope.type is EventType.REGION_OPENED:
+            # Told with its answer, which has all that is wrong.
+            return
         log.info("no effect", stream=runner.stream, type=envelope.type, offset=record.offset, reason=ignored)
 
     def _hand_in(

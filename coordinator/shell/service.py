@@ -189,7 +189,8 @@ class Service:
 
     async def revoke(self, partitions: list[int]) -> None:
         """Give partitions up: nothing of this epoch has an effect on them any more."""
-        log.info("partitions revoked", partitions=partitions)
+        if partitions:
+            log.info("partitions revoked", partitions=sorted(partitions))
         for number in partitions:
             task = self._starting.pop(number, None)
             if task is not None:
@@ -212,6 +213,13 @@ class Service:
                 log.exception("partition not started, will be tried again", partition=runner.number)
             if not runner.started:
                 await asyncio.sleep(RETRY)
+        together = [each for each in self._runners.values() if each.epoch == runner.epoch]
+        if all(each.started for each in together):
+            log.info(
+                "partitions assigned",
+                partitions=sorted(each.number for each in together),
+                streams=sorted(name for each in together for name in each.streams),
+            )
 
     # --- loops ------------------------------------------------------------------------------------
 

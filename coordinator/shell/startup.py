@@ -40,10 +40,11 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
 
 
 def _told(problems: Sequence[TopicProblem]) -> str:
-    lines = [str(problem) for problem in problems]
-    if any(problem.missing for problem in problems):
+    lines = [str(problem) for problem in problems if not problem.missing]
+    if missing := [problem.topic for problem in problems if problem.missing]:
+        # Our own command makes them as the settings want them; Kafka's would be a long line for each.
         lines.append(
-            "The missing topics are all made, as the settings want them, by: sluicegate topics create"
+            f"these topics do not exist: {', '.join(missing)}; make them with: sluicegate topics create"
         )
     return "\n".join(lines)
 

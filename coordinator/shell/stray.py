@@ -98,6 +98,9 @@ class StrayEvents:
             "to the coordinator's settings and restart it, or correct the query's option `stream`; then "
             "start the query again"
         )
+        log.warning(
+            "opening refused", stream=stream, region=envelope.region, lineage=envelope.lineage, reason=reason
+        )
         identity = hashlib.sha256(f"{stream}/unconfigured/{envelope.id}".encode()).hexdigest()[:32]
         answer = Envelope(identity, EventType.OPENING_ANSWERED, stream, envelope.region, envelope.lineage)
         body = OpeningAnswered(opening=envelope.id, accepted=False, reason=reason)

@@ -43,7 +43,7 @@ from sluicegate.coordinator.shell.waiting import Waiting
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
-from sluicegate.events.models import Body, CutAbandoned, CutVoided
+from sluicegate.events.models import Body, CutAbandoned, CutVoided, OpeningAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published, Refused
 from sluicegate.state_store import StateStoreUnavailable
@@ -143,6 +143,8 @@ class StreamRunner:
                 )
             else:
                 self._log.warning("effect failed, will be tried again", effect=name, reason=result.reason)
+        elif isinstance(effect, WriteView) and self.machine.view_trouble is not None:
+            self._log.info("the view in Redis is current again")
         self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
         try:
             self._measure(effect, result)
@@ -213,6 +215,9 @@ class StreamRunner:
                 await self._send(
                     self._links.topics.commits, self._links.partitions.commits, Event(envelope, due.body)
                 )
+                if isinstance(due.body, OpeningAnswered) and not due.body.accepted:
+                    told = {"region": due.region, "lineage": due.lineage, "reason": due.body.reason}
+                    self._log.warning("opening refused", **told)
                 if isinstance(due.body, CutAbandoned | CutVoided):
                     abandoned = isinstance(due.body, CutAbandoned)
                     self._links.metrics.cut(self.stream, "abandoned" if abandoned else "voided")

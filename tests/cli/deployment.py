@@ -17,6 +17,7 @@ from sluicegate.events import (
     Envelope,
     Event,
     EventType,
+    OpeningAnswered,
     Poison,
     encode,
     partition_of,
@@ -84,6 +85,25 @@ class Deployment:
                 message = encode(Event(Envelope(identity, kind, stream, region, lineage, number), body))
                 await producer.send_and_wait(
                     kafka.topic_names().events,
+                    message.value,
+                    key=message.key,
+                    headers=message.headers,
+                    partition=partition_of(stream, PARTITIONS),
+                )
+
+    def refuse(self, stream: str, region: str, *lineages: str) -> None:
+        """Append answers that refuse the openings of these lineages."""
+        asyncio.run(self._refuse(stream, region, lineages))
+
+    async def _refuse(self, stream: str, region: str, lineages: tuple[str, ...]) -> None:
+        kafka = self.settings.kafka
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
+            for lineage in lineages:
+                body = OpeningAnswered(opening="o", accepted=False, reason="it names no parent")
+                kind = EventType.OPENING_ANSWERED
+                message = encode(Event(Envelope(f"no-{lineage}", kind, stream, region, lineage), body))
+                await producer.send_and_wait(
+                    kafka.topic_names().commits,
                     message.value,
                     key=message.key,
                     headers=message.headers,

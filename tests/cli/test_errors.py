@@ -33,7 +33,7 @@ def test_kafka_that_is_away(nobody: Deployment, arguments: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("arguments", [("run",), ("check",), *COMMANDS], ids=lambda each: each[0])
 def test_settings_that_cannot_be_used(nobody: Deployment, arguments: tuple[str, ...]) -> None:
-    result = nobody.run(*arguments, SLUICEGATE_HTTP__PORT="x", SLUICEGATE_STREAMS__FLIGHTS__PARTIAL="allow")
+    result = nobody.run(*arguments, SLUICEGATE_HTTP__PORT="x", SLUICEGATE_STREAMS__FLIGHTS__PARTIAL="often")
     assert result.exit_code == 2
     assert result.stdout == ""
     first, *problems = result.stderr.splitlines()
@@ -47,6 +47,19 @@ def test_file_that_is_not_there_is_named() -> None:
     assert "/nowhere/sluicegate.toml: cannot be read" in result.stderr
 
 
+def test_the_file_in_the_current_folder_is_read_when_none_is_named(
+    nobody: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(nobody.config.parent)
+    result = CliRunner().invoke(main, ["status"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: no --config given, and there is no ./sluicegate.toml here; ")
+    servers = nobody.settings.kafka.bootstrap_servers
+    nobody.config.rename("sluicegate.toml")
+    result = CliRunner().invoke(main, ["status"])
+    assert result.stderr.startswith(f"Error: Kafka at {servers} does not answer")
+
+
 def test_version_and_help_work_in_a_process_of_their_own() -> None:
     program = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
     python = [sys.executable, "-c", program]
@@ -57,6 +70,13 @@ def test_version_and_help_work_in_a_process_of_their_own() -> None:
     assert shown[0].startswith("sluicegate, version ")
     for command in ("accept", "check", "demo", "resume", "run", "status", "topics"):
         assert f"\n  {command} " in shown[1]
+
+
+def test_the_lists_of_commands_tell_whole_sentences() -> None:
+    for arguments in (["--help"], ["topics", "--help"]):
+        shown = CliRunner().invoke(main, arguments).stdout
+        assert "..." not in shown.partition("Commands:")[2]
+    assert "never altered, only looked at" in " ".join(shown.split())
 
 
 def test_demo_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

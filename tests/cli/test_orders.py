@@ -2,6 +2,7 @@
 
 import pytest
 
+from sluicegate.coordinator.cli import refusals
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
 from sluicegate.events import EventType, Position, StreamCommand
 from tests.cli.deployment import Deployment, as_json
@@ -21,6 +22,7 @@ def opened(deployment: Deployment) -> Deployment:
 
 
 def test_accept_is_appended_to_the_streams_partition(opened: Deployment) -> None:
+    opened.refuse("flights", "EWR", "q2")
     result = opened.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
     assert result.exit_code == 0, result.output
     (event,) = opened.events("flights")
@@ -30,6 +32,25 @@ def test_accept_is_appended_to_the_streams_partition(opened: Deployment) -> None
     assert "start the query again" in result.stdout
     assert "no completed checkpoint waits" in result.stdout
     assert "no row can come twice" in result.stdout
+
+
+def test_a_lineage_that_nobody_was_refused_is_accepted_only_by_force(
+    opened: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "_FIRST_WINDOW", 1)
+    order = ("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q9")
+    result = opened.run(*order)
+    assert (result.exit_code, "none was refused" in result.stderr) == (2, True), result.output
+    opened.refuse("flights", "JFK", "q9")
+    opened.refuse("flights", "EWR", "q2", "q3", "q2")
+    result = opened.run(*order)
+    assert result.exit_code == 2
+    assert "no opening of lineage q9 of region EWR was refused; refused were: q2, q3." in result.stderr
+    assert "--force" in result.stderr
+    assert opened.events("flights") == []
+    assert opened.run(*order, "--force").exit_code == 0
+    assert opened.run(*order[:-1], "q3").exit_code == 0
+    assert len(opened.events("flights")) == 2
 
 
 def test_accept_says_what_is_dropped_and_what_may_come_twice(deployment: Deployment) -> None:
@@ -46,6 +67,7 @@ def test_accept_says_what_is_dropped_and_what_may_come_twice(deployment: Deploym
         ("JFK", "q1", (13,)),
     ):
         deployment.complete("flights", name, lineage, *numbers)
+    deployment.refuse("flights", "EWR", "q2")
     result = deployment.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
     assert result.exit_code == 0, result.output
     _, dropped, doubled = result.stdout.splitlines()

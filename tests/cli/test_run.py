@@ -80,6 +80,9 @@ def test_probes_answer_and_a_signal_ends_it(
         _get(port, "/livez")
     events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     assert not [event for event in events if event["level"] in ("warning", "error")]
+    told = [event for event in events if event["event"].startswith("partition")]
+    assert [(each["event"], each["partitions"]) for each in told] == [("partitions assigned", [0, 1, 2])]
+    assert told[0]["streams"] == ["flights"]
 
 
 def test_kafka_that_is_away_is_told_in_one_sentence(nobody: Deployment, tmp_path: Path) -> None:

@@ -80,3 +80,8 @@ def test_missing_java_is_said_before_anything_starts(monkeypatch: pytest.MonkeyP
     assert result.exit_code == 2
     assert "there is no bin/java in it; install Java 17 or later" in result.output
     assert not work.exists()
+
+
+def test_help_has_a_short_name() -> None:
+    result = CliRunner().invoke(demo, ["-h"])
+    assert (result.exit_code, result.stdout.startswith("Usage: ")) == (0, True), result.output

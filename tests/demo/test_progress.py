@@ -87,8 +87,19 @@ def test_state_is_described_in_words_and_bars() -> None:
 
 
 def test_before_the_first_commit_nothing_is_committed_yet() -> None:
-    (region, _) = describe(Progress(["EWR"]), {"EWR": 100}, "", bars=False)
-    assert region == "EWR 0 batches, 0 of 100 rows, nothing committed yet"
+    progress = Progress(["EWR"])
+    assert describe(progress, {"EWR": 100}, "", bars=False) == ["Spark is starting; no batch is complete yet"]
+    progress.apply(_completed("x", 0))
+    (region, _) = describe(progress, {"EWR": 100}, "", bars=False)
+    assert region == "EWR 1 batches, 0 of 100 rows, nothing committed yet"
+
+
+def test_a_line_that_says_nothing_new_is_not_written() -> None:
+    out = io.StringIO()
+    display = Display(out)
+    for block in (["one"], ["one"], ["two"], ["two"], ["one"]):
+        display.show(block, at_once=True)
+    assert [line.split("s  ", 1)[1] for line in out.getvalue().splitlines()] == ["one", "two", "one"]
 
 
 def test_without_a_terminal_there_are_plain_lines_and_not_too_many() -> None:

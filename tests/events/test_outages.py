@@ -10,6 +10,7 @@ from sluicegate.events.outages import GRACE, LONGEST_PAUSE, QUIET, ConnectionNoi
 
 
 def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     outage = Outage()
     for now in range(1000):
         outage.trouble("refused", float(now))
@@ -23,6 +24,7 @@ def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogC
     outage.answered(1000.0 + QUIET)
     outage.answered(1001.0 + QUIET)
     assert caplog.messages == ["Kafka answers again, after 1008 s"]
+    assert caplog.records[0].levelno == logging.INFO
     caplog.clear()
     outage.trouble("again", 2000.0)
     outage.trouble("again", 2000.0 + GRACE)
@@ -62,3 +64,23 @@ def test_of_the_clients_lines_only_the_noise_is_dropped(caplog: pytest.LogCaptur
     client.setLevel(logging.DEBUG)
     client.error("Unable connect to node with id %s: %s", 7, "refused")
     assert caplog.messages[-1] == "Unable connect to node with id 7: refused"
+
+
+@pytest.mark.parametrize(
+    ("line", "away"),
+    [
+        ("Heartbeat failed for group %s: coordinator (node 1) is either not started or not valid", True),
+        ("Heartbeat failed for group %s because it is rebalancing", False),
+        ("Heartbeat failed for group %s: generation id is not  current.", False),
+    ],
+)
+def test_heartbeats_of_a_group_are_quiet_and_a_rebalance_is_no_outage(
+    caplog: pytest.LogCaptureFixture, line: str, away: bool
+) -> None:
+    outage = Outage()
+    outage.trouble("the first sign", time.monotonic() - GRACE)
+    noise = ConnectionNoise(outage)
+    record = logging.LogRecord("aiokafka", logging.WARNING, __file__, 1, line, ("g",), None)
+    caplog.set_level(logging.INFO, "aiokafka")
+    assert not noise.filter(record)
+    assert len(caplog.messages) == away

@@ -135,3 +135,12 @@ def test_unreadable_tls_files_are_named() -> None:
     )
     with pytest.raises(BadOption, match=r"kafka\.ssl"):
         settings.client_arguments()
+
+
+def test_all_unknown_names_are_told_at_once_with_what_was_meant() -> None:
+    with pytest.raises(BadOption) as refused:
+        SinkOptions.parse(GOOD | {"regoin": "JFK", "checkpoint.location": "/c", "zzz": "1"})
+    assert str(refused.value).startswith(
+        "unknown options checkpoint.location (did you mean checkpointLocation?), "
+        "regoin (did you mean region?), zzz; known are stream, "
+    )

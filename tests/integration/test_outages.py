@@ -1,6 +1,7 @@
 """Redis and Kafka away: commits go on or wait, and nothing is lost or doubled."""
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ async def test_commits_go_on_without_redis_and_the_view_comes_back(
     with capture_logs() as told:
         await _goes_on(place, own_valkey, settings)
     assert any("commits do not need it" in str(line["event"]) for line in told)
+    assert {"event": "the view in Redis is current again", "log_level": "info", "stream": "flights"} in told
 
 
 async def _goes_on(place: Place, own_valkey: EmbeddedValkey, settings: Settings) -> None:
@@ -119,6 +121,7 @@ async def test_the_service_waits_for_kafka_and_says_so(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    caplog.set_level(logging.INFO)
     outage = Outage()
     monkeypatch.setattr(startup, "KAFKA", outage)
     monkeypatch.setattr(shell_service, "KAFKA", outage)

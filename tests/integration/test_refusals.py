@@ -19,7 +19,7 @@ from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, SCHEMA, create_table, make_topics, read_ids, read_records
 from tests.integration.letters import home_of, put_raw, stalls
-from tests.integration.orders import sluicegate
+from tests.integration.orders import invoke, sluicegate
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -49,10 +49,13 @@ async def test_missing_and_wrong_topics_are_all_named(
     with pytest.raises(TopicsRefused) as refused:
         await run(place)
     text = str(refused.value)
-    assert text.endswith("by: sluicegate topics create")
+    last = text.splitlines()[-1]
+    assert last == (
+        f"these topics do not exist: {names.commits}, {names.dead_letters}; make them with: "
+        "sluicegate topics create"
+    )
+    assert "--create" not in text
     for topic, problem, remedy in (
-        (names.commits, "does not exist", "--create"),
-        (names.dead_letters, "does not exist", "--create"),
         (names.events, "cleanup.policy is 'compact'", "--add-config cleanup.policy=delete"),
         (names.events, "message.timestamp.type is 'CreateTime'", "--add-config message.timestamp.type"),
         (names.state, "it has 2 partitions", "--alter"),
@@ -62,6 +65,15 @@ async def test_missing_and_wrong_topics_are_all_named(
 
 async def test_a_lineage_without_parents_waits_for_the_operator(place: Place) -> None:
     """Its checkpoint location was deleted."""
+    with capture_logs() as logged:
+        await _delete_and_accept(place)
+    (refused,) = [line for line in logged if line["event"] == "opening refused"]
+    assert (refused["log_level"], refused["region"], refused["lineage"]) == ("warning", "r1", "q2.0")
+    assert "sluicegate accept --stream flights --region r1 --lineage q2.0" in refused["reason"]
+    assert not [line for line in logged if line["event"] == "no effect" and "opened" in line["type"]]
+
+
+async def _delete_and_accept(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
         await job.open()
         await job.run_batch([1])
@@ -74,6 +86,8 @@ async def test_a_lineage_without_parents_waits_for_the_operator(place: Place) ->
             await again.run_batch([2])
             await job.run_batch([3])
             await job.committed([1, 3])
+            slip = await invoke(place, *command.split()[1:-1], "q3.0")
+            assert (slip.exit_code, "refused were: q2.0" in slip.stderr) == (2, True), slip.output
             await sluicegate(place, *command.split()[1:])
             answer = await again.open()
             assert answer.accepted
@@ -90,7 +104,7 @@ async def test_what_an_accepted_lineage_drops_is_logged(place: Place) -> None:
             await job.committed([1])
             await job.complete("its files never came")
             await job.complete("nor these")
-            order = ("accept", "--stream", "flights", "--region", "r1", "--lineage", "q2.0")
+            order = ("accept", "--stream", "flights", "--region", "r1", "--lineage", "q2.0", "--force")
             said = await sluicegate(place, *order)
             async with place.job(lineage="q2.0") as again:
                 assert (await again.open()).accepted

@@ -1,5 +1,6 @@
 """The options of the sink, checked in one place; a wrong one is named in the error."""
 
+import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -68,12 +69,7 @@ class SinkOptions:
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
         """Read Spark's options, whose names arrive in lower case. Raises BadOption."""
         options = {name.lower(): value for name, value in given.items()}
-        for name in options:
-            if name not in _KNOWN and not name.startswith((PREFIX, TABLE_PREFIX)):
-                raise BadOption(
-                    f"unknown option {name}; known are {', '.join(_KNOWN[:-2])}, checkpointLocation, "
-                    f"{PREFIX}* (the Kafka client) and {TABLE_PREFIX}* (the table format)"
-                )
+        _require_known(options)
         return cls(
             region=_region(options),
             table=_table(options),
@@ -93,6 +89,25 @@ class SinkOptions:
             parents_from=_listed(options, "parents.from"),
             message_max_bytes=_whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE),
         )
+
+
+def _require_known(options: Mapping[str, str]) -> None:
+    """Refuse all names that are not known at once. Raises BadOption."""
+    wrong = [name for name in options if name not in _KNOWN and not name.startswith((PREFIX, TABLE_PREFIX))]
+    if not wrong:
+        return
+    told = [f"{name}{_meant(name)}" for name in sorted(wrong)]
+    noun = "options" if len(told) > 1 else "option"
+    raise BadOption(
+        f"unknown {noun} {', '.join(told)}; known are {', '.join(_KNOWN[:-2])}, checkpointLocation, "
+        f"{PREFIX}* (the Kafka client) and {TABLE_PREFIX}* (the table format)"
+    )
+
+
+def _meant(name: str) -> str:
+    close = difflib.get_close_matches(name, [*_KNOWN, f"{PREFIX}bootstrap.servers"], n=1)
+    shown = {"checkpointlocation": "checkpointLocation", "queryname": "queryName"}
+    return f" (did you mean {shown.get(close[0], close[0])}?)" if close else ""
 
 
 def _region(options: Mapping[str, str]) -> Region:

@@ -4,12 +4,19 @@ A folder of the session, readable by its user alone: options may hold passwords.
 but heartbeats and the number of repeated openings; losing it loses no data.
 """
 
+import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
+
+_LOCK: Final = "lock"
+_OURS: Final = re.compile(r"sluicegate-[0-9a-f]{32}")
 
 
 class Registry:
@@ -17,6 +24,25 @@ class Registry:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
+        self._lock: int | None = None
+
+    def hold(self) -> None:
+        """Make the folder, and mark it as in use for the life of this process; may be repeated."""
+        if self._lock is not None:
+            return
+        # Under its own name it is locked from the first moment on: nobody takes it for dead.
+        draft = self._folder.with_name(f".{self._folder.name}")
+        draft.mkdir(mode=0o700)
+        self._lock = os.open(draft / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        draft.rename(self._folder)
+
+    def remove_dead(self) -> None:
+        """Delete the folders beside this one whose processes have ended without doing so."""
+        for folder in self._folder.parent.glob("sluicegate-*"):
+            if _OURS.fullmatch(folder.name) and folder != self._folder:
+                with suppress(OSError):
+                    _remove_if_dead(folder)
 
     def put(self, query: str, options: Mapping[str, str]) -> None:
         """Record that a run of the query has been announced, with the options of its sink."""
@@ -50,3 +76,13 @@ class Registry:
 
     def _file(self, query: str) -> Path:
         return self._folder / f"{query}.json"
+
+
+def _remove_if_dead(folder: Path) -> None:
+    """Delete a folder whose lock nobody holds. Raises OSError: it is in use, another user's, or has none."""
+    lock = os.open(folder / _LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    finally:
+        os.close(lock)

@@ -33,8 +33,9 @@ _FOLDER: Final = str(Path(tempfile.gettempdir()) / f"sluicegate-{uuid4().hex}")
 _attached: "WeakKeyDictionary[SparkSession, RegionListener]" = WeakKeyDictionary()
 
 
+_registry: Final = Registry(_FOLDER)
 # Registered first, so that it runs last: listeners that close still read the folder.
-atexit.register(Registry(_FOLDER).remove)
+atexit.register(_registry.remove)
 
 
 def attach_to(
@@ -46,6 +47,12 @@ def attach_to(
     """Register the data source and the listener with a session, once."""
     if spark in _attached:
         return
+    # A process that is ended by a signal does not get to removing its own.
+    _registry.remove_dead()
+    try:
+        _registry.hold()
+    except OSError as error:
+        _log.warning("no folder can be made in %s (%s): there will be no heartbeats", _FOLDER, error)
     _tune(spark)
     _register(spark, listener_state)
     listener = RegionListener(_FOLDER, *beats, on_outcome)

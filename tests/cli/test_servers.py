@@ -1,0 +1,52 @@
+"""`sluicegate servers`: real servers in the foreground, with the settings to use, until they are ended."""
+
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sluicegate.coordinator.cli import main
+from sluicegate.embedded.ports import free_port
+
+PROGRAM = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_printed_is_enough_for_the_service_until_a_signal_ends_both(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    ports = [str(free_port()), str(free_port())]
+    command = [sys.executable, "-c", PROGRAM, "servers", "--dir", str(tmp_path / "servers")]
+    command += ["--kafka-port", ports[0], "--valkey-port", ports[1]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            printed = [process.stdout.readline() for _ in range(5)]
+            settings = tomllib.loads("".join(printed))
+            assert settings == {
+                "kafka": {"bootstrap_servers": f"127.0.0.1:{ports[0]}"},
+                "redis": {"url": f"redis://127.0.0.1:{ports[1]}/0"},
+            }
+            config = tmp_path / "sluicegate.toml"
+            config.write_text("".join(printed) + '[streams.flights]\ntable = "/lake/flights"\n')
+            made = CliRunner().invoke(main, ["topics", "create", "--config", str(config)])
+            assert made.exit_code == 0, made.output
+            process.send_signal(end)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, said.splitlines()[-1]) == (0, "both have ended")
+    gone = CliRunner().invoke(main, ["topics", "create", "--config", str(config)])
+    assert "does not answer" in gone.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(main, ["servers", "--dir", str(tmp_path / "file" / "folder")])
+    assert (result.exit_code, str(tmp_path / "file") in result.stderr) == (2, True), result.output

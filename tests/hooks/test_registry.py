@@ -1,0 +1,46 @@
+"""The folder of a session: whose it is, and when it goes."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+from sluicegate.writer_hooks.spark.registry import Registry
+
+_HOLD = """
+import sys
+from sluicegate.writer_hooks.spark.registry import Registry
+Registry(sys.argv[1]).hold()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def _holder(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _HOLD, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_folder_goes_at_the_next_attach_once_its_process_was_ended_by_a_signal(tmp_path: Path) -> None:
+    left, own = (tmp_path / f"sluicegate-{uuid4().hex}" for _ in range(2))
+    others = [tmp_path / f"sluicegate-{uuid4().hex}", tmp_path / "sluicegate-kafka-x"]
+    for each in others:
+        each.mkdir()
+    registry = Registry(str(own))
+    registry.hold()
+    registry.hold()
+    registry.put("q", {"stream": "flights"})
+    with _holder(left) as process:
+        Registry(str(left)).put("q", {"stream": "flights"})
+        registry.remove_dead()
+        assert left.is_dir(), "its process lives"
+        process.send_signal(signal.SIGTERM)
+    registry.remove_dead()
+    assert sorted(tmp_path.iterdir()) == sorted([own, *others]), "what has no lock may be somebody's"
+    assert registry.options("q") == {"stream": "flights"}
+    registry.remove()
+    assert not own.exists()
