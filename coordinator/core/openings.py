@@ -139,13 +139,20 @@ def _depth_problem(book: Book, wanted: Assignment) -> str | None:
     if state.assignment is None or state.next is None:
         return None
     lineages = [region.lineages[name] for region in state.regions.values() for name in region.chain]
-    waiting = {lived.assignment for lived in lineages if lived.assignment > state.assignment.number}
+    # What builds on a checkpoint that is held out never gets its full cut, so there is nothing to wait for.
+    alive = [lived for lived in lineages if not any(_is_held_out(book, parent) for parent in lived.parents)]
+    waiting = {lived.assignment for lived in alive if lived.assignment > state.assignment.number}
     if len(waiting) < (state.policy.max_consecutive_fallbacks if state.policy else 1):
         return None
     return (
         f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; start the job with "
         f"assignment {state.next.number}, and let one be committed before assignment {wanted.number}"
     )
+
+
+def _is_held_out(book: Book, parent: Parent) -> bool:
+    held = book.state.regions[parent.region].lineages[parent.lineage].held
+    return held is not None and _last(parent) >= held
 
 
 def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -240,10 +247,9 @@ def _parent_problem(book: Book, region: RegionState, parent: Parent, body: Regio
         )
     if limit is not None and named > limit:
         return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
-    held = region.lineages[parent.lineage].held
-    if held is not None and named >= held:
+    if _is_held_out(book, parent):
         return (
-            f"checkpoint {held} of lineage {parent.lineage} of region {name} is held out of all commits; "
+            f"checkpoint {region.lineages[parent.lineage].held} of lineage {parent.lineage} of region {name} is held out of all commits; "
             "name one before it, best the committed one, as the parent"
         )
     if region.lineages[parent.lineage].fixed and named != limit:
