@@ -52,7 +52,7 @@ async def test_two_regions_become_three(place: Place, spark: SparkThread) -> Non
         await until(lambda: read_ids(place.table), lambda ids: ids == everything)
         shown = await until(lambda: _status(place), lambda shown: shown["next_assignment"] is None)
         assert shown["assignment"] == 2
-        assert shown["regions"]["r2"]["state"] == "finished"
+        assert shown["regions"]["r2"]["state"] == "closed"
         # What the old queries say now is of an assignment that is gone.
         old[1].feed([14])
         with pytest.raises(Exception, match="older than the stream's assignment"):
@@ -77,4 +77,4 @@ async def test_two_regions_become_one(place: Place, spark: SparkThread) -> None:
         await merged.run()
         await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12, 21, 22])
         shown = await until(lambda: _status(place), lambda shown: shown["assignment"] == 2)
-        assert {name: region["state"] for name, region in shown["regions"].items()}["r1"] == "finished"
+        assert {name: region["state"] for name, region in shown["regions"].items()}["r1"] == "closed"
