@@ -121,6 +121,16 @@ async def test_what_an_accepted_lineage_drops_is_logged(place: Place) -> None:
     assert [line["watermark_time"] for line in commits] == ["1970-01-01T00:00:00Z"] * 2
 
 
+async def test_the_opening_of_a_stream_that_is_not_configured_is_refused_and_logged(place: Place) -> None:
+    with capture_logs() as logged:
+        async with running(place.settings()), place.job("trains") as job:
+            answer = await job.open()
+    assert not answer.accepted
+    (refused,) = [line for line in logged if line["event"] == "opening refused"]
+    assert (refused["log_level"], refused["stream"], refused["lineage"]) == ("warning", "trains", "q1.0")
+    assert refused["reason"] == answer.reason
+
+
 @pytest.mark.parametrize("kind", ["primary key", "missing"])
 async def test_a_table_out_of_scope_refuses_openings_until_it_is_mended(
     kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, kind: str

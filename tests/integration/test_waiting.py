@@ -77,7 +77,8 @@ async def test_completions_of_a_replaced_query_are_put_aside_with_the_reason(pla
         async with running(place.settings()):
             assert (await first.open()).accepted
             event = await first.written(first.write_files([1]))
-            await sluicegate(place, "accept", "--stream", "flights", "--region", "r1", "--lineage", "B.0")
+            order = ("accept", "--stream", "flights", "--region", "r1", "--lineage", "B.0")
+            await sluicegate(place, *order, "--force")
             await until(second.open, lambda answer: answer.accepted)
             await first.complete(event)
             await second.run_batch([2])
