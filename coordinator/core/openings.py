@@ -233,7 +233,8 @@ def _parent_problem(book: Book, region: RegionState, parent: Parent, body: Regio
     if parent.lineage not in region.chain:
         return f"the parent lineage {parent.lineage} is unknown or was itself replaced"
     passed = region.chain.index(parent.lineage) < len(region.chain) - 1
-    decided, limit = region.lineages[parent.lineage].decided, region.lineages[parent.lineage].limit
+    lived = region.lineages[parent.lineage]
+    decided, limit = lived.decided, lived.limit
     name, named = parent.region, _last(parent)
     later_decided = passed and any(
         region.lineages[later].decided is not None
@@ -249,10 +250,10 @@ def _parent_problem(book: Book, region: RegionState, parent: Parent, body: Regio
         return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
     if _is_held_out(book, parent):
         return (
-            f"checkpoint {region.lineages[parent.lineage].held} of lineage {parent.lineage} of region {name} is held out of all commits; "
+            f"checkpoint {lived.held} of lineage {parent.lineage} of region {name} is held out of all commits; "
             "name one before it, best the committed one, as the parent"
         )
-    if region.lineages[parent.lineage].fixed and named != limit:
+    if lived.fixed and named != limit:
         return None if _are_older(book, parent, body.assignment.number) else _named_otherwise(parent)
     return None
 
