@@ -250,8 +250,8 @@ def _parent_problem(book: Book, region: RegionState, parent: Parent, body: Regio
         return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
     if _is_held_out(book, parent):
         return (
-            f"checkpoint {lived.held} of lineage {parent.lineage} of region {name} is held out of all commits; "
-            "name one before it, best the committed one, as the parent"
+            f"checkpoint {lived.held} of lineage {parent.lineage} of region {name} is held out of all "
+            "commits; name one before it, best the committed one, as the parent"
         )
     if lived.fixed and named != limit:
         return None if _are_older(book, parent, body.assignment.number) else _named_otherwise(parent)
