@@ -59,6 +59,10 @@ def _adopt(book: Book, wanted: Assignment) -> None:
         state.assignment = wanted
     elif wanted.number > (state.next or state.assignment).number:
         state.next = wanted
+        for region in (state.regions.get(name) for name in wanted.regions):
+            # Gone with an assignment that did not have it, it is waited for again.
+            if region is not None and region.left and not region.closed:
+                region.left = region.idle = False
 
 
 def obey(book: Book, stream: str, body: StreamCommand) -> None:
