@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -46,11 +47,17 @@ def opening_event(
 class Opening:
     """An opening that has been published, and whose answer is read in the background.
 
-    Raises PublishFailed or TopicMissing when it is made.
+    `on_refusal` is called, in another thread, when it turns out to be refused. Raises PublishFailed or
+    TopicMissing when it is made.
     """
 
     def __init__(
-        self, region: Region, lineage: str, parents: Sequence[Parent] = (), planned: int | None = None
+        self,
+        region: Region,
+        lineage: str,
+        parents: Sequence[Parent] = (),
+        planned: int | None = None,
+        on_refusal: Callable[[], None] | None = None,
     ) -> None:
         opening = opening_event(region, lineage, parents, planned)
         self._region, self._lineage = region, lineage
@@ -66,7 +73,15 @@ class Opening:
         except BaseException:
             self._thread.stop()
             raise
-        self._answer.add_done_callback(lambda _: self._thread.release())
+        self._answer.add_done_callback(lambda answer: self._ended(answer, on_refusal))
+
+    def _ended(self, answer: "Future[OpeningAnswered | None]", on_refusal: Callable[[], None] | None) -> None:
+        self._thread.release()
+        if on_refusal is None or answer.cancelled() or answer.exception() is not None:
+            return
+        said = answer.result()
+        if said is not None and not said.accepted:
+            on_refusal()
 
     def _start_at_end(self, partition: TopicPartition, timeout: float) -> AIOKafkaConsumer:
         try:

@@ -251,7 +251,8 @@ class Book:
     def chain_before(self, name: str) -> list[str]:
         """The chain without the last decision, with the lineages that were opened since."""
         chain, before = self.state.regions[name].chain, self._before(name)
-        if before is None or not before.chain:
+        # What no decision has moved may have been dropped since, all of it, and begun anew.
+        if before is None or not chain or chain[0] not in before.chain:
             return chain
         return before.chain[: before.chain.index(chain[0])] + chain
 

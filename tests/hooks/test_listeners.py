@@ -35,7 +35,7 @@ attach(
 )
 rows = spark.readStream.schema("id long, airport string, at timestamp").option("maxFilesPerTrigger", 1)
 query = rows.json(source).writeStream.format("sluicegate").options(**options).start()
-deadline = time.monotonic() + 90
+deadline = time.monotonic() + 300
 while query.isActive and time.monotonic() < deadline:
     try:
         with open(told) as file:
@@ -60,7 +60,7 @@ def test_state_is_frozen_and_outcomes_are_told(job: Job, tmp_path: Path) -> None
     with (tmp_path / "driver.log").open("wb") as output:
         driver = subprocess.Popen(arguments, stdout=output, stderr=output)
         try:
-            job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) > 1, "no completions", 60.0)
+            job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) > 1, "no completions", 240.0)
             at = Position(lineage=job.lineage(), checkpoint=0)
             decision = 0
             while driver.poll() is None:

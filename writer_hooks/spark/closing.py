@@ -48,11 +48,17 @@ def _first_lineage(checkpoint: Checkpoint, options: SinkOptions) -> LineageMarke
 def start_lineage(checkpoint_location: str, first: int) -> str:
     """Record that this sink begins at batch `first` of a query that wrote elsewhere before.
 
-    Returns the lineage. Raises BadCheckpointLocation if the query already has a lineage here, or if
-    there is no query.
+    Elsewhere may be another sink, or another stream of this one; a stream that already has batches of the
+    query refuses the new lineage. Returns the lineage. Raises BadCheckpointLocation if the query's lineage
+    here begins at that batch or later, or was never opened, or if there is no query.
     """
     checkpoint = Checkpoint(checkpoint_location)
     known = checkpoint.known_lineage()
+    if known is not None and first > known.first and checkpoint.opened(known.lineage) is not None:
+        moved = {"generation": known.generation + 1, "first": first, "parents": ()}
+        marker = known.model_copy(update=moved)
+        checkpoint.write_lineage(marker)
+        return marker.lineage
     if known is not None:
         raise BadCheckpointLocation(
             f"the query in {checkpoint_location} has the lineage {known.lineage} from batch {known.first} on"

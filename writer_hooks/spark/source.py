@@ -1,13 +1,15 @@
 """The PySpark data source `sluicegate`."""
 
 import logging
+from functools import partial
 from typing import ClassVar, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from sluicegate.writer_hooks.errors import BadOption, OpeningRefused
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption
 from sluicegate.writer_hooks.opening import Opening
+from sluicegate.writer_hooks.spark.answers import expect, glance
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, OpenedMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
@@ -20,7 +22,6 @@ NAME: Final = "sluicegate"
 _WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's mark on a column that withWatermark named
 
 _announced: set[tuple[str, str]] = set()
-_unanswered: dict[str, Opening] = {}
 
 
 class SluicegateSource(DataSource):  # type: ignore[misc]
@@ -70,15 +71,21 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             topic_prefix=region.topic_prefix,
             table=region.table,
         )
-        if checkpoint.opened(lineage) != wanted:
+        held = checkpoint.opened(lineage)
+        if held is not None:
+            _check_stream(options.checkpoint_location, checkpoint, held, region.stream)
+        if held != wanted:
             Opening(region, lineage, marker.parents, checkpoint.newest_planned()).wait()
             checkpoint.write_opened(lineage, wanted)
         elif self._is_announced(options, marker):
-            _glance(checkpoint, lineage)
+            glance(checkpoint, lineage)
             return
         else:
-            # It was accepted before, so nobody waits; a refusal ends the query at one of the next batches.
-            _unanswered[lineage] = Opening(region, lineage, marker.parents, checkpoint.newest_planned())
+            # It was accepted before, so nobody waits. A refusal takes the marker away, so that whoever makes
+            # the next writer asks again and waits: the other worker too, before it commits this very batch.
+            forget = partial(checkpoint.forget_opened, lineage)
+            planned = checkpoint.newest_planned()
+            expect(lineage, Opening(region, lineage, marker.parents, planned, forget))
         self._note_announced(options, marker)
 
     def _is_announced(self, options: SinkOptions, marker: LineageMarker) -> bool:
@@ -98,13 +105,13 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         )
 
 
-def _glance(checkpoint: Checkpoint, lineage: str) -> None:
-    """Look whether the coordinator has meanwhile refused what it had accepted in an earlier run."""
-    opening = _unanswered.get(lineage)
-    try:
-        if opening is not None and opening.glance():
-            del _unanswered[lineage]
-    except OpeningRefused:
-        del _unanswered[lineage]
-        checkpoint.forget_opened(lineage)
-        raise
+def _check_stream(location: str, checkpoint: Checkpoint, held: OpenedMarker, stream: str) -> None:
+    """Refuse a location whose batches so far belong to another stream: that one has none of the next."""
+    if held.stream == stream:
+        return
+    raise BadCheckpointLocation(
+        f"the query in {location} wrote to the stream {held.stream} so far, not to {stream}. If the option "
+        "stream is wrong, correct it. To go on in the new stream, say from which batch on with "
+        f"sluicegate.writer_hooks.start_lineage(location, first={checkpoint.newest_planned()}), once all "
+        f"before it is committed in {held.stream}; else use a new checkpoint location"
+    )

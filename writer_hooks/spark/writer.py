@@ -17,6 +17,7 @@ from sluicegate.writer_hooks.attempt import Target, Written, write_attempt
 from sluicegate.writer_hooks.errors import BadListenerState, NotOurs
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.spark.answers import glance
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
@@ -88,7 +89,11 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return Attempt(self._marker.lineage, int(batch), f"p{context.partitionId():05d}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the batch's completion; it names the events of the winning attempts."""
+        """Publish the batch's completion; it names the events of the winning attempts.
+
+        Raises OpeningRefused if that is known by now: Spark must not move on with a batch that never counts.
+        """
+        glance(Checkpoint(self._options.checkpoint_location), self._marker.lineage)
         results = [self._own(message, batchId) for message in messages]
         region = self._options.region
         completion = self._completion(results, batchId)
