@@ -122,7 +122,7 @@ DECISION: Final = (
     Transition(("decided", "stalled"), "Ask: found", ("committed",)),
     Transition(("decided", "absent", "stalled"), "stream.command void", ("voiding",)),
     Transition(("voiding",), "Ask: found after all", ("committed",)),
-    Transition(("voiding",), "the empty commit is in the table", ("emptied",)),
+    Transition(("voiding", "decided", "stalled"), "the empty commit is in the table", ("emptied",)),
     Transition(("emptied", "voiding"), "cut.voided is read", ("voided",)),
     Transition(("committed", "voided"), "WriteRecord", ("recorded",)),
     Transition(("recorded",), "Announce", ("announced",)),
