@@ -7,6 +7,7 @@ from sluicegate.coordinator.core import effects
 from sluicegate.simulator.lineages import REFUSALS
 from sluicegate.simulator.node import FATES
 from sluicegate.simulator.troubles import TROUBLES
+from sluicegate.simulator.watching import WAYS
 
 ENOUGH: Final = 100
 """How often each must be hit in a campaign of full length."""
@@ -37,7 +38,6 @@ OF_PROCESSES: Final = (
     "boot from an older record",
     "bodies dropped",
     "body fetched again",
-    "left behind by retention",
     "time passes",
 )
 OF_STORES: Final = (
@@ -47,6 +47,8 @@ OF_STORES: Final = (
     "table mended",
     "table replaced",
     "table put back",
+    "table joins its writers",
+    "table joins nobody",
     "history expired",
     "log retained",
     "view wiped",
@@ -62,6 +64,8 @@ OF_JOBS: Final = (
     "split 2 to 1",
     "split 2 to 2",
     "back to the regions before",
+    "built anew on what is committed",
+    "started under the next number",
 )
 OF_OPERATORS: Final = (
     "pause",
@@ -87,8 +91,6 @@ RESULTS: Final = (
     "Ask -> Absent",
     "Ask -> OtherDigest",
     "Ask -> TableReplaced",
-    "Ask -> Ahead",
-    "Ask -> Unproven",
     "Publish -> Published",
     "Publish -> Conflict",
     "Publish -> OutcomeUnknown",
@@ -159,7 +161,7 @@ OF_CUTS: Final = (
 )
 
 FAULTS: Final = (*OF_PROCESSES, *OF_STORES, *OF_JOBS, *OF_OPERATORS)
-TRANSITIONS: Final = (*RESULTS, *OF_OPENINGS, *OF_CHECKPOINTS, *OF_REGIONS, *OF_CUTS)
+TRANSITIONS: Final = (*WAYS, *RESULTS, *OF_OPENINGS, *OF_CHECKPOINTS, *OF_REGIONS, *OF_CUTS)
 
 
 class Row(NamedTuple):

@@ -24,7 +24,7 @@ BEAT: Final = 1_000
 """Milliseconds between two heartbeats of an idle driver."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Driver(Batches):
     """One region's driver, between its opening and its closing."""
 
@@ -44,6 +44,8 @@ class Driver(Batches):
     """The region's first lineage that was accepted."""
     outnumbered: bool = False
     """The opening was refused until the job starts under a higher assignment."""
+    outrun: bool = False
+    """More of the regions that it was to follow is committed than it knew of."""
     said_idle_at: int = 0
     ask_at: int = 0
     """When a refused opening is asked for again."""
@@ -76,7 +78,7 @@ class Driver(Batches):
         if not self.opened:
             return self.open(dice)
         if self.in_trouble:
-            self.rewind(self.committed())
+            self.rewind(self._before_trouble() if dice.chance(0.3) else self.committed())
             self.world.saw("stalled region rewound")
             return "recover"
         if self.never and dice.chance(0.15):
@@ -166,6 +168,7 @@ class Driver(Batches):
             or "is held out of all" in reason
             or "was itself" in reason
         ):
+            self.outrun = self.root is None
             self.rewind(self.committed())
             return "refused: beyond"
         if "rewind the region" in reason:
@@ -199,6 +202,12 @@ class Driver(Batches):
         self.reading = self.lineage_start = self.reading_at(target)
         self.generation += 1
         self.batch = self.first = 0 if checkpoint is None else checkpoint + 1
+
+    def _before_trouble(self) -> Position | None:
+        """A completed checkpoint of the lineage that may not be stalled, and need not be committed."""
+        if self.batch - self.first < 2 or self.never:
+            return self.committed()
+        return Position(lineage=self.lineage, checkpoint=self.batch - 2)
 
     def committed(self) -> Position | None:
         """Where the region stands by the newest commit that it was told of."""

@@ -19,6 +19,9 @@ BUSY: Final = 200
 """Effects that a process runs without a pause, at most."""
 
 
+RARE: Final = ("AppendAbandoned", "AppendVoided")
+
+
 class First:
     """Chooses what is first: the scheduler has chosen already."""
 
@@ -43,12 +46,14 @@ class Fleet:
     """Processes that stand still as a whole, and have been replaced."""
     records: list[str] = field(default_factory=list)
     """What was the newest state record at some time."""
-    fates: list[Fate] = field(default_factory=list)
-    """What the next effects of their kind meet."""
+    fates: list[tuple[Fate, str]] = field(default_factory=list)
+    """What the next effects of these names meet."""
     crashes: list[str] = field(default_factory=list)
     """After the next effects of these names, whoever runs them crashes."""
     freezes: list[str] = field(default_factory=list)
     """Before the next effects of these names, whoever wants to run them freezes."""
+    watched: bool = False
+    """Whether the transitions that the processes go through are counted."""
     view: bool = True
     """Whether views are written at all."""
     _noted: str | None = None
@@ -59,7 +64,17 @@ class Fleet:
         self._booted += 1
         name = f"n{self._booted}"
         self.world.tell("{} boots{}", name, " from an older record" if record else "")
-        return Node(name, self.world, First(), self.settings, None, self.watch, record, self.memory)
+        return Node(
+            name,
+            self.world,
+            First(),
+            self.settings,
+            None,
+            self.watch,
+            record,
+            self.memory,
+            watched=self.watched,
+        )
 
     def note_record(self) -> None:
         """Remember the newest state record."""
@@ -87,14 +102,14 @@ class Fleet:
             if node not in self.nodes:
                 return
 
-    def strike(self, fate: Fate) -> None:
-        """The next effect of its kind meets this."""
-        self.fates.append(fate)
+    def strike(self, fate: Fate, dice: Dice) -> None:
+        """The next effect of one of its kinds meets this."""
+        self.fates.append((fate, _pick(dice, [kind.__name__ for kind in FATES[fate]])))
 
     def crash(self, who: int, dice: Dice) -> None:
         """One crashes: at once, or after an effect of some kind, before it hears of the outcome."""
         if dice.chance(0.8):
-            self.crashes.append(dice.pick([name for name in EFFECTS if name != "WriteView"]))
+            self.crashes.append(_pick(dice, [name for name in EFFECTS if name != "WriteView"]))
             return
         node = self.nodes[who % len(self.nodes)]
         self.world.saw("crash")
@@ -103,7 +118,7 @@ class Fleet:
 
     def freeze(self, who: int, dice: Dice) -> None:
         """One stands still before an effect, and is replaced."""
-        self.freezes.append(dice.pick([name for name in EFFECTS if name != "WriteView"]))
+        self.freezes.append(_pick(dice, [name for name in EFFECTS if name != "WriteView"]))
 
     def thaw(self, who: int, dice: Dice) -> None:
         """Something that was frozen goes on, after its successor has."""
@@ -230,10 +245,11 @@ class Fleet:
             self.gone(error.offset)
 
     def _perform(self, node: Node, effect: Effect, *, heard: bool) -> None:
-        fate = next((fate for fate in self.fates if isinstance(effect, FATES[fate])), None)
+        name = type(effect).__name__
+        fate = next((fate for fate, kind in self.fates if kind == name), None)
         if fate is not None:
-            self.fates.remove(fate)
-            self.world.saw(f"{fate}: {type(effect).__name__}")
+            self.fates.remove((fate, name))
+            self.world.saw(f"{fate}: {name}")
         if self.world.story is not None:
             met = f", which meets: {fate}" if fate else ""
             self.world.tell("{} does {}{}", node.name, effect_in_words(effect), met)
@@ -246,7 +262,12 @@ class Fleet:
             self.world.tell("{} misses offset {}, and starts anew", node.name, error.offset)
             self._replace(node)
             return
-        self.world.saw(f"{type(effect).__name__} -> {type(result).__name__}")
+        self.world.saw(f"{name} -> {type(result).__name__}")
         if heard:
-            node.machine.finished(effect, result)
+            node.hear(effect, result)
         self.note_record()
+
+
+def _pick(dice: Dice, names: list[str]) -> str:
+    """One of the names; what happens rarely is waited for more often."""
+    return dice.pick([*names, *(name for name in names if name in RARE for _ in range(9))])

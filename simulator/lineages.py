@@ -44,6 +44,9 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
         now.assignment = body.assignment
     elif body.assignment.number > (now.next or now.assignment).number:
         now.next = body.assignment
+        for back in (now.regions.get(name) for name in body.assignment.regions):
+            if back is not None and back.left and not back.closed:
+                back.left = back.idle = False
 
 
 def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, body: RegionOpened) -> None:
@@ -164,7 +167,13 @@ def _pending_assignments(now: Standing) -> set[int]:
     """The assignments above the one in force whose lineages are still in a chain."""
     held = now.assignment.number if now.assignment else 0
     lives = [account.lives[name] for account in now.regions.values() for name in account.chain]
-    return {life.assignment for life in lives if life.assignment > held}
+    return {life.assignment for life in lives if life.assignment > held and not _hopeless(now, life)}
+
+
+def _hopeless(now: Standing, life: Life) -> bool:
+    """Whether a lineage builds on what is held out, so that it never gets into a cut."""
+    held = [(parent, now.regions[parent.region].lives[parent.lineage].held) for parent in life.elsewhere]
+    return any(first is not None and _last(parent) >= first for parent, first in held)
 
 
 def _used(account: Account) -> bool:

@@ -1,6 +1,7 @@
 """A simulated coordinator process: the real core, its reads and effects under the scheduler's control."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 from sluicegate.coordinator.core.effects import (
@@ -30,7 +31,7 @@ from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FilesWritten
-from sluicegate.lakes.memory import FaultPoint, Faults, MemoryCommitter
+from sluicegate.lakes.memory import FaultPoint, Faults, MemoryCommitter, MemoryTable
 from sluicegate.lakes.port import (
     CommitRequest,
     Conflict,
@@ -39,7 +40,9 @@ from sluicegate.lakes.port import (
     Publication,
     Refused,
     TableRefused,
+    TableState,
 )
+from sluicegate.simulator.watching import Watching
 from sluicegate.simulator.world import STREAM, World
 
 Watch = Callable[["Node", Effect], None]
@@ -89,6 +92,21 @@ class OffsetGone(Exception):
         self.offset = offset
 
 
+class _Door(MemoryCommitter):
+    """A committer that finds whatever table is there by now."""
+
+    joined: str | None = None
+
+    def find(self, table: MemoryTable, joined: str | None) -> None:
+        """Stand before this table from now on."""
+        self._table = table
+        self.joined = joined
+
+    def inspect(self) -> TableState:
+        """As any committer, with what the scheduler says of the table."""
+        return replace(super().inspect(), joined=self.joined)
+
+
 class Node:
     """One life of a coordinator process; a crash ends it."""
 
@@ -102,8 +120,13 @@ class Node:
         watch: Watch,
         record: str | None = None,
         memory: int = 1_000,
+        *,
+        watched: bool = False,
     ) -> None:
-        """Boot from a record of the state topic, by default from the newest one; keep so many bodies."""
+        """Boot from a record of the state topic, by default from the newest one; keep so many bodies.
+
+        A watched one counts the transitions that it goes through.
+        """
         self.name = name
         self._upgraded = world.upgraded
         self._world = world
@@ -120,6 +143,8 @@ class Node:
         self.next = self.machine.low_water
         """The next offset to be read."""
         self.in_flight: list[Effect] = []
+        self._lake = _Door(world.visible_table, f"sluicegate-{STREAM}", self._strike)
+        self._watching = Watching(self.machine, world.coverage) if watched else None
 
     def read(self, most: int) -> int:
         """Read up to that many records of the log; returns how many there were."""
@@ -134,6 +159,8 @@ class Node:
                     self.bodies[entry.offset] = body
                 body = None
             said = self.machine.arrived(entry.offset, entry.time, entry.envelope, body)
+            if self._watching is not None:
+                self._watching.read()
             if said is not None and self._world.story is not None:
                 self._world.tell("  {} finds no effect in offset {}: {}", self.name, entry.offset, said)
         self.next += len(batch)
@@ -142,7 +169,11 @@ class Node:
 
     def poll(self) -> None:
         """Let the core hand out effects."""
-        self.in_flight.extend(self.machine.poll(self._world.now))
+        handed = self.machine.poll(self._world.now)
+        if self._watching is not None:
+            self._watching.read()
+            self._watching.handed(handed)
+        self.in_flight.extend(handed)
 
     def run_one(self, *, crash: bool) -> Effect | None:
         """Run an effect that is in flight; after a crash its outcome reaches nobody."""
@@ -151,8 +182,14 @@ class Node:
         effect = self.in_flight.pop(self._picker.randrange(len(self.in_flight)))
         result = self.perform(effect)
         if not crash:
-            self.machine.finished(effect, result)
+            self.hear(effect, result)
         return effect
+
+    def hear(self, effect: Effect, result: Result) -> None:
+        """Tell the core of an outcome."""
+        self.machine.finished(effect, result)
+        if self._watching is not None:
+            self._watching.finished(effect, result)
 
     def perform(self, effect: Effect, fate: Fate | None = None) -> Result:
         """Run an effect outside of the machine's sight, as a process does that was frozen before it."""
@@ -201,7 +238,8 @@ class Node:
         return Failed("it timed out, but it was written") if self._fate == "unheard append" else Done()
 
     def _run_table(self, effect: Effect) -> Result:
-        lake = MemoryCommitter(self._world.visible_table, f"sluicegate-{STREAM}", self._strike)
+        lake = self._lake
+        lake.find(self._world.visible_table, self._world.joined)
         try:
             match effect:
                 case InspectTable():

@@ -44,6 +44,13 @@ class Outside:
         self.world.saw("table replaced" if self.world.standing_in else "table put back")
         self.world.tell("{}", "another table stands there" if self.world.standing_in else "the table is back")
 
+    def join(self, dice: Dice) -> None:
+        """The table becomes one whose writers are one region, or is that no more."""
+        world = self.world
+        world.joined = None if world.joined else "the table's buckets join all writers"
+        world.saw("table joins its writers" if world.joined else "table joins nobody")
+        world.tell("the table's writers are {}", "one region" if world.joined else "independent")
+
     def _known(self) -> bool:
         """Whether everybody knows the stream's table: an empty one cannot be told from another."""
         nodes = [*self.fleet.nodes, *self.fleet.asleep]
@@ -69,7 +76,7 @@ class Outside:
     def mend(self) -> None:
         """Put everything right."""
         self.world.table.refusal = None
-        self.world.standing_in = None
+        self.world.standing_in = self.world.joined = None
         self.world.upgraded = True
 
     def expire(self, dice: Dice) -> None:

@@ -28,16 +28,17 @@ FAULTS: Final = {
     # The job.
     "speculate": 2, "replay": 2, "redo": 2, "zombie": 2, "duplicate": 2, "deliver": 3, "idle": 3, "hint": 1,
     "restart": 2, "rewind": 2, "amnesia": 1, "accept": 1, "lose": 1, "contradict": 1, "silence": 3,
-    "die": 1, "resplit": 1, "close early": 1, "bad opening": 1,
+    "die": 1, "resplit": 1, "close early": 1, "bad opening": 2,
     # The coordinators.
     "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "more coordinators": 1, "old record": 1,
     "lost append": 2, "unheard append": 2, "wait": 2,
     # The table and the other stores.
     "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
-    "files refused": 1, "foreign": 2, "unfit table": 1, "replaced table": 1, "expire": 3, "view wiped": 1,
-    "view lost": 1, "newer record": 1, "retention": 2, "bodies dropped": 2,
+    "files refused": 1, "foreign": 2, "unfit table": 1, "replaced table": 1, "joined table": 1, "expire": 3,
+    "view wiped": 1,
+    "view lost": 1, "newer record": 1, "retention": 3, "bodies dropped": 2,
     # The operator.
-    "pause": 1, "log stall": 1, "resume": 2, "savepoint": 1, "drain": 1, "void": 2, "remove": 1, "policy": 1,
+    "pause": 1, "log stall": 1, "resume": 2, "savepoint": 1, "drain": 1, "void": 4, "remove": 1, "policy": 1,
 }  # fmt: skip
 """What goes wrong or is ordered, with its weight; every schedule has some of them."""
 
@@ -66,6 +67,8 @@ class Setting:
     stall_pause: int
     memory: int
     """How many bodies a coordinator keeps."""
+    watched: bool
+    """Count the transitions of the core's tables."""
     twice: bool
     """Run once more without any view, which must change nothing."""
 
@@ -86,16 +89,17 @@ def draw_plan(seed: int, length: int) -> Plan:
         regions=dice.pick((1, 2, 2, 3, 3, 4)),
         coordinators=dice.pick((1, 1, 2, 2, 3)),
         items=dice.between(3, 24),
-        partial=dice.chance(0.7),
-        most_fallbacks=dice.between(1, 3),
+        partial=dice.chance(0.8),
+        most_fallbacks=dice.pick((1, 1, 2, 3)),
         sink="independent" if dice.chance(0.85) else dice.pick(("all-to-all", "shared-files")),
         owned=dice.chance(0.9),
         unbounded=dice.chance(0.3),
-        alignment_timeout=dice.pick((100, 400, 1_500, 10_000)),
+        alignment_timeout=dice.pick((100, 100, 400, 1_500, 10_000)),
         record_interval=dice.pick((500, 20_000)),
         probe_interval=dice.pick((2_000, 300_000)),
         stall_pause=dice.pick((100, 1_000, 15_000)),
-        memory=dice.pick((0, 5, 1_000)),
+        memory=dice.pick((0, 0, 5, 1_000)),
+        watched=dice.chance(0.2),
         twice=dice.chance(0.05),
     )
     return Plan(setting, _draw_steps(dice, length))

@@ -158,7 +158,9 @@ class Reading(Standing):
         found = self._life(envelope)
         if found is not None:
             account, life = found
-            if envelope.checkpoint > life.floor and envelope.checkpoint not in life.sealed():
+            number = envelope.checkpoint
+            void = life.limit is not None and number > life.limit
+            if number > life.floor and not void and number not in life.sealed():
                 _stall(account, life, envelope.checkpoint)
                 self.saw("lost: region stalls")
             else:

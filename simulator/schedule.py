@@ -19,6 +19,7 @@ from sluicegate.simulator.outside import Outside
 from sluicegate.simulator.plan import Plan, Step
 from sluicegate.simulator.slow import check_slow
 from sluicegate.simulator.source import Job
+from sluicegate.simulator.splits import Splits
 from sluicegate.simulator.troubles import TROUBLES
 from sluicegate.simulator.violation import Violation
 from sluicegate.simulator.world import Item, World
@@ -68,11 +69,14 @@ class Schedule:
             stall_pause=setting.stall_pause,
             alignment_timeout=setting.alignment_timeout,
         )
-        self.fleet = Fleet(self.world, settings, self._watch, setting.memory, view=view)
+        self.fleet = Fleet(
+            self.world, settings, self._watch, setting.memory, watched=setting.watched, view=view
+        )
         self.fleet.gone = self.checker.recovery.gone
         self.fleet.nodes = [self.fleet.boot() for _ in range(setting.coordinators)]
         self._outside = Outside(self.world, self.fleet, self.checker)
         self._orders = Orders(self.world, self.fleet, self.checker, self.drivers)
+        self._splits = Splits(self.world, self.checker, self.drivers)
         self._actions = self._all_actions()
 
     def run(self) -> Outcome:
@@ -112,8 +116,8 @@ class Schedule:
                 self.world.tell("{}: {}", driver.region, step.kind)
         else:
             self._actions[step.kind](step.who, dice)
-        self._orders.watch()
         self.checker.step()
+        self._splits.watch()
 
     def _drive(self, who: int, dice: Dice) -> None:
         driver = self.drivers[who % len(self.drivers)]
@@ -130,6 +134,7 @@ class Schedule:
             "foreign": outside.foreign,
             "unfit table": outside.unfit,
             "replaced table": outside.replace,
+            "joined table": outside.join,
             "view wiped": outside.wipe_view,
             "newer record": outside.newer_record,
             "expire": outside.expire,
@@ -142,7 +147,7 @@ class Schedule:
             "void": orders.void,
             "remove": orders.remove,
             "policy": orders.policy,
-            "resplit": orders.resplit,
+            "resplit": self._splits.split,
         }
         actions: dict[str, Action] = {
             "drive": self._drive,
@@ -176,7 +181,8 @@ class Schedule:
             self.world.now += 50
             for driver in self.drivers:
                 driver.finish(dice)
-            self._orders.watch()
+            self.checker.step()
+            self._splits.watch()
             self.fleet.run_all(self.checker.step)
             self.checker.step()
             if at_rest(self.drivers, self.fleet, self.checker):
@@ -211,4 +217,4 @@ def _without_who(act: Callable[[Dice], object]) -> Action:
 
 
 def _striking(fleet: Fleet, fate: Fate) -> Action:
-    return lambda who, dice: fleet.strike(fate)
+    return lambda who, dice: fleet.strike(fate, dice)

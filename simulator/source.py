@@ -25,7 +25,7 @@ class Job:
     unbounded: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Batches:
     """A region's work; what it knows survives its crashes as a job's checkpoint location does."""
 

@@ -58,6 +58,9 @@ def _zombie(driver: Driver, dice: Dice) -> bool:
     """A task that should be gone writes once more, under the name of a batch that was or will be run."""
     if not driver.opened:
         return False
+    if driver.generation > 0 and dice.chance(0.3):
+        _zombie_driver(driver, dice)
+        return True
     at = (driver.region, driver.lineage, max(0, driver.batch - dice.below(3)))
     event = driver.world.files_event(at, f"w{dice.below(2)}")
     if dice.chance(0.5):
@@ -65,6 +68,15 @@ def _zombie(driver: Driver, dice: Dice) -> bool:
     else:
         driver.stray.append(event)
     return True
+
+
+def _zombie_driver(driver: Driver, dice: Dice) -> None:
+    """The driver of a replaced lineage says that it is idle, or that it has come to its end."""
+    body = dice.pick((RegionHeartbeat(idle=True), RegionClosed(final=max(0, driver.first - 1))))
+    kind = EventType.REGION_HEARTBEAT if isinstance(body, RegionHeartbeat) else EventType.REGION_CLOSED
+    replaced = f"{driver.location}-{driver.region}.{driver.generation - 1}"
+    envelope = Envelope(driver.world.new_id("d"), kind, STREAM, driver.region, replaced)
+    driver.world.append(envelope, body)
 
 
 def _duplicate(driver: Driver, dice: Dice) -> bool:
@@ -96,8 +108,13 @@ def _idle(driver: Driver, dice: Dice) -> bool:
 def _hint(driver: Driver, dice: Dice) -> bool:
     if not driver.active:
         return False
-    outcome = CheckpointFailed(outcome=dice.pick(("late", "redo")))
-    driver.say(EventType.CHECKPOINT_FAILED, outcome, driver.batch)
+    if driver.batch > driver.first and dice.chance(0.3):
+        # Somebody believes that files are lost; they may be there all the same.
+        outcome = CheckpointFailed(outcome="lost", reason="an executor died")
+        driver.say(EventType.CHECKPOINT_FAILED, outcome, driver.batch - 1)
+    else:
+        outcome = CheckpointFailed(outcome=dice.pick(("late", "redo")))
+        driver.say(EventType.CHECKPOINT_FAILED, outcome, driver.batch)
     return True
 
 
@@ -174,6 +191,9 @@ def _contradict(driver: Driver, dice: Dice) -> bool:
         source_digest=driver.world.new_id("another-range"),
     )
     driver.say(EventType.CHECKPOINT_COMPLETED, body, last)
+    if dice.chance(0.3):
+        # The job wants to go on from there all the same.
+        driver.rewind(Position(lineage=driver.lineage, checkpoint=last))
     return True
 
 
@@ -203,7 +223,7 @@ def _close_early(driver: Driver, dice: Dice) -> bool:
     """The job is stopped behind its last checkpoint; the next run goes on in the same lineage."""
     if not driver.active or driver.batch <= driver.first or driver.in_trouble:
         return False
-    older = driver.batch - 1 if dice.chance(0.8) else max(0, driver.batch - 4)
+    older = driver.batch - 1 if dice.chance(0.6) else max(0, driver.batch - 4)
     driver.say(EventType.REGION_CLOSED, RegionClosed(final=older))
     if dice.chance(0.7):
         driver.restart()
@@ -211,36 +231,47 @@ def _close_early(driver: Driver, dice: Dice) -> bool:
     return True
 
 
+Wrong = tuple[str, Assignment, tuple[Parent, ...], int | None]
+"""Lineage, assignment, parents, and the last batch that the job's own log knows of."""
+
+
+def _wrongs(driver: Driver) -> list[Wrong]:
+    """What no opening of this region may say."""
+    held, fresh = driver.assignment, driver.world.new_id(f"bad-{driver.region}")
+    last = Parent(region=driver.region, lineage=driver.lineage, checkpoint=driver.batch - 1)
+    unknown = Parent(region=driver.region, lineage="nothing", checkpoint=0)
+    other = next((name for name in held.regions if name != driver.region), None)
+    more = Assignment(number=held.number, regions=(*held.regions, "r99"))
+    without = Assignment(number=held.number + 1, regions=("r99",))
+    found: list[Wrong] = [
+        (fresh, held, (unknown,), None),
+        (fresh, held, (last, last), None),
+        (fresh, more, (last,), None),
+        (fresh, without, (last,), None),
+    ]
+    if other is not None:
+        found.append((fresh, held, (last, unknown.model_copy(update={"region": other})), None))
+    if driver.generation > 0:
+        replaced = f"{driver.location}-{driver.region}.{driver.generation - 1}"
+        found += [(replaced, held, (last,), None)] * 3
+    if held.number > 0:
+        older = Assignment(number=held.number - 1, regions=held.regions)
+        found += [(fresh, older, (last,), None)] * 2
+    if driver.parents and driver.parents[0].region == driver.region:
+        named = driver.parents[0]
+        beyond = (named.checkpoint if named.checkpoint is not None else -1) + 1
+        found.append((fresh, held, (named.model_copy(update={"checkpoint": beyond}),), None))
+    committed = driver.committed()
+    if committed is not None and committed.lineage == driver.lineage and committed.checkpoint > 0:
+        found += [(driver.lineage, held, (), committed.checkpoint - 1)] * 2
+    return found
+
+
 def _bad_opening(driver: Driver, dice: Dice) -> bool:
     """Somebody opens what must not be opened: an old lineage, an old assignment, a parent that never was."""
     if not driver.active or driver.batch <= driver.first:
         return False
-    lineage, assignment = driver.world.new_id(f"bad-{driver.region}"), driver.assignment
-    last = Parent(region=driver.region, lineage=driver.lineage, checkpoint=driver.batch - 1)
-    parents: tuple[Parent, ...] = (last,)
-    planned: int | None = None
-    match dice.below(8):
-        case 0:
-            lineage = f"{driver.location}-{driver.region}.{max(0, driver.generation - 1)}"
-            parents = () if driver.generation else (last, last)
-        case 1 if assignment.number > 0:
-            assignment = Assignment(number=assignment.number - 1, regions=assignment.regions)
-        case 2:
-            assignment = Assignment(number=assignment.number, regions=(*assignment.regions, "r99"))
-        case 3:
-            assignment = Assignment(number=assignment.number + 1, regions=("r99",))
-        case 4 if len(assignment.regions) > 1:
-            other = next(name for name in assignment.regions if name != driver.region)
-            parents = (last, Parent(region=other, lineage="nothing", checkpoint=0))
-        case 5 if driver.parents and driver.parents[0].region == driver.region:
-            named = driver.parents[0]
-            beyond = (named.checkpoint if named.checkpoint is not None else -1) + 1
-            parents = (named.model_copy(update={"checkpoint": beyond}),)
-        case 6:
-            # The job's own log of batches is older than what is in the table.
-            lineage, planned, parents = driver.lineage, max(0, driver.batch - 3), ()
-        case _:
-            parents = (Parent(region=driver.region, lineage="nothing", checkpoint=0),)
+    lineage, assignment, parents, planned = dice.pick(_wrongs(driver))
     body = RegionOpened(
         assignment=assignment, parents=parents, bounded=True, sink=driver.job.sink, planned=planned
     )

@@ -51,6 +51,8 @@ class World:
     coverage: Counter[str] = field(default_factory=Counter)
     story: list[str] | None = None
     """What happens, in plain words, if somebody wants to read it."""
+    joined: str | None = None
+    """Why all writers of the table are one region, if they are."""
     standing_in: MemoryTable | None = None
     """Another table in the place of the stream's own."""
     answers: dict[str, OpeningAnswered] = field(default_factory=dict)

@@ -1,0 +1,160 @@
+"""Job owners: they start the job again with other regions, and again when that does not go on."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from sluicegate.events.models import Assignment, Parent, Position
+from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.driver import Driver
+from sluicegate.simulator.invariants import Checker
+from sluicegate.simulator.source import Reading
+from sluicegate.simulator.world import World
+
+MOST_REGIONS: Final = 7
+PATIENCE: Final = 2
+"""Refusals after which the owner does something."""
+
+
+@dataclass(eq=False)
+class Split:
+    """Some regions that were ended, and those that follow them."""
+
+    before: Assignment
+    ended: list[Driver]
+    children: list[Driver]
+    told_at: int
+    """How many notifications there were then."""
+
+
+@dataclass
+class Splits:
+    """The assignments of a stream, as its job's owner knows them."""
+
+    world: World
+    checker: Checker
+    drivers: list[Driver]
+    _splits: list[Split] = field(default_factory=list)
+
+    def split(self, dice: Dice) -> None:
+        """Start the job again: one region is split, two are merged, or both."""
+        fit = [driver for driver in self.drivers if self._may_end(driver)]
+        if not fit or len(self.drivers) >= MOST_REGIONS:
+            return
+        ended = [fit.pop(dice.below(len(fit)))]
+        if fit and dice.chance(0.5):
+            ended.append(fit.pop(dice.below(len(fit))))
+        count = dice.between(1, 2)
+        last = [Position(lineage=driver.lineage, checkpoint=driver.batch - 1) for driver in ended]
+        self._follow(ended, list(last), count)
+        self.world.saw(f"split {len(ended)} to {count}")
+
+    def watch(self) -> None:
+        """Do something where an opening is refused for its assignment, or what others build on stalls."""
+        if self._splits and any(each.too_deep > PATIENCE and not each.stopped for each in self.drivers):
+            self._go_back()
+        if any(driver.outnumbered and not driver.stopped for driver in self.drivers):
+            self._start_anew([])
+            self.world.saw("started under the next number")
+        for split in self._splits:
+            running = [child for child in split.children if not child.stopped]
+            stalled = any(self._stalls(driver, split) for driver in split.ended)
+            if running and (stalled or any(child.outrun for child in running)):
+                self._build_on_less(split)
+                return
+
+    def _may_end(self, driver: Driver) -> bool:
+        """Whether another region may go on from where this one is."""
+        account = self.checker.reading.regions.get(driver.region)
+        sound = account is not None and not account.fault and account.live == driver.lineage
+        return sound and driver.active and not driver.never and driver.batch > driver.first
+
+    def _follow(self, ended: list[Driver], ends: list[Position | None], count: int) -> None:
+        """End regions at these checkpoints, and let others follow them."""
+        first, before = len(self.drivers), ended[0].assignment
+        for driver in ended:
+            driver.stopped = True
+        names = [f"r{first + number}" for number in range(count)]
+        assignment = self._start_anew(names)
+        parents = tuple(_parent(driver, end) for driver, end in zip(ended, ends, strict=True))
+        shards = [
+            shard for driver, end in zip(ended, ends, strict=True) for shard in driver.reading_at(end).items()
+        ]
+        readings: list[Reading] = [dict(shards[place::count]) for place in range(count)]
+        children = [
+            Driver(self.world, ended[0].job, name, assignment, reading, parents=parents)
+            for name, reading in zip(names, readings, strict=True)
+        ]
+        self.drivers.extend(children)
+        self._splits.append(Split(before, ended, children, len(self.world.commits)))
+
+    def _start_anew(self, more: list[str]) -> Assignment:
+        """Start the job again with the regions that go on, and with more, under the next number."""
+        running = [driver for driver in self.drivers if not driver.stopped]
+        number = max(driver.assignment.number for driver in self.drivers) + 1
+        assignment = Assignment(number=number, regions=(*(driver.region for driver in running), *more))
+        for driver in running:
+            driver.assignment = assignment
+            driver.outnumbered = False
+            if not driver.closed:
+                driver.restart()
+        self.world.tell("the job starts anew with the regions {}", ", ".join(assignment.regions))
+        return assignment
+
+    def _go_back(self) -> None:
+        """Run the regions before, under their number, until they have had a full cut."""
+        last, reading = self._splits[-1], self.checker.reading
+        known = reading.next or reading.assignment
+        for driver in self.drivers:
+            driver.too_deep = 0
+        if known is not None and known.number > last.before.number:
+            return
+        self._splits.pop()
+        for driver in (*last.ended, *last.children):
+            driver.stopped = driver in last.children
+        for driver in self.drivers:
+            driver.assignment = last.before
+            if not driver.stopped and not driver.closed:
+                driver.restart()
+        self.world.tell("the job starts again with the regions {}", ", ".join(last.before.regions))
+        self.world.saw("back to the regions before")
+
+    def _stalls(self, driver: Driver, split: Split) -> bool:
+        """Whether a region was told to stall since others follow it, and still does."""
+        told = self.world.stalls.get(driver.region, -1) >= split.told_at
+        return told and self.checker.reading.regions[driver.region].fault
+
+    def _build_on_less(self, split: Split) -> None:
+        """What others build on is held out, or was passed: new regions follow from what is committed."""
+        split.told_at = len(self.world.commits)
+        for child in split.children:
+            child.outrun = False
+        concerned, gone = self._heirs(split)
+        cut = self.world.newest.cut if self.world.newest else {}
+        if any(driver.region in cut for driver in gone):
+            return
+        roots = [driver for each in concerned for driver in each.ended if driver not in gone]
+        ends = [
+            driver.committed()
+            if driver in split.ended
+            else Position(lineage=driver.lineage, checkpoint=driver.batch - 1)
+            for driver in roots
+        ]
+        for driver in gone:
+            driver.stopped = True
+        self._splits = [each for each in self._splits if each not in concerned]
+        self._follow(roots, ends, 1)
+        self.world.saw("built anew on what is committed")
+
+    def _heirs(self, split: Split) -> tuple[list[Split], list[Driver]]:
+        """All that follows from a split, directly or not."""
+        concerned, gone = [split], list(split.children)
+        for later in self._splits[self._splits.index(split) + 1 :]:
+            if any(driver in gone for driver in later.ended):
+                concerned.append(later)
+                gone += later.children
+        return concerned, gone
+
+
+def _parent(driver: Driver, end: Position | None) -> Parent:
+    lineage = end.lineage if end is not None else driver.root or driver.lineage
+    return Parent(region=driver.region, lineage=lineage, checkpoint=end.checkpoint if end else None)
