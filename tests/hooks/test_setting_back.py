@@ -106,9 +106,7 @@ def test_state_goes_back_too_and_is_refused_where_it_is_gone(tmp_path: Path) -> 
     for name in ("2.delta", "3.delta"):
         (state / name).unlink()
     before = _all(root)
-    with pytest.raises(
-        BadCheckpointLocation, match=r"batch 2 is not there any more \(state/0/1\)"
-    ):
+    with pytest.raises(BadCheckpointLocation, match=r"batch 2 is not there any more \(state/0/1\)"):
         Rewind(str(root), "EWR", AT).examine()
     assert _all(root) == before
 
