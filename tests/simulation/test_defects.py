@@ -1,5 +1,7 @@
 """Every planted defect is seen, as the invariant that it names, by seeds that the clean code passes."""
 
+import os
+
 import pytest
 
 from sluicegate.simulator import LENGTH, attempt, draw_plan
