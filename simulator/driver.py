@@ -1,6 +1,6 @@
 """A simulated job's driver for one region: it reads shards of a source, batch by batch, and tells of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sluicegate.events.envelope import Envelope, EventType
@@ -40,8 +40,8 @@ class Driver(Batches):
     silent_until: int = 0
     adopt: bool = False
     """The lineage has no parents, and starts from what the answer says is committed."""
-    root: str | None = None
-    """The region's first lineage that was accepted."""
+    lived: list[str] = field(default_factory=list)
+    """The region's lineages that were accepted."""
     outnumbered: bool = False
     """The opening was refused until the job starts under a higher assignment."""
     outrun: bool = False
@@ -51,6 +51,11 @@ class Driver(Batches):
     """When a refused opening is asked for again."""
     too_deep: int = 0
     """How often the opening was refused because too many assignments are pending."""
+
+    @property
+    def root(self) -> str | None:
+        """The first lineage that was accepted."""
+        return self.lived[0] if self.lived else None
 
     @property
     def active(self) -> bool:
@@ -153,7 +158,8 @@ class Driver(Batches):
 
     def _accepted(self, answer: OpeningAnswered) -> str:
         self.opened, self.closed = True, False
-        self.root = self.root or self.lineage
+        if self.lineage not in self.lived:
+            self.lived.append(self.lineage)
         if self.adopt:
             # The operator set the source back to what is committed.
             self.adopt = False
