@@ -6,7 +6,6 @@ from typing import Final
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     CheckpointFailed,
-    OpeningAnswered,
     Parent,
     Position,
     RegionClosed,
@@ -39,7 +38,7 @@ class Driver(Batches):
     """Replaced by others: it does nothing any more."""
     silent_until: int = 0
     adopt: bool = False
-    """The lineage has no parents, and starts from what the answer says is committed."""
+    """The lineage has no parents, and starts behind what is decided when it opens."""
     lived: list[str] = field(default_factory=list)
     """The region's lineages that were accepted."""
     outnumbered: bool = False
@@ -153,17 +152,19 @@ class Driver(Batches):
             return "wait for the answer"
         self.opening = None
         if answer.accepted:
-            return self._accepted(answer)
+            return self._accepted()
         return self._refused(answer.reason)
 
-    def _accepted(self, answer: OpeningAnswered) -> str:
+    def _accepted(self) -> str:
         self.opened, self.closed = True, False
         if self.lineage not in self.lived:
             self.lived.append(self.lineage)
         if self.adopt:
-            # The operator set the source back to what is committed.
+            # The operator set the source back to where the lineage starts.
             self.adopt = False
-            self.reading = self.lineage_start = self.reading_at(answer.committed)
+            self.reading = self.lineage_start = self.reading_at(
+                self.world.starts.get((self.region, self.lineage))
+            )
         return "opened"
 
     def _refused(self, reason: str) -> str:
