@@ -1,12 +1,11 @@
 """A simulated job's driver for one region: it reads shards of a source, batch by batch, and tells of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     CheckpointFailed,
-    OpeningAnswered,
     Parent,
     Position,
     RegionClosed,
@@ -39,9 +38,9 @@ class Driver(Batches):
     """Replaced by others: it does nothing any more."""
     silent_until: int = 0
     adopt: bool = False
-    """The lineage has no parents, and starts from what the answer says is committed."""
-    root: str | None = None
-    """The region's first lineage that was accepted."""
+    """The lineage has no parents, and starts behind what is decided when it opens."""
+    lived: list[str] = field(default_factory=list)
+    """The region's lineages that were accepted."""
     outnumbered: bool = False
     """The opening was refused until the job starts under a higher assignment."""
     outrun: bool = False
@@ -51,6 +50,11 @@ class Driver(Batches):
     """When a refused opening is asked for again."""
     too_deep: int = 0
     """How often the opening was refused because too many assignments are pending."""
+
+    @property
+    def root(self) -> str | None:
+        """The first lineage that was accepted."""
+        return self.lived[0] if self.lived else None
 
     @property
     def active(self) -> bool:
@@ -148,16 +152,19 @@ class Driver(Batches):
             return "wait for the answer"
         self.opening = None
         if answer.accepted:
-            return self._accepted(answer)
+            return self._accepted()
         return self._refused(answer.reason)
 
-    def _accepted(self, answer: OpeningAnswered) -> str:
+    def _accepted(self) -> str:
         self.opened, self.closed = True, False
-        self.root = self.root or self.lineage
+        if self.lineage not in self.lived:
+            self.lived.append(self.lineage)
         if self.adopt:
-            # The operator set the source back to what is committed.
+            # The operator set the source back to where the lineage starts.
             self.adopt = False
-            self.reading = self.lineage_start = self.reading_at(answer.committed)
+            self.reading = self.lineage_start = self.reading_at(
+                self.world.starts.get((self.region, self.lineage))
+            )
         return "opened"
 
     def _refused(self, reason: str) -> str:

@@ -42,7 +42,8 @@ FAULTS: Final = {
 }  # fmt: skip
 """What goes wrong or is ordered, with its weight; every schedule has some of them."""
 
-SINKS: Final = ("independent", "independent", "independent", "independent", "all-to-all", "shared-files")
+FAVOURED: Final = 6.0
+"""The weight of what is favoured."""
 Sink = Literal["independent", "all-to-all", "shared-files"]
 
 
@@ -81,8 +82,8 @@ class Plan:
     steps: tuple[Step, ...]
 
 
-def draw_plan(seed: int, length: int) -> Plan:
-    """The plan of a seed."""
+def draw_plan(seed: int, length: int, favour: tuple[str, ...] = ()) -> Plan:
+    """The plan of a seed; the faults that are favoured are surely in it, and often."""
     dice = Dice(seed)
     setting = Setting(
         seed=seed,
@@ -102,16 +103,17 @@ def draw_plan(seed: int, length: int) -> Plan:
         watched=dice.chance(0.2),
         twice=dice.chance(0.05),
     )
-    return Plan(setting, _draw_steps(dice, length))
+    return Plan(setting, _draw_steps(dice, length, favour))
 
 
-def _draw_steps(dice: Dice, length: int) -> tuple[Step, ...]:
+def _draw_steps(dice: Dice, length: int, favour: tuple[str, ...]) -> tuple[Step, ...]:
     weights = {kind: weight * (0.5 + dice.share()) for kind, weight in ALWAYS.items()}
     amount = dice.pick((0.3, 1.0, 1.0, 2.5))
     share = dice.pick((0.1, 0.3, 0.6))
     for kind, weight in FAULTS.items():
         if dice.chance(share):
             weights[kind] = amount * weight * dice.share()
+    weights |= dict.fromkeys(favour, FAVOURED)
     kinds, bounds = list(weights), list(accumulate(weights.values()))
     gaps = dice.pick(((1, 5, 20, 100), (5, 20, 100, 400), (1, 1, 1, 5)))
     steps: list[Step] = []

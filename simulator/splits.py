@@ -21,9 +21,8 @@ class Split:
 
     before: Assignment
     ended: list[Driver]
+    ends: list[Position | None]
     children: list[Driver]
-    told_at: int
-    """How many notifications there were then."""
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Splits:
             ended.append(fit.pop(dice.below(len(fit))))
         count = dice.between(1, 2)
         last = [Position(lineage=driver.lineage, checkpoint=driver.batch - 1) for driver in ended]
-        self._follow(ended, list(last), count)
+        self._follow(ended, [*last], count)
         self.world.saw(f"split {len(ended)} to {count}")
 
     def watch(self) -> None:
@@ -57,7 +56,8 @@ class Splits:
             self.world.saw("started under the next number")
         for split in self._splits:
             running = [child for child in split.children if not child.stopped]
-            stalled = any(self._stalls(driver, split) for driver in split.ended)
+            pairs = zip(split.ended, split.ends, strict=True)
+            stalled = any(self._never_comes(driver, end) for driver, end in pairs)
             if running and (stalled or any(child.outrun for child in running)):
                 self._build_on_less(split)
                 return
@@ -85,7 +85,7 @@ class Splits:
             for name, reading in zip(names, readings, strict=True)
         ]
         self.drivers.extend(children)
-        self._splits.append(Split(before, ended, children, len(self.world.commits)))
+        self._splits.append(Split(before, ended, ends, children))
 
     def _start_anew(self, more: list[str]) -> Assignment:
         """Start the job again with the regions that go on, and with more, under the next number."""
@@ -118,14 +118,15 @@ class Splits:
         self.world.tell("the job starts again with the regions {}", ", ".join(last.before.regions))
         self.world.saw("back to the regions before")
 
-    def _stalls(self, driver: Driver, split: Split) -> bool:
-        """Whether a region was told to stall since others follow it, and still does."""
-        told = self.world.stalls.get(driver.region, -1) >= split.told_at
-        return told and self.checker.reading.regions[driver.region].fault
+    def _never_comes(self, driver: Driver, end: Position | None) -> bool:
+        """Whether a region stalls before the checkpoint that others build on, and was told so."""
+        account = self.checker.reading.regions[driver.region]
+        if end is None or not account.fault or driver.region not in self.world.stalls:
+            return False
+        return account.ref is None or not account.at_or_beyond(account.ref, end)
 
     def _build_on_less(self, split: Split) -> None:
         """What others build on is held out, or was passed: new regions follow from what is committed."""
-        split.told_at = len(self.world.commits)
         for child in split.children:
             child.outrun = False
         concerned, gone = self._heirs(split)

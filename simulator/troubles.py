@@ -58,7 +58,7 @@ def _zombie(driver: Driver, dice: Dice) -> bool:
     """A task that should be gone writes once more, under the name of a batch that was or will be run."""
     if not driver.opened:
         return False
-    if driver.generation > 0 and dice.chance(0.3):
+    if len(driver.lived) > 1 and dice.chance(0.3):
         _zombie_driver(driver, dice)
         return True
     at = (driver.region, driver.lineage, max(0, driver.batch - dice.below(3)))
@@ -74,8 +74,7 @@ def _zombie_driver(driver: Driver, dice: Dice) -> None:
     """The driver of a replaced lineage says that it is idle, or that it has come to its end."""
     body = dice.pick((RegionHeartbeat(idle=True), RegionClosed(final=max(0, driver.first - 1))))
     kind = EventType.REGION_HEARTBEAT if isinstance(body, RegionHeartbeat) else EventType.REGION_CLOSED
-    replaced = f"{driver.location}-{driver.region}.{driver.generation - 1}"
-    envelope = Envelope(driver.world.new_id("d"), kind, STREAM, driver.region, replaced)
+    envelope = Envelope(driver.world.new_id("d"), kind, STREAM, driver.region, driver.lived[-2])
     driver.world.append(envelope, body)
 
 
@@ -251,9 +250,8 @@ def _wrongs(driver: Driver) -> list[Wrong]:
     ]
     if other is not None:
         found.append((fresh, held, (last, unknown.model_copy(update={"region": other})), None))
-    if driver.generation > 0:
-        replaced = f"{driver.location}-{driver.region}.{driver.generation - 1}"
-        found += [(replaced, held, (last,), None)] * 3
+    if len(driver.lived) > 1:
+        found += [(driver.lived[-2], held, (last,), None)] * 3
     if held.number > 0:
         older = Assignment(number=held.number - 1, regions=held.regions)
         found += [(fresh, older, (last,), None)] * 2

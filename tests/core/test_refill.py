@@ -123,7 +123,7 @@ class Author:
             checkpoint=at.checkpoint + self.random.choice([-1, 0, 0, 0, 1]) if at and at.checkpoint else None,
         )
         number = self.random.choice([1, 2]) if self.random.random() < 0.1 else 0
-        parents = () if self.random.random() < 0.5 else (parent,)
+        parents: tuple[Parent, ...] = () if self.random.random() < 0.5 else (parent,)
         if number and self.random.random() < 0.5:
             other = "r1" if region == "r2" else "r2"
             theirs = reader.book.state.regions.get(other)

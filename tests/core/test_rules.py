@@ -323,7 +323,7 @@ class TestDecisions:
     def _read(scene: Scene, body: CutDecided) -> str | None:
         scene.say(EventType.CUT_DECIDED, body)
         entry = scene.world.log[-1]
-        scene.node._next = entry.offset + 1
+        scene.node.next = entry.offset + 1
         return scene.machine.arrived(entry.offset, entry.time, entry.envelope, entry.body)
 
 

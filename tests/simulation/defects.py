@@ -23,15 +23,30 @@ CHECKPOINTS: Final = (
         "I2",
     ),
     Defect("a contradiction is taken for a replay", Book, "_compare", "known != digest", "False", "I2"),
-    Defect("lost files are not missed", Book, "failure", 'if body.outcome != "lost":', "if True:", "I2"),
-    Defect("an event does not end idleness", Book, "part", "region.idle = False", "pass", "I7"),
+    Defect(
+        "lost files are not missed",
+        Book,
+        "failure",
+        'if body.outcome != "lost":',
+        "if True:",
+        "I2",
+        (
+            "lose",
+            "hint",
+        ),
+    ),
+    Defect("an event does not end idleness", Book, "part", "region.idle = False", "pass", "I5"),
     Defect(
         "a heartbeat of a replaced lineage counts",
         Book,
         "heartbeat",
         "region is None or region.live != envelope.lineage",
         "region is None",
-        "I5",
+        "I6",
+        (
+            "zombie",
+            "rewind",
+        ),
     ),
     Defect(
         "a closing of a replaced lineage counts",
@@ -40,6 +55,10 @@ CHECKPOINTS: Final = (
         "region is None or region.live != envelope.lineage",
         "region is None",
         "I7",
+        (
+            "zombie",
+            "rewind",
+        ),
     ),
     Defect(
         "refilling changes the state again", intake, "enter", "if offset <= book.applied:", "if False:", "I3"
@@ -78,6 +97,10 @@ LINEAGES: Final = (
         "if lineage in region.lineages:",
         "if False:",
         "I2",
+        (
+            "rewind",
+            "bad opening",
+        ),
     ),
     Defect(
         "an assignment may have other regions",
@@ -117,19 +140,12 @@ LINEAGES: Final = (
         "_reopen",
         "if region.closed and beyond",
         "if False",
-        "I5",
+        "I7",
+        ("close early",),
     ),
 )
 
 CUTS: Final = (
-    Defect(
-        "a cut may have what is not sealed",
-        cuts,
-        "_move_problem",
-        "if not any(",
-        "if False and not any(",
-        "I1",
-    ),
     Defect(
         "a stalled region's move is valid",
         cuts,
@@ -137,9 +153,24 @@ CUTS: Final = (
         "if region.fault is not None:",
         "if False:",
         "I2",
+        (
+            "contradict",
+            "more coordinators",
+        ),
     ),
-    Defect("a stalled region is proposed", cuts, "_frontiers", "if region.fault is None and ", "if ", "I12"),
-    Defect("a paused stream decides", cuts, "refusal", "if state.blocked is not None:", "if False:", "I4"),
+    Defect(
+        "a paused stream decides",
+        cuts,
+        "refusal",
+        "if state.blocked is not None:",
+        "if False:",
+        "I4",
+        (
+            "pause",
+            "resume",
+            "more coordinators",
+        ),
+    ),
     Defect(
         "a child moves without its parents",
         cuts,
@@ -147,6 +178,10 @@ CUTS: Final = (
         "kept = dict(moves)",
         "return dict(moves)",
         "I1",
+        (
+            "resplit",
+            "deliver",
+        ),
     ),
     Defect(
         "a new assignment moves early",
@@ -165,7 +200,18 @@ CUTS: Final = (
         "",
         "I7",
     ),
-    Defect("joined regions fall back", owing, "may_be_partial", " and joined(book) is None", "", "I7"),
+    Defect(
+        "joined regions fall back",
+        owing,
+        "may_be_partial",
+        " and joined(book) is None",
+        "",
+        "I7",
+        (
+            "joined table",
+            "crash",
+        ),
+    ),
     Defect("one fallback too many", owing, "exhausted", ".fallbacks >= most", ".fallbacks > most", "I7"),
     Defect("fallbacks are not counted", decisions, "_count", ".fallbacks += 1", ".fallbacks += 0", "I7"),
     Defect(
@@ -236,7 +282,7 @@ MARKS: Final = (
 )
 
 VOIDS: Final = (
-    Defect("a void brings the files", Commit, "next", "offsets=() if void else", "offsets=", "I1"),
+    Defect("a void brings the files", Commit, "next", "offsets=() if void else", "offsets=", "I1", ("void",)),
     Defect(
         "a voided checkpoint is not held out",
         Book,
@@ -244,12 +290,33 @@ VOIDS: Final = (
         "if region is None or region.live is None:",
         "if True:",
         "I2",
+        ("void",),
     ),
-    Defect("a void does not put back", decisions, "void", "book.put_back()", "pass", "I8"),
+    Defect("a void does not put back", decisions, "void", "book.put_back()", "pass", "I8", ("void",)),
     Defect(
-        "a void keeps the watermark", decisions, "void", "state.watermark = before.watermark", "pass", "I6"
+        "a void keeps the watermark",
+        decisions,
+        "void",
+        "state.watermark = before.watermark",
+        "pass",
+        "I6",
+        (
+            "void",
+            "idle",
+        ),
     ),
-    Defect("a void keeps the counters", decisions, "void", '"fallbacks", ', "", "I7"),
+    Defect(
+        "a void keeps the counters",
+        decisions,
+        "void",
+        '"fallbacks", ',
+        "",
+        "I7",
+        (
+            "void",
+            "silence",
+        ),
+    ),
     Defect(
         "a void in the table is not known again",
         Commit,
@@ -257,6 +324,10 @@ VOIDS: Final = (
         "if digest == self._void and not self._voided",
         "if False",
         "I12",
+        (
+            "void",
+            "crash",
+        ),
     ),
 )
 
@@ -269,7 +340,19 @@ EFFECTS: Final = (
         "return Resolved(None)",
         "I8",
     ),
-    Defect("an absence holds for ever", Commit, "_published", "self._absent = None", "pass", "I12"),
+    Defect(
+        "an absence holds for ever",
+        Commit,
+        "_published",
+        "self._absent = None",
+        "pass",
+        "I12",
+        (
+            "unknown, invisible",
+            "conflict",
+            "foreign",
+        ),
+    ),
     Defect(
         "the low-water mark forgets pending events",
         Book,
@@ -309,6 +392,7 @@ EFFECTS: Final = (
         "not isinstance(effect, ReleaseOffsets)",
         'type(effect).__name__ not in ("ReleaseOffsets", "Announce")',
         "I12",
+        ("lost append",),
     ),
     Defect(
         "ids of notifications are counted",

@@ -19,6 +19,8 @@ class Defect(NamedTuple):
     right: str
     wrong: str
     breaks: str
+    favour: tuple[str, ...] = ()
+    """The faults without which it is seen late."""
 
 
 @contextmanager

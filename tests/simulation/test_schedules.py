@@ -13,8 +13,8 @@ from sluicegate.simulator import (
 )
 from sluicegate.simulator.coverage import EFFECTS, known_effects
 
-FRESH = int(os.environ.get("SLUICEGATE_TEST_SEEDS", "500"))
-FIRST = os.environ.get("SLUICEGATE_TEST_FIRST_SEED", "3000")
+FRESH = int(os.environ.get("SLUICEGATE_TEST_SEEDS", "390"))
+FIRST = os.environ.get("SLUICEGATE_TEST_FIRST_SEED", "101500")
 """`fresh` draws one. By default known schedules: about one in a thousand fresh ones still ends in a dispute
 between the core and the simulated jobs that is not settled (docs/benchmarks.md)."""
 MANY = 2_000
