@@ -5,6 +5,7 @@ FROM python:3.12-slim AS build
 
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
+    UV_CACHE_DIR=/var/cache/uv \
     UV_LINK_MODE=copy \
     UV_COMPILE_BYTECODE=1
 
@@ -13,13 +14,13 @@ RUN pip install uv==0.13.8 && uv venv /opt/sluicegate
 
 WORKDIR /src
 COPY pyproject.toml requirements.lock ./
-RUN --mount=type=cache,target=/root/.cache/uv \
+RUN --mount=type=cache,target=/var/cache/uv \
     uv pip install --python /opt/sluicegate --no-build --constraint requirements.lock \
         --requirements pyproject.toml --extra paimon
 
 # setuptools, which builds the project, comes from the same lock file.
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/uv \
+RUN --mount=type=cache,target=/var/cache/uv \
     uv pip install --python /opt/sluicegate --no-deps --build-constraint requirements.lock .
 
 

@@ -36,7 +36,7 @@ EMBEDDED_BROKER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "2",
-        # After a kill the broker's id is free again only when this session has ended.
+        # After a kill the broker's id is free again only when its registration has expired.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "log.cleaner.dedupe.buffer.size": "16777216",
