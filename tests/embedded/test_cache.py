@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sluicegate.embedded.cache import cache_dir, cached_directory
 
 _FILLER = """
-import sys, time
+import sys
 from pathlib import Path
 from sluicegate.embedded.cache import cached_directory
 
@@ -19,9 +20,10 @@ def fill(directory):
         journal.write("filled\\n")
     (directory / "first").write_text("1")
     print("half", flush=True)
-    time.sleep(float(sys.argv[2]))
+    sys.stdin.readline()
     (directory / "second").write_text("2")
 
+print("asks", flush=True)
 found = cached_directory("thing", fill)
 print(*sorted(f.name + f.read_text() for f in found.iterdir() if f.suffix != ".json"), flush=True)
 """
@@ -34,26 +36,38 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def filler(tmp_path: Path, seconds: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _FILLER, str(tmp_path / "journal"), str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def filler(tmp_path: Path) -> subprocess.Popen[str]:
+    """Start a process that asks for the directory, and fills it when it is given a line."""
+    command = [sys.executable, "-c", _FILLER, str(tmp_path / "journal")]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    """Let a process fill if it is its turn; what it found."""
+    return process.communicate("\n", timeout=60)[0].splitlines()[-1]
 
 
 def test_processes_that_ask_at_once_fill_once(cache: Path, tmp_path: Path) -> None:
-    processes = [filler(tmp_path, 0.5) for _ in range(4)]
-    answers = [process.communicate(timeout=60)[0].splitlines()[-1] for process in processes]
-    assert answers == ["first1 second2"] * 4
+    processes = [filler(tmp_path) for _ in range(4)]
+    assert [said(process) for process in processes] == ["asks\n"] * 4
+    with ThreadPoolExecutor(len(processes)) as threads:
+        assert list(threads.map(answer, processes)) == ["first1 second2"] * 4
     assert (tmp_path / "journal").read_text() == "filled\n"
 
 
 def test_a_killed_fill_is_done_again_by_who_waits(cache: Path, tmp_path: Path) -> None:
-    with filler(tmp_path, 60) as killed:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == "half\n"
-        with filler(tmp_path, 0) as waiting:
+    with filler(tmp_path) as killed:
+        assert [said(killed), said(killed)] == ["asks\n", "half\n"]
+        with filler(tmp_path) as waiting:
+            assert said(waiting) == "asks\n"
             assert not (cache / "thing").exists()
             killed.send_signal(signal.SIGKILL)
-            assert waiting.communicate(timeout=60)[0].splitlines()[-1] == "first1 second2"
+            assert answer(waiting) == "first1 second2"
     assert sorted(entry.name for entry in cache.iterdir()) == ["thing", "thing.lock"]
 
 

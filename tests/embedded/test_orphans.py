@@ -15,7 +15,7 @@ import pytest
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
 _PARENT = """
-import json, os, sys, time
+import json, os, sys
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 
 # Several, as it is a race whether a frozen server escapes.
@@ -26,13 +26,14 @@ for server in servers:
         server.suspend()
 child = os.fork() if sys.argv[1] == "forked" else None
 if child == 0:
-    time.sleep(60)
+    sys.stdin.read()
     os._exit(0)
 pids, directories = [server.pid for server in servers], [str(server.data_dir) for server in servers]
 print(json.dumps({"pids": pids, "directories": directories, "child": child}), flush=True)
 if sys.argv[1] == "exits":
     sys.exit()
-time.sleep(60)
+# Ends when the test lets go of the other end, even by dying.
+sys.stdin.read()
 """
 
 
@@ -55,7 +56,7 @@ def _gone(pid: int) -> bool:
 @pytest.mark.parametrize("how", ["killed", "frozen", "forked", "exits"])
 def test_servers_go_with_their_parent(how: str) -> None:
     command = [sys.executable, "-c", _PARENT, how]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         told = json.loads(parent.stdout.readline())
         if how != "exits":
