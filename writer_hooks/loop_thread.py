@@ -4,7 +4,10 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+_PATIENCE: Final = 10.0
+"""Seconds to close connections; what still runs then has missed its cancellation."""
 
 T = TypeVar("T")
 
@@ -48,6 +51,8 @@ class LoopThread:
     @staticmethod
     async def _cancel_all() -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        while others:
+            for task in others:
+                task.cancel()
+            done, others = await asyncio.wait(others, timeout=_PATIENCE)
+            await asyncio.gather(*done, return_exceptions=True)

@@ -127,13 +127,14 @@ class Follower:
         self._thread.stop()
 
     async def _read(self) -> None:
-        """Read for ever: what fails is said and tried again, as nothing waits for it."""
-        while True:
+        """Read until it is cancelled: what fails is said and tried again, as nothing waits for it."""
+        while not _cancelled():
             try:
                 await self._read_from_the_end()
             except (KafkaError, HookError, OSError, TimeoutError) as error:
                 _log.warning("outcomes cannot be read from %s now: %s", self._topic, error)
-            await asyncio.sleep(_RETRY)
+            if not _cancelled():
+                await asyncio.sleep(_RETRY)
 
     async def _read_from_the_end(self) -> None:
         consumer = AIOKafkaConsumer(
@@ -155,7 +156,8 @@ class Follower:
                             self.take(event)
         finally:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(consumer.stop(), _STOP)
+                async with asyncio.timeout(_STOP):
+                    await consumer.stop()
 
     def take(self, event: Event) -> None:
         """Tell of a notification; a callback that fails is said, and ends nothing."""
@@ -171,6 +173,12 @@ class Follower:
                 self._callback(outcome)
             except Exception:
                 _log.exception("on_outcome failed for %s", outcome)
+
+
+def _cancelled() -> bool:
+    """Whether the task is to end: a client that is closing suppresses the cancellation itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class Outcomes:

@@ -59,7 +59,7 @@ def test_one_warning_when_it_falls_back_and_one_when_it_is_back(caplog: pytest.L
         (False, 0, True),
     ]
     assert found[2] == RegionOutcome("flights", "JFK", 3, AT, True, 2, False, False)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [message for message in caplog.messages if message.startswith("region JFK of flights")] == [
         "region JFK of flights stayed behind in commit 2, at checkpoint 4 of q.0; the others go on",
         "region JFK of flights is included again in commit 5, up to checkpoint 6 of q.0, after 2 without it",
     ]

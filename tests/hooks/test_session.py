@@ -26,7 +26,7 @@ def test_users_settings_are_kept_and_named(spark: SparkSession, caplog: pytest.L
     with caplog.at_level(logging.WARNING, logger="sluicegate"):
         attach(session)
         attach(session)
-    said = [record.getMessage() for record in caplog.records]
+    said = [message for message in caplog.messages if " is set to " in message]
     assert len(said) == 2, "the second call does nothing"
     assert BYTES in said[0]
     assert "1048576" in said[0]

@@ -1,0 +1,72 @@
+"""Threads of the driver end when they are told, at whatever moment that is."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent import futures
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from sluicegate.embedded.ports import free_port
+from sluicegate.writer_hooks import loop_thread
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.loop_thread import LoopThread
+from sluicegate.writer_hooks.outcomes import Follower
+
+
+def ends(stop: Callable[[], None], seconds: float = 5.0) -> bool:
+    """Call it, and say whether it returns in time."""
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    stopping.join(seconds)
+    return not stopping.is_alive()
+
+
+async def miss_a_cancellation(arrived: threading.Event) -> None:
+    """Wait for a cancellation and suppress it, as the Kafka client does while it closes."""
+    with contextlib.suppress(asyncio.CancelledError):
+        arrived.set()
+        await asyncio.Event().wait()
+
+
+def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_thread, "_PATIENCE", 0.1)
+    arrived = threading.Event()
+
+    async def goes_on() -> None:
+        await miss_a_cancellation(arrived)
+        await asyncio.Event().wait()
+
+    thread = LoopThread("test")
+    thread.start(goes_on())
+    assert arrived.wait(5)
+    assert ends(thread.stop)
+
+
+async def cancel_the_reading(closed: threading.Event) -> None:
+    """Cancel it in the very round in which the closing ends."""
+    for task in asyncio.all_tasks():
+        if getattr(task.get_coro(), "__name__", "") == "_read":
+            task.cancel()
+    closed.set()
+
+
+@pytest.mark.parametrize("when", [miss_a_cancellation, cancel_the_reading])
+def test_reading_that_is_cancelled_while_a_lost_connection_is_closed(
+    monkeypatch: pytest.MonkeyPatch, when: Callable[[threading.Event], Coroutine[Any, Any, None]]
+) -> None:
+    there, close = threading.Event(), AIOKafkaConsumer.stop
+
+    async def stop(consumer: AIOKafkaConsumer) -> None:
+        await close(consumer)
+        await when(there)
+
+    monkeypatch.setattr(AIOKafkaConsumer, "stop", stop)
+    follower = Follower(KafkaSettings(f"127.0.0.1:{free_port()}"), "commits", None)
+    assert there.wait(20)
+    if when is cancel_the_reading:
+        assert futures.wait([follower._reading], 3).done
+    assert ends(follower.stop)
