@@ -149,3 +149,13 @@ class Scene:
         return [
             [path.rpartition("/")[2] for path in snapshot.files] for snapshot in self.world.table.snapshots
         ]
+
+
+def opened(*regions: str) -> Scene:
+    """A scene of these regions, `r1` if none is named, each of them opened."""
+    scene = Scene(regions or ("r1",))
+    for region in scene.regions:
+        answer = scene.open(region)
+        assert answer is not None
+        assert answer.accepted, answer.reason
+    return scene

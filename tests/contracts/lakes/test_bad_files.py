@@ -1,0 +1,54 @@
+"""The committer half of every table format: files that it must refuse."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sluicegate.events import FilesWritten
+from sluicegate.lakes.port import Absent, BadFiles, Refused
+from tests.contracts.lakes.harness import Lake, Stream
+
+Spoiler = Callable[[FilesWritten], FilesWritten]
+
+
+def _elsewhere(event: FilesWritten) -> FilesWritten:
+    return event.model_copy(update={"location": event.location + "-elsewhere"})
+
+
+def _climbing(event: FilesWritten) -> FilesWritten:
+    climbing = event.files[0].model_copy(update={"path": "../" + event.files[0].path})
+    return event.model_copy(update={"files": (climbing,)})
+
+
+def _newer(event: FilesWritten) -> FilesWritten:
+    return event.model_copy(update={"format_version": event.format_version + 1})
+
+
+def _foreign(event: FilesWritten) -> FilesWritten:
+    return event.model_copy(update={"format": "somebody-elses"})
+
+
+def _twice(event: FilesWritten) -> FilesWritten:
+    return event.model_copy(update={"files": event.files * 2})
+
+
+@pytest.mark.parametrize("spoil", [_elsewhere, _climbing, _newer, _foreign, _twice])
+def test_files_that_cannot_be_committed_are_refused(lake: Lake, spoil: Spoiler) -> None:
+    stream = Stream(lake)
+    bad = spoil(lake.event([1]))
+    head = stream.head(1)
+    with pytest.raises(BadFiles):
+        stream.committer.check([bad])
+    assert isinstance(stream.publish(1, head, [bad]), Refused)
+    assert stream.ask(1) == Absent(None)
+    assert lake.ids() == []
+
+
+def test_the_same_file_in_two_events_is_refused(lake: Lake) -> None:
+    stream = Stream(lake)
+    event = lake.event([1])
+    twin = event.model_copy()
+    with pytest.raises(BadFiles, match="twice"):
+        stream.committer.check([event, twin])
+    assert isinstance(stream.publish(1, stream.head(1), [event, twin]), Refused)
+    assert lake.ids() == []

@@ -1,0 +1,127 @@
+"""The committer half of every table format: what publishing a decision does to the table."""
+
+from sluicegate.lakes.port import Absent, Conflict, Found, OtherDigest, Published, SnapshotRef
+from tests.contracts.lakes.harness import Lake, Stream
+
+
+def test_a_fresh_table_has_no_head_and_no_decisions(lake: Lake) -> None:
+    state = lake.committer().inspect()
+    assert state.head is None
+    assert state.newest_decision is None
+    assert Stream(lake).ask(1) == Absent(None)
+
+
+def test_a_published_decision_is_found_with_its_rows(lake: Lake) -> None:
+    stream = Stream(lake)
+    made = stream.commit(1, [1, 2, 3], record=False)
+    assert made.id == 1
+    assert stream.ask(1) == Found(made)
+    assert lake.ids() == [1, 2, 3]
+    state = lake.committer().inspect()
+    assert (state.head, state.newest_decision, state.identity) == (made, 1, stream.table)
+
+
+def test_a_commit_takes_many_events_at_once(lake: Lake) -> None:
+    stream = Stream(lake)
+    events = [lake.event([number]) for number in range(7)]
+    assert isinstance(stream.publish(1, stream.head(1), events), Published)
+    assert lake.ids() == list(range(7))
+
+
+def test_decisions_follow_each_other(lake: Lake) -> None:
+    stream = Stream(lake)
+    refs = [stream.commit(decision, [decision]) for decision in range(1, 6)]
+    assert [ref.id for ref in refs] == [1, 2, 3, 4, 5]
+    assert len({ref.identity for ref in refs}) == 5
+    assert lake.ids() == [1, 2, 3, 4, 5]
+    assert lake.committer().inspect().newest_decision == 5
+
+
+def test_repeating_a_publication_changes_nothing(lake: Lake) -> None:
+    stream = Stream(lake)
+    events = [lake.event([1])]
+    head = stream.head(1)
+    first = stream.publish(1, head, events)
+    assert stream.publish(1, head, events) == first
+    assert (
+        Stream(lake, lake.committer()).ask(1) == Found(first.snapshot) if isinstance(first, Published) else 0
+    )
+    assert lake.ids() == [1]
+
+
+def test_a_second_committer_of_the_same_user_only_repeats(lake: Lake) -> None:
+    one, other = Stream(lake), Stream(lake)
+    events = [lake.event([1])]
+    head_of_one, head_of_other = one.head(1), other.head(1)
+    assert other.publish(1, head_of_other, events) == one.publish(1, head_of_one, events)
+    assert lake.ids() == [1]
+
+
+def test_another_digest_under_the_same_id_is_told_apart(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1], record=False)
+    assert stream.ask(1, "something else") == OtherDigest("digest-1")
+
+
+def test_another_users_decision_is_not_taken_for_a_repetition(lake: Lake) -> None:
+    one, other = Stream(lake), Stream(lake, lake.committer("stream-b"))
+    events = [lake.event([1])]
+    one.head(1)
+    other.head(1)
+    assert isinstance(one.publish(1, None, events), Published)
+    assert other.publish(1, None, [lake.event([2])]) == Conflict()
+    assert lake.ids() == [1]
+
+
+def test_a_moved_head_is_a_conflict_and_asking_again_goes_on(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    head = stream.head(2)
+    lake.foreign([100])
+    events = [lake.event([2])]
+    assert stream.publish(2, head, events) == Conflict()
+    assert lake.ids() == [1, 100]
+    assert isinstance(stream.publish(2, stream.head(2), events), Published)
+    assert lake.ids() == [1, 2, 100]
+
+
+def test_a_late_publication_on_an_old_head_is_a_conflict(lake: Lake) -> None:
+    stream, late = Stream(lake), Stream(lake)
+    old = late.head(1)
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    request_of_another_content = [lake.event([9])]
+    assert late.publish(2, old, request_of_another_content) == Conflict()
+    assert lake.ids() == [1, 2]
+
+
+def test_a_head_that_never_was_is_a_conflict(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.head(1)
+    assert stream.publish(1, SnapshotRef(7, "never"), [lake.event([1])]) == Conflict()
+    assert lake.ids() == []
+
+
+def test_an_empty_commit_makes_a_snapshot(lake: Lake) -> None:
+    stream = Stream(lake)
+    head = stream.head(1)
+    outcome = stream.publish(1, head, [], 1_000)
+    assert isinstance(outcome, Published)
+    assert stream.ask(1) == Found(outcome.snapshot)
+    assert lake.ids() == []
+    assert lake.watermark() == 1_000
+    stream.recorded = outcome.snapshot
+    stream.commit(2, [1])
+    assert lake.ids() == [1]
+
+
+def test_the_watermark_never_regresses(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1], watermark=5_000)
+    stream.commit(2, [2], watermark=4_000)
+    assert lake.watermark() == 5_000
+    lake.foreign([100])
+    stream.commit(3, [3])
+    assert lake.watermark() == 5_000
+    stream.commit(4, [4], watermark=6_000)
+    assert lake.watermark() == 6_000

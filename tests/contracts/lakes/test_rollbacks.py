@@ -1,0 +1,66 @@
+"""The committer half of every table format: tables that others have set back or replaced."""
+
+from sluicegate.lakes.port import Conflict, TableReplaced, Unproven
+from tests.contracts.lakes.harness import Lake, Stream
+
+
+def test_a_rolled_back_table_is_noticed(lake: Lake) -> None:
+    stream = Stream(lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+    lake.rollback(1)
+    assert isinstance(stream.ask(3), Unproven)
+    assert isinstance(stream.ask(4), Unproven)
+
+
+def test_a_table_rolled_back_and_grown_again_is_noticed(lake: Lake) -> None:
+    stream = Stream(lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+    lake.rollback(1)
+    lake.foreign([100])
+    lake.foreign([101])
+    lake.foreign([102])
+    assert isinstance(stream.ask(4), Unproven)
+
+
+def test_a_decision_rolled_back_behind_the_record_may_be_committed_again(lake: Lake) -> None:
+    stream = Stream(lake)
+    recorded = stream.commit(1, [1])
+    stream.commit(2, [2], record=False)
+    lake.rollback(1)
+    stream.recorded = recorded
+    again = stream.commit(2, [2])
+    assert again.id == 2
+    assert lake.ids() == [1, 2]
+
+
+def test_a_publication_on_a_head_that_was_rolled_back_is_a_conflict(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    head = stream.head(3)
+    lake.rollback(1)
+    assert stream.publish(3, head, [lake.event([3])]) == Conflict()
+    assert lake.ids() == [1]
+
+
+def test_a_head_of_the_same_number_but_other_content_is_a_conflict(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    head = stream.head(3)
+    lake.rollback(1)
+    lake.foreign([100])
+    assert stream.publish(3, head, [lake.event([3])]) == Conflict()
+    assert lake.ids() == [1, 100]
+
+
+def test_a_replaced_table_is_noticed(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    old = stream.table
+    lake.replace()
+    answer = stream.ask(2)
+    assert isinstance(answer, TableReplaced)
+    assert answer.identity == lake.committer().inspect().identity != old
