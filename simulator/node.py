@@ -1,17 +1,16 @@
 """A simulated coordinator process: the real core, its reads and effects under the scheduler's control."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 from sluicegate.coordinator.core.effects import (
     Announce,
+    Append,
     AppendAbandoned,
     AppendDecision,
     Appended,
     AppendPolicy,
     AppendVoided,
-    Ask,
     CheckFiles,
     Done,
     Effect,
@@ -19,11 +18,9 @@ from sluicegate.coordinator.core.effects import (
     Failed,
     FetchEnd,
     FilesChecked,
-    InspectTable,
     Publish,
     ReleaseOffsets,
     Result,
-    TableUnfit,
     WriteRecord,
     WriteView,
 )
@@ -31,17 +28,15 @@ from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FilesWritten
-from sluicegate.lakes.memory import FaultPoint, Faults, MemoryCommitter, MemoryTable
+from sluicegate.lakes.memory import FaultPoint, Faults
 from sluicegate.lakes.port import (
-    CommitRequest,
     Conflict,
     LakeUnavailable,
     OutcomeUnknown,
     Publication,
     Refused,
-    TableRefused,
-    TableState,
 )
+from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, newer_view
 from sluicegate.simulator.watching import Watching
 from sluicegate.simulator.world import STREAM, World
 
@@ -65,7 +60,7 @@ TO_STORES: Final = (AppendDecision, AppendAbandoned, AppendVoided, AppendPolicy,
 FATES: Final[dict[Fate, tuple[type[Effect], ...]]] = {
     "lost append": TO_STORES,
     "unheard append": TO_STORES,
-    "away": (InspectTable, Ask, CheckFiles, Publish),
+    "away": OF_THE_TABLE,
     "conflict": (Publish,),
     "unknown, invisible": (Publish,),
     "unknown, visible": (Publish,),
@@ -90,21 +85,6 @@ class OffsetGone(Exception):
     def __init__(self, offset: int) -> None:
         super().__init__(f"retention has removed offset {offset}")
         self.offset = offset
-
-
-class _Door(MemoryCommitter):
-    """A committer that finds whatever table is there by now."""
-
-    joined: str | None = None
-
-    def find(self, table: MemoryTable, joined: str | None) -> None:
-        """Stand before this table from now on."""
-        self._table = table
-        self.joined = joined
-
-    def inspect(self) -> TableState:
-        """As any committer, with what the scheduler says of the table."""
-        return replace(super().inspect(), joined=self.joined)
 
 
 class Node:
@@ -143,7 +123,7 @@ class Node:
         self.next = self.machine.low_water
         """The next offset to be read."""
         self.in_flight: list[Effect] = []
-        self._lake = _Door(world.visible_table, f"sluicegate-{STREAM}", self._strike)
+        self._lake = Door(world.visible_table, f"sluicegate-{STREAM}", self._strike)
         self._watching = Watching(self.machine, world.coverage) if watched else None
 
     def read(self, most: int) -> int:
@@ -203,14 +183,6 @@ class Node:
         match effect:
             case FetchEnd():
                 return EndOffset(len(world.log))
-            case AppendDecision(body):
-                return self._append(EventType.CUT_DECIDED, body)
-            case AppendAbandoned(body):
-                return self._append(EventType.CUT_ABANDONED, body)
-            case AppendVoided(body):
-                return self._append(EventType.CUT_VOIDED, body)
-            case AppendPolicy(body):
-                return self._append(EventType.STREAM_POLICY, body)
             case WriteRecord(record):
                 return self._produce(lambda: setattr(world, "record", record.model_dump_json()))
             case Announce(due):
@@ -218,10 +190,11 @@ class Node:
             case WriteView(record):
                 if self._fate == "view lost":
                     return Failed("it timed out")
-                if world.view is None or world.view.applied <= record.applied:
-                    world.view = record
+                world.view = newer_view(world.view, record)
             case ReleaseOffsets():
                 world.group_offset = self.machine.book.low_water(self.machine.position)
+            case _ if isinstance(effect, Append):
+                return self._append(LOGGED[type(effect)], effect.body)
             case _:
                 return self._run_table(effect)
         return Done()
@@ -238,29 +211,10 @@ class Node:
         return Failed("it timed out, but it was written") if self._fate == "unheard append" else Done()
 
     def _run_table(self, effect: Effect) -> Result:
-        lake = self._lake
-        lake.find(self._world.visible_table, self._world.joined)
-        try:
-            match effect:
-                case InspectTable():
-                    return lake.inspect()
-                case Ask(decision, digest, table, recorded):
-                    return lake.ask(decision, digest, table, recorded)
-                case CheckFiles(parts, _):
-                    if self._fate == "files refused":
-                        return FilesChecked({parts[0].region: "the files are refused for a while"})
-                    lake.check([self._body(offset) for part in parts for offset in part.offsets])
-                    return FilesChecked({})
-                case Publish():
-                    bodies = [self._body(offset) for offset in effect.offsets]
-                    return lake.publish(
-                        CommitRequest(effect.decision, effect.digest, effect.head, effect.watermark, bodies)
-                    )
-        except TableRefused as error:
-            return TableUnfit(str(error))
-        except LakeUnavailable as error:
-            return Failed(str(error))
-        raise TypeError(f"{effect!r} is no effect of the table")
+        if isinstance(effect, CheckFiles) and self._fate == "files refused":
+            return FilesChecked({effect.parts[0].region: "the files are refused for a while"})
+        self._lake.find(self._world.visible_table, self._world.joined)
+        return self._lake.perform(effect, self._body)
 
     def _strike(self, point: FaultPoint) -> Publication | None:
         """The fault of the effect under way at this point, if it has one there."""

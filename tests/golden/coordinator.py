@@ -1,18 +1,13 @@
 """What surrounds the core in a golden case: a log, a table, topics, and one coordinator that can crash."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
-    AppendAbandoned,
-    AppendDecision,
     Appended,
-    AppendPolicy,
-    AppendVoided,
-    Ask,
     CheckFiles,
     Done,
     Effect,
@@ -20,10 +15,8 @@ from sluicegate.coordinator.core.effects import (
     Failed,
     FetchEnd,
     FilesChecked,
-    InspectTable,
     Publish,
     Result,
-    TableUnfit,
     WriteRecord,
     WriteView,
 )
@@ -31,19 +24,13 @@ from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FileInfo, FilesWritten
-from sluicegate.lakes.memory import FOREIGN_USER, MemoryCommitter, MemoryTable
-from sluicegate.lakes.port import CommitRequest, OutcomeUnknown, Refused, TableRefused
+from sluicegate.lakes.memory import FOREIGN_USER, MemoryTable
+from sluicegate.lakes.port import OutcomeUnknown, Refused
+from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, newer_view
 from tests.golden.tell import effect_line
 
 STREAM = "s"
 USUAL = frozenset({"AppendDecision", "AppendAbandoned", "AppendVoided", "Publish", "Announce"})
-LOGGED = {
-    AppendPolicy: EventType.STREAM_POLICY,
-    AppendDecision: EventType.CUT_DECIDED,
-    AppendAbandoned: EventType.CUT_ABANDONED,
-    AppendVoided: EventType.CUT_VOIDED,
-}
-TABLE = (InspectTable, CheckFiles, Ask, Publish)
 
 
 class Entry(NamedTuple):
@@ -126,7 +113,7 @@ class Coordinator:
         self.machine = StreamMachine(STREAM, 0, record, world.settings)
         self.flying: list[Effect] = []
         self._next = self.machine.low_water
-        self._lake = MemoryCommitter(world.table, "sluicegate-s")
+        self._lake = Door(world.table, "sluicegate-s")
         world.watch.booted(self.machine)
 
     def work(self) -> None:
@@ -181,12 +168,18 @@ class Coordinator:
         self.world.watch.finished(self.machine, effect, result)
 
     def _perform(self, effect: Effect, fate: str) -> Result:
-        place = "table" if isinstance(effect, TABLE) else "view" if isinstance(effect, WriteView) else "log"
+        place = (
+            "table"
+            if isinstance(effect, OF_THE_TABLE)
+            else "view"
+            if isinstance(effect, WriteView)
+            else "log"
+        )
         if place in self.world.away:
             return Failed(f"the {place} is away")
         if fate == "is lost":
             return OutcomeUnknown("lost") if isinstance(effect, Publish) else Failed("it timed out")
-        result = self._table(effect, fate) if isinstance(effect, TABLE) else self._topics(effect)
+        result = self._table(effect, fate) if isinstance(effect, OF_THE_TABLE) else self._topics(effect)
         if fate == "is done but unknown":
             return OutcomeUnknown("timeout") if isinstance(effect, Publish) else Failed("it timed out")
         return result
@@ -201,38 +194,23 @@ class Coordinator:
             case Announce(due):
                 world.told.add(due.id)
             case WriteView(record):
-                if world.view is None or world.view.applied <= record.applied:
-                    world.view = record
+                world.view = newer_view(world.view, record)
             case _ if isinstance(effect, Append):
                 return Appended(world.append(LOGGED[type(effect)], effect.body, ("", "", -1)))
         return Done()
 
     def _table(self, effect: Effect, fate: str) -> Result:
-        try:
-            match effect:
-                case InspectTable():
-                    return replace(self._lake.inspect(), joined=self.world.joined)
-                case Ask(decision, digest, table, recorded):
-                    return self._lake.ask(decision, digest, table, recorded)
-                case CheckFiles(parts, _):
-                    found = {each.region: self._bad(each.offsets) for each in parts}
-                    return FilesChecked({name: problem for name, problem in found.items() if problem})
-                case Publish() as publish if fate.startswith("refused "):
-                    return Refused(fate.removeprefix("refused "))
-                case Publish() as publish:
-                    if fate == "conflict":
-                        self.world.table.foreign_commit()
-                    files = [self.world.files(offset) for offset in publish.offsets]
-                    made = self._lake.publish(
-                        CommitRequest(
-                            publish.decision, publish.digest, publish.head, publish.watermark, files
-                        )
-                    )
-                    self._check()
-                    return made
-        except TableRefused as error:
-            return TableUnfit(str(error))
-        raise TypeError(effect)
+        if isinstance(effect, CheckFiles):
+            found = {each.region: self._bad(each.offsets) for each in effect.parts}
+            return FilesChecked({name: problem for name, problem in found.items() if problem})
+        if isinstance(effect, Publish) and fate.startswith("refused "):
+            return Refused(fate.removeprefix("refused "))
+        if isinstance(effect, Publish) and fate == "conflict":
+            self.world.table.foreign_commit()
+        self._lake.find(self.world.table, self.world.joined)
+        result = self._lake.perform(effect, self.world.files)
+        self._check()
+        return result
 
     def _bad(self, offsets: tuple[int, ...]) -> str:
         names = [self.world.log[offset].envelope.id for offset in offsets]
