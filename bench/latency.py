@@ -52,6 +52,7 @@ FILES: Final = 10
 TASKS: Final = 2
 ROWS: Final = 20
 WARM_UP: Final = 10
+PATIENCE: Final = 60.0
 ORIGINS: Final = tuple(f"A{n:02d}" for n in range(FILES))
 
 _IN_CREATE: Final = 0x100
@@ -190,8 +191,19 @@ async def drive(region: Region, twin: Any, work: Work, rate: float) -> Times:
         # On this thread: nothing else of this process is to run beside it.
         bare.commit(messages, number + 1)
         times.returned[number] = time.time_ns()
-    await asyncio.sleep(2.0)
     return times
+
+
+async def wait_for_the_last(region: Region, table: Path, checkpoints: int) -> None:
+    """Wait until the last checkpoint's commit is visible: the snapshot with the number of its decision."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        decided, _ = await decisions(region)
+        checkpoint, decision = decided[-1] if decided else (-1, 0)
+        if checkpoint == checkpoints - 1 and (table / "snapshot" / f"snapshot-{decision}").exists():
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"the last checkpoint is not in the table after {PATIENCE:g} s")
 
 
 async def decisions(region: Region) -> tuple[list[tuple[int, int]], dict[int, int]]:
@@ -280,6 +292,7 @@ async def measure(folder: Path, bootstrap: str, checkpoints: int, rate: float) -
             await wait_for_answer(bootstrap, topics)
             with quiet_collector():
                 times = await drive(region, twin, work, rate)
+            await wait_for_the_last(region, tables["ours"], checkpoints)
             decided, appended = await decisions(region)
     found = figures(times, watch.seen(), decided, appended, checkpoints)
     expected = checkpoints * FILES * ROWS

@@ -7,8 +7,11 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from sluicegate.coordinator.settings_kafka import KafkaSettings
 from sluicegate.embedded.ports import free_port
+from sluicegate.events.topics import verify_topics
 from tests.cli.deployment import Deployment, as_json, findings, make_table
+from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 TOPICS = ("events", "commits", "state", "dead-letters")
@@ -57,9 +60,7 @@ def test_missing_topics_are_problems_until_create(deployment: Deployment) -> Non
 
 def test_topic_that_endangers_the_protocol_is_a_problem(deployment: Deployment) -> None:
     deployment.create_topics()
-    asyncio.run(
-        _compact(deployment.settings.kafka.bootstrap_servers, deployment.settings.kafka.topic_names().events)
-    )
+    asyncio.run(_compact(deployment.settings.kafka))
     result = deployment.run("check")
     assert result.exit_code == 1
     verdict, detail = findings(result)[_topics(deployment)[0]]
@@ -68,14 +69,17 @@ def test_topic_that_endangers_the_protocol_is_a_problem(deployment: Deployment) 
     assert "kafka-configs.sh" in detail
 
 
-async def _compact(bootstrap: str, topic: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+async def _compact(kafka: KafkaSettings) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     await admin.start()
     try:
         wanted = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, wanted)])
+        topic = ConfigResource(ConfigResourceType.TOPIC, kafka.topic_names().events, wanted)
+        await admin.alter_configs([topic])
     finally:
         await admin.close()
+    # The controller answers before the broker knows of it.
+    await until(lambda: verify_topics(kafka.bootstrap_servers, kafka.topic_specs()))
 
 
 def test_json_has_the_same_findings(deployment: Deployment) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.coordinator.core.machine import MachineSettings
 from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell import partition
+from sluicegate.coordinator.shell import partition, service
 from sluicegate.events import partition_of
 from sluicegate.events.topics import TopicNames
 from tests.integration.coordinator import settings_for
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let stalled streams look every 300 ms whether the cause is gone, instead of every 15 s."""
-    monkeypatch.setattr(partition, "MachineSettings", functools.partial(MachineSettings, stall_pause=300))
+    """Let what stalls or fails be tried again, and lost views be found, every 300 ms, not in 10 s or 15 s."""
+    quick = functools.partial(MachineSettings, stall_pause=300, longest_pause=300)
+    monkeypatch.setattr(partition, "MachineSettings", quick)
+    monkeypatch.setattr(service, "VIEW_INTERVAL", 0.3)
 
 
 @pytest.fixture

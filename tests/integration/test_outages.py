@@ -15,7 +15,7 @@ from sluicegate.coordinator.shell import service as shell_service
 from sluicegate.coordinator.shell import startup
 from sluicegate.coordinator.shell.service import Service
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
-from sluicegate.events.outages import Outage
+from sluicegate.events import outages
 from sluicegate.events.topics import TopicProblem, verify_topics
 from sluicegate.state_store import RedisStateStore, StateStoreError, StreamView
 from tests.integration.conftest import Place
@@ -58,7 +58,7 @@ async def get(service: Service, path: str) -> tuple[int, str]:
 
 
 async def test_commits_go_on_without_redis_and_the_view_comes_back(
-    place: Place, own_valkey: EmbeddedValkey
+    place: Place, own_valkey: EmbeddedValkey, impatient: None
 ) -> None:
     """Away before the start, killed, frozen and wiped."""
     url = own_valkey.url
@@ -100,7 +100,9 @@ async def _goes_on(place: Place, own_valkey: EmbeddedValkey, settings: Settings)
     assert read_ids(place.table) == [1, 2, 3]
 
 
-async def test_a_view_that_cannot_be_read_is_written_again(place: Place, redis_url: str) -> None:
+async def test_a_view_that_cannot_be_read_is_written_again(
+    place: Place, redis_url: str, impatient: None
+) -> None:
     settings = place.settings(redis={"url": redis_url, "key_prefix": place.prefix})
     async with running(settings), place.job() as job:
         await job.open()
@@ -122,7 +124,8 @@ async def test_the_service_waits_for_kafka_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO)
-    outage = Outage()
+    monkeypatch.setattr(outages, "QUIET", 3.0)
+    outage = outages.Outage()
     monkeypatch.setattr(startup, "KAFKA", outage)
     monkeypatch.setattr(shell_service, "KAFKA", outage)
     own_kafka.kill()
@@ -163,8 +166,11 @@ async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
         await until(service.unready, lambda found: not found)
 
 
-async def test_the_end_is_bounded_while_kafka_is_away(own_place: Place, own_kafka: EmbeddedKafka) -> None:
+async def test_the_end_is_bounded_while_kafka_is_away(
+    own_place: Place, own_kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Frozen, with work under way."""
+    monkeypatch.setattr(shell_service, "GRACE", 2.0)
     stop = asyncio.Event()
     service = Service(own_place.settings())
     task = asyncio.create_task(service.run(stop))
@@ -174,7 +180,7 @@ async def test_the_end_is_bounded_while_kafka_is_away(own_place: Place, own_kafk
         await job.run_batch([1])
         own_kafka.suspend()
         stop.set()
-        await asyncio.wait_for(task, 25)
+        await asyncio.wait_for(task, 17)
         own_kafka.resume()
         async with running(own_place.settings()):
             await job.run_batch([2])
