@@ -47,7 +47,8 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the connections do not close"
 
     def of(self, kind: type[B], lineage: str | None = None) -> list[tuple[Envelope, B]]:
         """The events with bodies of that kind, in the order of the log."""

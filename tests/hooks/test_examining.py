@@ -44,6 +44,10 @@ def told(caplog: pytest.LogCaptureFixture, part: str) -> Callable[[], list[str]]
     return lambda: [record.getMessage() for record in list(caplog.records) if part in record.getMessage()]
 
 
+def fails(*_: object) -> None:
+    raise OSError("made to fail")
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -91,9 +95,6 @@ def test_a_lost_heartbeat_names_its_region_and_what_it_means(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*_: object) -> None:
-        raise OSError("made to fail")
-
     monkeypatch.setattr(Heartbeats, "_send", fails)
     heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: options))
     assert "Its files and commits do not depend on it" in wait(told(caplog, "a heartbeat was not sent (1 in"))
@@ -109,9 +110,6 @@ def test_a_lost_end_says_how_to_announce_it(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*_: object) -> None:
-        raise OSError("made to fail")
-
     monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.close_region", fails)
     bounded = options | {"bounded": "true"}
     heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: bounded))
