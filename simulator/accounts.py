@@ -37,8 +37,8 @@ class Life:
     """A child ended it here; -1: nothing of it counts."""
     held: int | None = None
     """From here on nothing of it is ever to be committed."""
-    fixed: bool = False
-    """A child of another region ended it, so the limit stays."""
+    continued: int = 0
+    """The assignment under which it was opened last."""
     decided: int | None = None
     piles: dict[int, Pile] = field(default_factory=dict)
     after: dict[int | None, int] = field(default_factory=dict)

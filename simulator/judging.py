@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from sluicegate.events.models import CutDecided, Position
+from sluicegate.events.models import CutDecided, Parent, Position
 from sluicegate.simulator.accounts import Account
 from sluicegate.simulator.standing import Rejection, Standing
 
@@ -142,14 +142,31 @@ def _founded(now: Standing, name: str, at: Position, moves: Moves) -> bool:
     """Whether what the move builds on in other regions is in the cut, or was before."""
     account = now.regions[name]
     for lineage in account.chain[: account.chain.index(at.lineage) + 1]:
-        for parent in account.lives[lineage].elsewhere:
-            if parent.checkpoint is None:
-                continue
+        for parent in _foundations(now, name, lineage):
             other = now.regions[parent.region]
-            if other.lives[parent.lineage].floor >= parent.checkpoint:
+            if other.lives[parent.lineage].floor >= (parent.checkpoint or 0):
                 continue
-            target = Position(lineage=parent.lineage, checkpoint=parent.checkpoint)
+            target = Position(lineage=parent.lineage, checkpoint=parent.checkpoint or 0)
             reached = moves.get(parent.region)
             if reached is None or not other.at_or_beyond(reached, target):
                 return False
     return True
+
+
+def _foundations(now: Standing, name: str, lineage: str) -> list[Parent]:
+    """The checkpoints that a lineage builds on; of a parent that it takes nothing of, those of the parent."""
+    found: list[Parent] = []
+    for parent in now.regions[name].lives[lineage].elsewhere:
+        if parent.checkpoint is not None:
+            found.append(parent)
+            continue
+        account = now.regions[parent.region]
+        for each in account.chain:
+            if each == parent.lineage:
+                break
+            limit = account.lives[each].limit
+            if limit is not None and limit >= 0:
+                found.append(Parent(region=parent.region, lineage=each, checkpoint=limit))
+            found += _foundations(now, parent.region, each)
+        found += _foundations(now, parent.region, parent.lineage)
+    return found

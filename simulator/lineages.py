@@ -5,6 +5,7 @@ from typing import Final
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Parent, RegionOpened
 from sluicegate.simulator.accounts import Account, Life
+from sluicegate.simulator.families import Families, Member, last
 from sluicegate.simulator.standing import Standing
 
 REFUSALS: Final = (
@@ -19,6 +20,8 @@ REFUSALS: Final = (
     "more than the named checkpoint is decided",
     "the parent ends elsewhere",
     "the named checkpoint is held out",
+    "another region goes on from there",
+    "others went on from the lineage",
     "too many assignments have had no full cut yet",
 )
 """Why openings are refused."""
@@ -37,9 +40,15 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
         now.saw("opening: restart")
     else:
         _begin(now, offset, account, envelope, body)
+    account.lives[envelope.lineage].continued = body.assignment.number
     account.idle = account.closed = account.left = account.removed = False
     account.final = None
     account.joined = body.sink != "independent"
+    if body.assignment.number not in now.shared:
+        lives = [each.lives[name] for each in now.regions.values() for name in each.chain]
+        kept = {life.assignment for life in lives if life.decided is None}
+        now.shared = {number: names for number, names in now.shared.items() if number in kept}
+        now.shared[body.assignment.number] = frozenset(body.assignment.regions)
     if now.assignment is None:
         now.assignment = body.assignment
     elif body.assignment.number > (now.next or now.assignment).number:
@@ -50,75 +59,35 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
 
 
 def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, body: RegionOpened) -> None:
-    own = next((parent for parent in body.parents if parent.region == envelope.region), None)
-    elsewhere = tuple(parent for parent in body.parents if parent.region != envelope.region)
-    start: int | None = None
+    name, number = envelope.region, body.assignment.number
+    own = next((parent for parent in body.parents if parent.region == name), None)
+    elsewhere = tuple(parent for parent in body.parents if parent.region != name)
     if own is not None:
         now.saw("opening: rewind")
-        start = _end(now, own, None)
     elif elsewhere:
         now.saw("opening: child of other regions")
     elif not account.chain:
         now.saw("opening: first")
     else:
         now.saw("opening: accepted without parents")
+    ended = account.live is not None and account.lives[account.live].limit is not None
+    if own is None and account.live is not None and not (elsewhere and ended):
         at = account.ref
-        now.starts[offset] = (at.lineage, at.checkpoint) if at else (account.chain[0], None)
-        lineage, checkpoint = now.starts[offset]
-        start = _end(now, Parent(region=envelope.region, lineage=lineage, checkpoint=checkpoint), None)
-    for parent in elsewhere:
-        other = now.regions[parent.region]
-        _end(now, parent, body.assignment.number)
-        other.lives[parent.lineage].fixed = True
-    account.lives[envelope.lineage] = Life(start, body.assignment.number, elsewhere)
+        own = Parent(
+            region=name,
+            lineage=at.lineage if at else account.chain[0],
+            checkpoint=at.checkpoint if at else None,
+        )
+        now.starts[offset] = (own.lineage, own.checkpoint)
+    for parent in [*([own] if own else []), *elsewhere]:
+        families = Families(now)
+        for member in families.displaced(parent, name, number, body.parents):
+            families.kill(member)
+        now.regions[parent.region].lives[parent.lineage].limit = last(parent)
+    account.lives[envelope.lineage] = Life(own.checkpoint if own else None, number, elsewhere)
     account.chain.append(envelope.lineage)
     account.accepted.discard(envelope.lineage)
     account.fault = False
-
-
-def _end(now: Standing, parent: Parent, under: int | None) -> int | None:
-    """End a lineage behind the named checkpoint; what came after it, or builds on another end, is void."""
-    account, named = now.regions[parent.region], _last(parent)
-    life = account.lives[parent.lineage]
-    for name, heir in _heirs(now, parent):
-        older = under is None or now.regions[name].lives[heir].assignment < under
-        if older if name == parent.region else life.limit != named:
-            _drop(now.regions[name], heir)
-    life.fixed = life.fixed and life.limit == named
-    life.limit = named
-    return parent.checkpoint
-
-
-def _drop(account: Account, lineage: str) -> None:
-    if lineage in account.chain:
-        place = account.chain.index(lineage)
-        for void in account.chain[place:]:
-            account.lives[void].limit = -1
-        account.chain = account.chain[:place]
-
-
-def _last(parent: Parent) -> int:
-    return -1 if parent.checkpoint is None else parent.checkpoint
-
-
-def _heirs(now: Standing, parent: Parent) -> list[tuple[str, str]]:
-    """The lineages that come after a lineage in its region, or build on it from another region."""
-    found: list[tuple[str, str]] = []
-    for name, account in now.regions.items():
-        if name == parent.region and parent.lineage in account.chain:
-            found += [(name, each) for each in account.chain[account.chain.index(parent.lineage) + 1 :]]
-            continue
-        for each in account.chain:
-            built_on = [(other.region, other.lineage) for other in account.lives[each].elsewhere]
-            if (parent.region, parent.lineage) in built_on:
-                found.append((name, each))
-    return found
-
-
-def _outdone(now: Standing, parent: Parent, number: int) -> bool:
-    """Whether what builds on a lineage is of older assignments, and not decided."""
-    lives = [now.regions[name].lives[heir] for name, heir in _heirs(now, parent)]
-    return all(life.assignment < number and life.decided is None for life in lives)
 
 
 def _assignment_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -132,7 +101,10 @@ def _assignment_problem(now: Standing, envelope: Envelope, body: RegionOpened) -
     if wanted.number == newest.number and set(wanted.regions) != set(newest.regions):
         return "the assignment has other regions"
     most = now.policy.max_consecutive_fallbacks if now.policy else 1
-    if now.next and wanted.number > now.next.number and len(_pending_assignments(now)) >= most:
+    if now.next is None or wanted.number == now.next.number:
+        return None
+    healthy, hopeless = _pending_assignments(now)
+    if len(healthy) >= most and now.next.number not in hopeless:
         return "too many assignments have had no full cut yet"
     return None
 
@@ -140,40 +112,45 @@ def _assignment_problem(now: Standing, envelope: Envelope, body: RegionOpened) -
 def _lineage_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> str | None:
     account = now.regions.get(envelope.region) or Account()
     if account.live == envelope.lineage:
-        ref = account.ref if account.ref and account.ref.lineage == envelope.lineage else None
-        older = ref is not None and body.planned is not None and body.planned < ref.checkpoint
-        return "the checkpoint location is older than the table" if older else None
+        return _restart_problem(account, envelope, body)
     if envelope.lineage in account.lives:
         return "the lineage was replaced"
     own = [parent for parent in body.parents if parent.region == envelope.region]
+    elsewhere = [parent for parent in body.parents if parent.region != envelope.region]
     if len(own) > 1 or (own and not account.chain):
         return "no such parent"
-    if account.chain and not own and envelope.lineage not in account.accepted and _used(account):
-        return "the lineage names no parent"
-    elsewhere = [parent for parent in body.parents if parent.region != envelope.region]
+    if account.live is not None and not own and envelope.lineage not in account.accepted and _used(account):
+        ended = account.lives[account.live].limit is not None
+        if not (elsewhere and ended):
+            return "the lineage names no parent"
     held = now.assignment
     if elsewhere and (held is None or body.assignment.number <= held.number):
         return "only a new assignment takes other regions over"
-    number = body.assignment.number
-    problems = (_wrong(now, parent, number) for parent in [*own, *elsewhere])
-    if problem := next((each for each in problems if each), None):
-        return problem
-    if any(_ended(now, parent) and not _outdone(now, parent, number) for parent in elsewhere):
-        return "the parent ends elsewhere"
+    if any(parent.lineage not in now.account(parent.region).chain for parent in body.parents):
+        return "no such parent"
+    problems = (_wrong(now, parent, envelope.region, body) for parent in body.parents)
+    return next((each for each in problems if each), None)
+
+
+def _restart_problem(account: Account, envelope: Envelope, body: RegionOpened) -> str | None:
+    ref = account.ref if account.ref and account.ref.lineage == envelope.lineage else None
+    if ref is not None and body.planned is not None and body.planned < ref.checkpoint:
+        return "the checkpoint location is older than the table"
+    if account.lives[envelope.lineage].limit is not None:
+        return "others went on from the lineage"
     return None
 
 
-def _pending_assignments(now: Standing) -> set[int]:
-    """The assignments above the one in force whose lineages are still in a chain."""
-    held = now.assignment.number if now.assignment else 0
-    lives = [account.lives[name] for account in now.regions.values() for name in account.chain]
-    return {life.assignment for life in lives if life.assignment > held and not _hopeless(now, life)}
-
-
-def _hopeless(now: Standing, life: Life) -> bool:
-    """Whether a lineage builds on what is held out, so that it never gets into a cut."""
-    held = [(parent, now.regions[parent.region].lives[parent.lineage].held) for parent in life.elsewhere]
-    return any(first is not None and _last(parent) >= first for parent, first in held)
+def _pending_assignments(now: Standing) -> tuple[set[int], set[int]]:
+    """The assignments above the one in force: with lineages that have hope, and with such as have none."""
+    held, families = now.assignment.number if now.assignment else 0, Families(now)
+    found: tuple[set[int], set[int]] = (set(), set())
+    for name, account in now.regions.items():
+        for lineage in account.chain:
+            number = account.lives[lineage].assignment
+            if number > held:
+                found[families.is_hopeless(Member(name, lineage))].add(number)
+    return found
 
 
 def _used(account: Account) -> bool:
@@ -185,24 +162,27 @@ def _used(account: Account) -> bool:
     )
 
 
-def _wrong(now: Standing, parent: Parent, number: int) -> str | None:
-    """What is wrong with a parent's named checkpoint, for an opening under an assignment of this number."""
-    account = now.regions.get(parent.region)
-    if account is None or parent.lineage not in account.chain:
-        return "no such parent"
-    life, named = account.lives[parent.lineage], _last(parent)
-    later = account.chain[account.chain.index(parent.lineage) + 1 :]
-    if life.floor > named or any(account.lives[name].decided is not None for name in later):
+def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> str | None:
+    """What is wrong with a parent's named checkpoint, for an opening of a region."""
+    account = now.regions[parent.region]
+    life, families, number = account.lives[parent.lineage], Families(now), body.assignment.number
+    if life.floor > last(parent):
         return "more than the named checkpoint is decided"
-    if life.limit is not None and named > life.limit:
+    if life.limit is not None and last(parent) > life.limit:
         return "the parent ends elsewhere"
-    if life.held is not None and named >= life.held:
+    if families.is_held_out(parent):
         return "the named checkpoint is held out"
-    if life.fixed and named != life.limit and not _outdone(now, parent, number):
-        return "the parent ends elsewhere"
+    for member in families.displaced(parent, region, number, body.parents):
+        gone = families.life(member)
+        if gone.decided is not None:
+            return "more than the named checkpoint is decided"
+        foreign = member.region != region
+        if foreign and gone.assignment < number <= gone.continued:
+            return "another region goes on from there"
+        if foreign and gone.assignment >= number:
+            return "the parent ends elsewhere"
+        if any(member == Member(named.region, named.lineage) for named in body.parents):
+            return "the parent ends elsewhere"
+    if parent.region != region and life.limit is None and life.continued >= number:
+        return "another region goes on from there"
     return None
-
-
-def _ended(now: Standing, parent: Parent) -> bool:
-    """Whether another child has ended it at another checkpoint."""
-    return now.regions[parent.region].lives[parent.lineage].limit not in (None, _last(parent))

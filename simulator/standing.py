@@ -24,6 +24,8 @@ class Standing:
     policy: StreamPolicy | None = None
     assignment: Assignment | None = None
     next: Assignment | None = None
+    shared: dict[int, frozenset[str]] = field(default_factory=dict)
+    """The regions of the assignments of which something is undecided, by number."""
     savepoint: Target | None = None
     decided: int = 0
     attempt: int = 0

@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping
 
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.decisions import completions_digest, included
+from sluicegate.coordinator.core.descent import Place, bases, last
 from sluicegate.coordinator.core.owing import (
     Moves,
     exhausted,
@@ -155,13 +156,11 @@ def _with_parents(book: Book, moves: Moves) -> dict[str, Position]:
 def _stands_on(book: Book, name: str, at: Position, moves: Moves) -> bool:
     region = book.state.regions[name]
     for lineage in region.chain[: region.chain.index(at.lineage) + 1]:
-        for parent in region.lineages[lineage].parents:
-            if parent.checkpoint is None:
-                continue
+        for parent in bases(book, Place(name, lineage)):
             decided = book.state.regions[parent.region].lineages[parent.lineage].decided
-            if decided is not None and decided >= parent.checkpoint:
+            if decided is not None and decided >= last(parent):
                 continue
-            target = Position(lineage=parent.lineage, checkpoint=parent.checkpoint)
+            target = Position(lineage=parent.lineage, checkpoint=last(parent))
             if parent.region not in moves or not reaches(book, parent.region, moves[parent.region], target):
                 return False
     return True

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sluicegate.coordinator.core import cuts, decisions, openings
+from sluicegate.coordinator.core import cuts, decisions, openings, orders
 from sluicegate.coordinator.core.book import Book
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
@@ -73,7 +73,7 @@ def _obey(book: Book, envelope: Envelope, body: Body | None) -> str | None:
             if held is None or body.number > held.number:
                 book.state.policy = body
         case StreamCommand():
-            openings.obey(book, envelope.stream, body)
+            orders.obey(book, envelope.stream, body)
         case StreamStalled():
             book.state.blocked = body.reason
         case _:

@@ -6,9 +6,18 @@ An opening is judged at its own offset by the log alone, so that every reader ju
 from typing import Final
 
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.state import LineageState, Order, RegionState, Savepoint
+from sluicegate.coordinator.core.descent import (
+    Place,
+    displaced,
+    is_held_out,
+    is_hopeless,
+    last,
+    lived,
+    takers,
+)
+from sluicegate.coordinator.core.state import LineageState, RegionState
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import Assignment, Parent, Position, RegionOpened, StreamCommand
+from sluicegate.events.models import Assignment, Parent, Position, RegionOpened
 
 _JOINED: Final = {
     "all-to-all": "the sink joins all writers by an exchange",
@@ -26,11 +35,11 @@ def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> st
         problem = _lineage_problem(book, region, envelope, body)
         if problem:
             return problem
-        start = _resume_point(region, envelope.region, body)
         book.state.regions[envelope.region] = region
-        _begin(book, offset, envelope, body, start)
-    elif (problem := _older_location(region, envelope, body)) is not None:
+        _begin(book, offset, envelope, body)
+    elif problem := _older_location(region, envelope, body) or _passed_on(book, region, envelope):
         return problem
+    region.lineages[envelope.lineage].continued = body.assignment.number
     region.bounded = body.bounded
     region.idle = region.closed = region.left = region.removed = False
     region.final = None
@@ -52,9 +61,35 @@ def _older_location(region: RegionState, envelope: Envelope, body: RegionOpened)
     )
 
 
+def _passed_on(book: Book, region: RegionState, envelope: Envelope) -> str | None:
+    limit = region.lineages[envelope.lineage].limit
+    if limit is None:
+        return None
+    others = takers(book, Place(envelope.region, envelope.lineage))
+    return (
+        f"lineage {envelope.lineage} of region {envelope.region} ended at checkpoint {limit}: "
+        f"{_names(others)} went on from there. Leave the region out of the assignment, or begin a new "
+        "lineage of it there (rewind)"
+    )
+
+
+def start_of(book: Book, envelope: Envelope) -> Position | None:
+    """Behind which checkpoint of its region an accepted lineage starts; None: behind nothing."""
+    region = book.state.regions[envelope.region]
+    place = region.chain.index(envelope.lineage)
+    start = region.lineages[envelope.lineage].start
+    if place == 0 or start is None:
+        return region.ref if place == 0 else None
+    return Position(lineage=region.chain[place - 1], checkpoint=start)
+
+
 def _adopt(book: Book, wanted: Assignment) -> None:
     """The first assignment is in force at once, a higher one with its first full cut."""
     state = book.state
+    if wanted not in state.assignments:
+        places = [Place(name, each) for name, region in state.regions.items() for each in region.chain]
+        undecided = {known.assignment for place in places if (known := lived(book, place)).decided is None}
+        state.assignments = [each for each in state.assignments if each.number in undecided] + [wanted]
     if state.assignment is None:
         state.assignment = wanted
     elif wanted.number > (state.next or state.assignment).number:
@@ -63,54 +98,6 @@ def _adopt(book: Book, wanted: Assignment) -> None:
             # Gone with an assignment that did not have it, it is waited for again.
             if region is not None and region.left and not region.closed:
                 region.left = region.idle = False
-
-
-def obey(book: Book, stream: str, body: StreamCommand) -> None:
-    """Do what an operator orders; what does not apply any more changes nothing."""
-    state = book.state
-    match body.command:
-        case "resume":
-            state.blocked = None
-        case "pause":
-            state.blocked = f"an operator paused the stream; go on with: sluicegate resume --stream {stream}"
-        case "remove" if body.region is not None:
-            book.region(body.region).removed = True
-        case "accept" if body.region is not None and body.lineage is not None:
-            region = book.region(body.region)
-            if body.lineage not in region.accepted and body.lineage not in region.lineages:
-                region.accepted.append(body.lineage)
-        case "void" if state.pending and state.pending[-1].id == body.decision:
-            if body.region is not None and body.checkpoint is not None:
-                state.pending[-1].void = (body.region, body.checkpoint)
-        case "savepoint" | "drain" if body.name is not None:
-            _save(book, body.name, drain=body.command == "drain")
-
-
-def _save(book: Book, name: str, *, drain: bool) -> None:
-    """Aim at the last completed checkpoint of every region."""
-    targets: dict[str, Position] = {}
-    for each in (book.state.next or book.state.assignment or Assignment(number=0, regions=())).regions:
-        region = book.region(each)
-        if region.live is None:
-            continue
-        last = book.ledgers[each, region.live].last_completed()
-        if last is not None:
-            targets[each] = Position(lineage=region.live, checkpoint=last)
-        elif (at := book.frontier(each)) is not None:
-            targets[each] = at
-        if drain and not region.left:
-            region.closed = True
-            decided = region.lineages[region.live].decided
-            region.final = last if last is not None else decided
-            book.leave(region)
-    order, state = Order(name=name, drain=drain), book.state
-    if targets or state.savepoint:
-        state.savepoint = (state.savepoint or Savepoint()).joined_by(order, targets)
-    elif state.pending:
-        pending = state.pending[-1]
-        pending.savepoint = (pending.savepoint or Savepoint()).joined_by(order, {})
-    else:
-        book.taken.append(order)
 
 
 def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | None:
@@ -142,21 +129,19 @@ def _depth_problem(book: Book, wanted: Assignment) -> str | None:
     state = book.state
     if state.assignment is None or state.next is None:
         return None
-    lineages = [region.lineages[name] for region in state.regions.values() for name in region.chain]
+    places = [Place(name, each) for name, region in state.regions.items() for each in region.chain]
     # What builds on a checkpoint that is held out never gets its full cut, so there is nothing to wait for.
-    alive = [lived for lived in lineages if not any(_is_held_out(book, parent) for parent in lived.parents)]
-    waiting = {lived.assignment for lived in alive if lived.assignment > state.assignment.number}
+    hopeless = {place for place in places if is_hopeless(book, place)}
+    opened = {lived(book, place).assignment for place in places if place not in hopeless}
+    waiting = {number for number in opened if number > state.assignment.number}
+    if any(lived(book, place).assignment == state.next.number for place in hopeless):
+        return None
     if len(waiting) < (state.policy.max_consecutive_fallbacks if state.policy else 1):
         return None
     return (
         f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; start the job with "
         f"assignment {state.next.number}, and let one be committed before assignment {wanted.number}"
     )
-
-
-def _is_held_out(book: Book, parent: Parent) -> bool:
-    held = book.state.regions[parent.region].lineages[parent.lineage].held
-    return held is not None and _last(parent) >= held
 
 
 def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -172,15 +157,23 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
         return f"a lineage of region {name} may have one parent of the same region"
     if own and not region.chain:
         return f"region {name} has no lineage that could be a parent"
-    if region.chain and not own and lineage not in region.accepted and book.used(name):
+    if region.chain and not own and lineage not in region.accepted and _is_needed(book, name, others):
         return (
             f"region {name} stands at checkpoint {_at(region.ref)}, but lineage {lineage} names no parent: "
             "its checkpoint location was deleted or replaced, and rows may be written twice. Put the old "
             f"location back, or accept it: sluicegate accept --stream {envelope.stream} --region {name} "
             f"--lineage {lineage}"
         )
-    problem = _parent_problem(book, region, own[0], body) if own else None
-    return problem or _others_problem(book, others, body)
+    problem = _others_problem(book, others, body)
+    found = (_parent_problem(book, envelope, parent, body) for parent in body.parents)
+    return problem or next((each for each in found if each), None)
+
+
+def _is_needed(book: Book, name: str, others: list[Parent]) -> bool:
+    """Whether a region must say which of its own checkpoints it goes on from."""
+    live = Place(name, book.state.regions[name].chain[-1])
+    passed_on = bool(others) and lived(book, live).limit is not None
+    return book.used(name) and not passed_on
 
 
 def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:
@@ -191,135 +184,115 @@ def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str
             f"the parent {others[0].region} is another region, which only a new assignment can take over; "
             "raise the assignment's number"
         )
-    for parent in others:
+    for parent in body.parents:
         region = book.state.regions.get(parent.region)
         if region is None or not region.chain:
             return f"the parent region {parent.region} is unknown"
-        if problem := _parent_problem(book, region, parent, body):
-            return problem
-        limit = region.lineages[parent.lineage].limit
-        if limit not in (None, _last(parent)) and not _are_older(book, parent, body.assignment.number):
-            return _named_otherwise(parent)
+        if parent.lineage not in region.chain:
+            return f"the parent lineage {parent.lineage} is unknown or was itself replaced"
     return None
 
 
-def _last(parent: Parent) -> int:
-    return -1 if parent.checkpoint is None else parent.checkpoint
+def _parent_problem(book: Book, envelope: Envelope, parent: Parent, body: RegionOpened) -> str | None:
+    region, named = book.state.regions[parent.region], last(parent)
+    known = lived(book, Place.of(parent))
+    if known.decided is not None and known.decided > named:
+        return _beyond(parent, parent.region, region.ref)
+    if known.limit is not None and named > known.limit:
+        return (
+            f"what lineage {parent.lineage} has beyond checkpoint {known.limit} is void; name that or earlier"
+        )
+    if is_held_out(book, parent):
+        return (
+            f"checkpoint {named if known.held is None else known.held} of lineage {parent.lineage} of region "
+            f"{parent.region} is held out of all commits; name one before it, best the committed one, as the "
+            "parent"
+        )
+    return _displacement_problem(book, envelope.region, parent, body)
 
 
-def _heirs(book: Book, parent: Parent) -> list[tuple[str, str]]:
-    """The undecided lineages of any region that build on this parent's lineage."""
-    found: list[tuple[str, str]] = []
-    for name, region in book.state.regions.items():
-        after = name == parent.region and parent.lineage in region.chain
-        first = region.chain.index(parent.lineage) + 1 if after else 0
-        for place, lineage in enumerate(region.chain):
-            named = [(each.region, each.lineage) for each in region.lineages[lineage].parents]
-            if (after and place >= first) or (parent.region, parent.lineage) in named:
-                found.append((name, lineage))
-    return found
+def _displacement_problem(book: Book, name: str, parent: Parent, body: RegionOpened) -> str | None:
+    """Why what went on from the parent cannot be made void, if so."""
+    number, parents = body.assignment.number, [Place.of(each) for each in body.parents]
+    for place in displaced(book, parent, name, number, parents):
+        known = lived(book, place)
+        if known.decided is not None:
+            return _beyond(parent, place.region, book.state.regions[place.region].ref)
+        if place.region != name and known.assignment < number <= known.continued:
+            return _goes_on(place, parent)
+        if (place.region != name and known.assignment >= number) or place in parents:
+            return (
+                f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at "
+                f"{parent.checkpoint} by an opening of this assignment; name the same checkpoint, or raise "
+                "the assignment's number"
+            )
+    known = lived(book, Place.of(parent))
+    if parent.region != name and known.limit is None and known.continued >= number:
+        return _goes_on(Place.of(parent), parent)
+    return None
 
 
-def _are_older(book: Book, parent: Parent, number: int) -> bool:
-    """Whether all that builds on the parent was opened under older assignments, and nothing is decided."""
-    lived = [book.state.regions[name].lineages[lineage] for name, lineage in _heirs(book, parent)]
-    return all(heir.assignment < number and heir.decided is None for heir in lived)
-
-
-def _named_otherwise(parent: Parent) -> str:
+def _goes_on(place: Place, parent: Parent) -> str:
     return (
-        f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at {parent.checkpoint} "
-        "by an opening of this assignment; name the same checkpoint, or raise the assignment's number"
+        f"lineage {place.lineage} of region {place.region} goes on in this assignment from lineage "
+        f"{parent.lineage} of region {parent.region}, so nothing else can; begin a new lineage of region "
+        f"{place.region}, or leave it out, under a higher number"
     )
 
 
-def _parent_problem(book: Book, region: RegionState, parent: Parent, body: RegionOpened) -> str | None:
-    if parent.lineage not in region.chain:
-        return f"the parent lineage {parent.lineage} is unknown or was itself replaced"
-    passed = region.chain.index(parent.lineage) < len(region.chain) - 1
-    lived = region.lineages[parent.lineage]
-    decided, limit = lived.decided, lived.limit
-    name, named = parent.region, _last(parent)
-    later_decided = passed and any(
-        region.lineages[later].decided is not None
-        for later in region.chain[region.chain.index(parent.lineage) + 1 :]
+def _beyond(parent: Parent, region: str, ref: Position | None) -> str:
+    other = "" if region == parent.region else f", or name region {region} as the parent"
+    return (
+        f"region {region} is committed up to {_at(ref)}, beyond the named checkpoint {parent.checkpoint} of "
+        f"lineage {parent.lineage}{f' of region {parent.region}' if other else ''}; set the query back to "
+        f"the committed one instead, and name that as the parent{other}"
     )
-    if later_decided or (decided is not None and decided > named):
-        return (
-            f"region {name} is committed up to {_at(region.ref)}, beyond the named checkpoint "
-            f"{parent.checkpoint} of lineage {parent.lineage}; set the query back to the committed one "
-            "instead, and name that as the parent"
-        )
-    if limit is not None and named > limit:
-        return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
-    if _is_held_out(book, parent):
-        return (
-            f"checkpoint {lived.held} of lineage {parent.lineage} of region {name} is held out of all "
-            "commits; name one before it, best the committed one, as the parent"
-        )
-    if lived.fixed and named != limit:
-        return None if _are_older(book, parent, body.assignment.number) else _named_otherwise(parent)
-    return None
 
 
 def _resume_point(region: RegionState, name: str, body: RegionOpened) -> Parent | None:
     """The parent that holds. An accepted lineage without one starts behind what is decided."""
     own = [parent for parent in body.parents if parent.region == name]
-    if body.parents:
+    if own or not region.chain:
         return own[0] if own else None
+    if body.parents and region.lineages[region.chain[-1]].limit is not None:
+        return None
     if region.ref is not None:
         return Parent(region=name, lineage=region.ref.lineage, checkpoint=region.ref.checkpoint)
-    if region.chain:
-        return Parent(region=name, lineage=region.chain[0], checkpoint=None)
-    return None
+    return Parent(region=name, lineage=region.chain[0], checkpoint=None)
 
 
-def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened, parent: Parent | None) -> None:
+def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> None:
     """Make the lineage the live one; what its parents have beyond the named checkpoint is void."""
-    region, lineage = book.state.regions[envelope.region], envelope.lineage
-    others = [each for each in body.parents if each.region != envelope.region]
-    lived = LineageState(opened_at=offset, assignment=body.assignment.number, parents=others)
-    if parent is not None:
-        lived.start = parent.checkpoint
-        _end(book, parent)
-    for other in others:
-        _end(book, other, before=body.assignment.number)
-        book.state.regions[other.region].lineages[other.lineage].fixed = True
-    region.lineages[lineage] = lived
-    region.chain.append(lineage)
-    region.accepted = [name for name in region.accepted if name != lineage]
+    name, region = envelope.region, book.state.regions[envelope.region]
+    others = [each for each in body.parents if each.region != name]
+    number, own = body.assignment.number, _resume_point(region, name, body)
+    begun = LineageState(opened_at=offset, assignment=number, parents=others)
+    if own is not None:
+        begun.start = own.checkpoint
+    for parent in (*([own] if own else []), *others):
+        _drop(book, displaced(book, parent, name, number, map(Place.of, body.parents)))
+        lived(book, Place.of(parent)).limit = last(parent)
+        book.ledgers[parent.region, parent.lineage].cap(last(parent))
+    region.lineages[envelope.lineage] = begun
+    region.chain.append(envelope.lineage)
+    region.accepted = [each for each in region.accepted if each != envelope.lineage]
     region.fault = None
-    book.open_ledger(envelope.region, lineage)
+    book.open_ledger(name, envelope.lineage)
 
 
-def _end(book: Book, parent: Parent, before: int | None = None) -> None:
-    """End a parent at the named checkpoint.
-
-    Void are the lineages after it (those of older assignments only, with `before`), and all that builds on
-    another end of it.
-    """
-    region, limit = book.state.regions[parent.region], _last(parent)
-    lived = region.lineages[parent.lineage]
-    for name, heir in _heirs(book, parent):
-        after = name == parent.region
-        older = before is None or book.state.regions[name].lineages[heir].assignment < before
-        if older if after else limit != lived.limit:
-            _drop(book, name, heir)
-    lived.fixed = lived.fixed and limit == lived.limit
-    lived.limit = limit
-    book.ledgers[parent.region, parent.lineage].cap(limit)
+def _drop(book: Book, places: list[Place]) -> None:
+    """Make lineages void, unless they are decided."""
+    for name, lineage in places:
+        region = book.state.regions[name]
+        known = region.lineages[lineage]
+        if lineage in region.chain and known.decided is None:
+            region.chain.remove(lineage)
+            known.limit = -1
+            del book.ledgers[name, lineage]
 
 
-def _drop(book: Book, name: str, lineage: str) -> None:
-    """Make a lineage and those after it void."""
-    region = book.state.regions[name]
-    if lineage not in region.chain:
-        return
-    first = region.chain.index(lineage)
-    for void in region.chain[first:]:
-        del book.ledgers[name, void]
-        region.lineages[void].limit = -1
-    del region.chain[first:]
+def _names(places: list[Place]) -> str:
+    return ", ".join(f"region {place.region}" for place in places) or "another lineage"
 
 
 def _at(ref: Position | None) -> str:

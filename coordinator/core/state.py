@@ -44,10 +44,10 @@ class LineageState(Light):
     """Its last checkpoint that a valid decision includes."""
     assignment: int = 0
     """The number of the assignment under which it was first opened."""
+    continued: int = 0
+    """The number of the assignment under which it was last opened."""
     parents: list[Parent] = []
     """Checkpoints of other regions that it builds on: they are in every cut that it is in."""
-    fixed: bool = False
-    """Whether another region builds on `limit`: only a higher assignment can change it."""
     held: int | None = None
     """Its first checkpoint that is never to be committed: lost, contradicted, or given up."""
 
@@ -182,6 +182,8 @@ class LightState(Light):
     """The one in force: the last that had a full cut, or the first."""
     next: Assignment | None = None
     """A higher one that has been opened, and has had no full cut yet."""
+    assignments: list[Assignment] = []
+    """Those of which a lineage is undecided, and the newest."""
     policy: StreamPolicy | None = None
     regions: dict[str, RegionState] = {}
     savepoint: Savepoint | None = None

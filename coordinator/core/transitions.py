@@ -130,6 +130,7 @@ DECISION: Final = (
 
 REGION: Final = (
     Transition(("unopened",), "region.opened", ("waited_for",)),
+    Transition(("open", "closing", "faulted"), "others take over what it went on from", ("unopened",)),
     Transition(("waited_for", "idle"), "its next checkpoint is sealed", ("active",)),
     Transition(("active",), "a cut takes it along, or a rewind voids it", ("waited_for", "idle")),
     Transition(("owing",), "a partial cut without it", ("fallen_back",)),

@@ -50,10 +50,10 @@ def test_parents_are_read_from_the_option_and_from_old_locations(tmp_path: Path)
     assert SinkOptions.parse(OPTIONS).named_parents() == ()
 
 
-def test_a_location_that_was_set_back_and_did_nothing_since_gives_what_it_builds_on(tmp_path: Path) -> None:
+def test_a_location_that_was_set_back_and_did_nothing_since_is_named_itself(tmp_path: Path) -> None:
     old = _location(tmp_path / "old", planned=4, completed=4, first=5)
     found = SinkOptions.parse({**OPTIONS, "parents.from": old}).named_parents()
-    assert found == (Parent(region="EWR", lineage="q7.0", checkpoint=4),)
+    assert found == (Parent(region="EWR", lineage="q7.1", checkpoint=None),)
 
 
 def test_nothing_builds_on_a_query_that_has_not_finished_or_is_none(tmp_path: Path) -> None:

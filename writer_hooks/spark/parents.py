@@ -20,9 +20,6 @@ def parent_at(location: str) -> Parent:
             "it finishes, and stop it"
         )
     if final is not None and final < marker.first:
-        # It has done nothing since it was set back: what it builds on is its parents' end.
-        own = [parent for parent in marker.parents if parent.region == region]
-        if own:
-            return own[0]
+        # It has done nothing since it was set back. Others may build on its parents too: it is named itself.
         final = None
     return Parent(region=region, lineage=marker.lineage, checkpoint=final)

@@ -1,0 +1,148 @@
+"""Descent: which lineages go on from which, and what an opening makes void of what others built.
+
+A lineage goes on from the one before it in its region, and from the parents in other regions that it names.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.state import LineageState, RegionState
+from sluicegate.events.models import Parent
+
+
+class Place(NamedTuple):
+    """A lineage of a region."""
+
+    region: str
+    lineage: str
+
+    @classmethod
+    def of(cls, parent: Parent) -> "Place":
+        """The lineage that is named as a parent."""
+        return cls(parent.region, parent.lineage)
+
+
+def lived(book: Book, place: Place) -> LineageState:
+    """What is known of a lineage."""
+    return book.state.regions[place.region].lineages[place.lineage]
+
+
+def last(parent: Parent) -> int:
+    """The named checkpoint; -1 if nothing of the parent is."""
+    return -1 if parent.checkpoint is None else parent.checkpoint
+
+
+def line(region: RegionState) -> list[str]:
+    """The region's lineages that are in the table or may yet be, in the order of their openings."""
+    chain = set(region.chain)
+    return [name for name, each in region.lineages.items() if each.decided is not None or name in chain]
+
+
+def successor(book: Book, place: Place) -> Place | None:
+    """The lineage that goes on from this one in its own region."""
+    names = line(book.state.regions[place.region])
+    following = names[names.index(place.lineage) + 1 :] if place.lineage in names else []
+    return Place(place.region, following[0]) if following else None
+
+
+def takers(book: Book, place: Place) -> list[Place]:
+    """The lineages of other regions that name this one as a parent."""
+    return [
+        Place(name, lineage)
+        for name, region in book.state.regions.items()
+        for lineage in line(region)
+        if any(Place.of(parent) == place for parent in region.lineages[lineage].parents)
+    ]
+
+
+def descendants(book: Book, roots: Iterable[Place]) -> list[Place]:
+    """These, and all that goes on from them."""
+    found: dict[Place, None] = {}
+    ahead = list(roots)
+    while ahead:
+        place = ahead.pop()
+        if place in found:
+            continue
+        found[place] = None
+        following = successor(book, place)
+        ahead += [*takers(book, place), *([following] if following else [])]
+    return list(found)
+
+
+def ancestors(book: Book, places: Iterable[Place]) -> set[Place]:
+    """These, and all that they go on from."""
+    found: set[Place] = set()
+    ahead = list(places)
+    while ahead:
+        place = ahead.pop()
+        if place in found:
+            continue
+        found.add(place)
+        names = line(book.state.regions[place.region])
+        before = names[: names.index(place.lineage)] if place.lineage in names else []
+        ahead += [Place(place.region, name) for name in before]
+        ahead += [Place.of(parent) for parent in lived(book, place).parents]
+    return found
+
+
+def displaced(book: Book, parent: Parent, region: str, number: int, named: Iterable[Place]) -> list[Place]:
+    """What an opening of this region, under an assignment of this number, displaces by naming a parent.
+
+    Whoever went on from the parent elsewhere than at the named checkpoint, or under an older assignment
+    that does not have the region, with all that goes on from it. Siblings stay: those of one assignment at
+    the same checkpoint, and those of a lineage that only takes the place of its region's last one.
+    """
+    place, own = Place.of(parent), parent.region == region
+    following, others = successor(book, place), takers(book, place)
+    roots = [following] if following and (own or not _are_siblings(book, following, region, number)) else []
+    if lived(book, place).limit not in (None, last(parent)):
+        roots += others
+    elif not (own and following):
+        merged = ancestors(book, named)
+        strangers = [other for other in others if not _are_siblings(book, other, region, number)]
+        roots += [other for other in strangers if other not in merged]
+    return descendants(book, roots)
+
+
+def _are_siblings(book: Book, place: Place, region: str, number: int) -> bool:
+    """Whether a lineage and one that this region opens now share what they go on from."""
+    known = lived(book, place).assignment
+    if known >= number:
+        return True
+    regions = next((each.regions for each in book.state.assignments if each.number == known), ())
+    return region in regions and region != place.region
+
+
+def is_held_out(book: Book, parent: Parent) -> bool:
+    """Whether a parent's named checkpoint never gets into a cut, so that nothing can build on it."""
+    held = lived(book, Place.of(parent)).held
+    return (held is not None and last(parent) >= held) or is_hopeless(book, Place.of(parent))
+
+
+def is_hopeless(book: Book, place: Place) -> bool:
+    """Whether what a lineage goes on from is held out."""
+    chain = book.state.regions[place.region].chain
+    before = chain[: chain.index(place.lineage)] if place.lineage in chain else []
+    earlier = [lived(book, Place(place.region, name)) for name in before]
+    if any(each.held is not None and (each.limit or 0) >= each.held for each in earlier):
+        return True
+    parents = [parent for each in (*earlier, lived(book, place)) for parent in each.parents]
+    return any(is_held_out(book, parent) for parent in parents)
+
+
+def bases(book: Book, place: Place) -> Iterator[Parent]:
+    """The checkpoints of other regions that are in every cut which this lineage is in."""
+    for parent in lived(book, place).parents:
+        if parent.checkpoint is not None:
+            yield parent
+            continue
+        # It builds on nothing of the parent, so on what the parent itself went on from.
+        chain = book.state.regions[parent.region].chain
+        before = chain[: chain.index(parent.lineage)] if parent.lineage in chain else []
+        for name in before:
+            limit = lived(book, Place(parent.region, name)).limit
+            if limit is not None and limit >= 0:
+                yield Parent(region=parent.region, lineage=name, checkpoint=limit)
+        for name in (*before, parent.lineage):
+            yield from bases(book, Place(parent.region, name))

@@ -1,0 +1,53 @@
+"""Orders: what operators want of a stream, by way of the log."""
+
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.state import Order, Savepoint
+from sluicegate.events.models import Assignment, Position, StreamCommand
+
+
+def obey(book: Book, stream: str, body: StreamCommand) -> None:
+    """Do what an operator orders; what does not apply any more changes nothing."""
+    state = book.state
+    match body.command:
+        case "resume":
+            state.blocked = None
+        case "pause":
+            state.blocked = f"an operator paused the stream; go on with: sluicegate resume --stream {stream}"
+        case "remove" if body.region is not None:
+            book.region(body.region).removed = True
+        case "accept" if body.region is not None and body.lineage is not None:
+            region = book.region(body.region)
+            if body.lineage not in region.accepted and body.lineage not in region.lineages:
+                region.accepted.append(body.lineage)
+        case "void" if state.pending and state.pending[-1].id == body.decision:
+            if body.region is not None and body.checkpoint is not None:
+                state.pending[-1].void = (body.region, body.checkpoint)
+        case "savepoint" | "drain" if body.name is not None:
+            _save(book, body.name, drain=body.command == "drain")
+
+
+def _save(book: Book, name: str, *, drain: bool) -> None:
+    """Aim at the last completed checkpoint of every region."""
+    targets: dict[str, Position] = {}
+    for each in (book.state.next or book.state.assignment or Assignment(number=0, regions=())).regions:
+        region = book.region(each)
+        if region.live is None:
+            continue
+        last = book.ledgers[each, region.live].last_completed()
+        if last is not None:
+            targets[each] = Position(lineage=region.live, checkpoint=last)
+        elif (at := book.frontier(each)) is not None:
+            targets[each] = at
+        if drain and not region.left:
+            region.closed = True
+            decided = region.lineages[region.live].decided
+            region.final = last if last is not None else decided
+            book.leave(region)
+    order, state = Order(name=name, drain=drain), book.state
+    if targets or state.savepoint:
+        state.savepoint = (state.savepoint or Savepoint()).joined_by(order, targets)
+    elif state.pending:
+        pending = state.pending[-1]
+        pending.savepoint = (pending.savepoint or Savepoint()).joined_by(order, {})
+    else:
+        book.taken.append(order)
