@@ -255,6 +255,12 @@ class OpeningAnswered(Body):
     """Why it was refused, and the command that goes on."""
     committed: Position | None = None
     """Where the region stands in the last cut."""
+    start: Position | None = None
+    """The checkpoint of its region that an accepted lineage goes on from, until a cut includes the lineage.
+
+    A lineage without parents has its source read on from behind it: what lies before is, or will be, in the
+    table even if a decision that is under way now is voided.
+    """
 
 
 class CutCommitted(Body):

@@ -65,6 +65,8 @@ OF_JOBS: Final = (
     "split 2 to 2",
     "back to the regions before",
     "built anew on what is committed",
+    "replaced by others from the same end",
+    "went on from what was to be replaced",
     "started under the next number",
 )
 OF_OPERATORS: Final = (

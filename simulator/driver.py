@@ -6,6 +6,7 @@ from typing import Final
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     CheckpointFailed,
+    OpeningAnswered,
     Parent,
     Position,
     RegionClosed,
@@ -152,19 +153,17 @@ class Driver(Batches):
             return "wait for the answer"
         self.opening = None
         if answer.accepted:
-            return self._accepted()
+            return self._accepted(answer)
         return self._refused(answer.reason)
 
-    def _accepted(self) -> str:
+    def _accepted(self, answer: OpeningAnswered) -> str:
         self.opened, self.closed = True, False
         if self.lineage not in self.lived:
             self.lived.append(self.lineage)
         if self.adopt:
             # The operator set the source back to where the lineage starts.
             self.adopt = False
-            self.reading = self.lineage_start = self.reading_at(
-                self.world.starts.get((self.region, self.lineage))
-            )
+            self.reading = self.lineage_start = self.reading_at(answer.start)
         return "opened"
 
     def _refused(self, reason: str) -> str:

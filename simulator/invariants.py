@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core.effects import Effect, Publish, ReleaseOffsets, WriteRecord
-from sluicegate.events.models import CutDecided, Position
+from sluicegate.events.models import CutDecided
 from sluicegate.simulator.contents import Contents
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.recovery import Recovery
@@ -38,10 +38,6 @@ class Checker:
         for entry in self.world.log[self._read :]:
             self.reading.read(entry)
             self.contents.read(entry)
-            if entry.offset in self.reading.starts:
-                lineage, checkpoint = self.reading.starts[entry.offset]
-                at = Position(lineage=lineage, checkpoint=checkpoint) if checkpoint is not None else None
-                self.world.starts[entry.envelope.region, entry.envelope.lineage] = at
             if isinstance(entry.body, CutDecided):
                 self._highest = max(self._highest, entry.body.decision)
         self._read = len(self.world.log)

@@ -23,6 +23,8 @@ class Split:
     ended: list[Driver]
     ends: list[Position | None]
     children: list[Driver]
+    replaced: list[Driver] = field(default_factory=list)
+    """Children of the same ends that these took the place of, before anything of them was committed."""
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Splits:
 
     def split(self, dice: Dice) -> None:
         """Start the job again: one region is split, two are merged, or both."""
+        if self._splits and dice.chance(0.3) and self._replace_children():
+            return
         fit = [driver for driver in self.drivers if self._may_end(driver)]
         if not fit or len(self.drivers) >= MOST_REGIONS:
             return
@@ -131,6 +135,9 @@ class Splits:
             child.outrun = False
         concerned, gone = self._heirs(split)
         cut = self.world.newest.cut if self.world.newest else {}
+        if any(driver.region in cut for driver in split.replaced):
+            self._go_on_from_replaced(split, concerned, gone)
+            return
         if any(driver.region in cut for driver in gone):
             return
         roots = [driver for each in concerned for driver in each.ended if driver not in gone]
@@ -145,6 +152,34 @@ class Splits:
         self._splits = [each for each in self._splits if each not in concerned]
         self._follow(roots, ends, 1)
         self.world.saw("built anew on what is committed")
+
+    def _replace_children(self) -> bool:
+        """Start again with other regions that follow from the same checkpoints as the last ones."""
+        last, cut = self._splits[-1], self.world.newest.cut if self.world.newest else {}
+        fresh = [child.generation == 0 and child.batch == 0 and child.opened for child in last.children]
+        if not all(new or self._may_end(child) for new, child in zip(fresh, last.children, strict=True)):
+            return False
+        if any(child.region in cut for child in last.children) or len(self.drivers) >= MOST_REGIONS:
+            return False
+        for child in last.children:
+            child.stopped = True
+        self._splits.pop()
+        self._follow(last.ended, last.ends, 1)
+        self._splits[-1].replaced = last.children
+        self.world.saw("replaced by others from the same end")
+        return True
+
+    def _go_on_from_replaced(self, split: Split, concerned: list[Split], gone: list[Driver]) -> None:
+        """What was to be replaced was committed before: others follow from there."""
+        for driver in gone:
+            driver.stopped = True
+        self._splits = [each for each in self._splits if each not in concerned]
+        ends = [
+            Position(lineage=driver.lineage, checkpoint=driver.batch - 1) if driver.batch > 0 else None
+            for driver in split.replaced
+        ]
+        self._follow(split.replaced, ends, 1)
+        self.world.saw("went on from what was to be replaced")
 
     def _heirs(self, split: Split) -> tuple[list[Split], list[Driver]]:
         """All that follows from a split, directly or not."""

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.state import Due, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, CutCommitted, FileInfo, FilesWritten, OpeningAnswered, Position
+from sluicegate.events.models import Body, CutCommitted, FileInfo, FilesWritten, OpeningAnswered
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemoryTable
 from sluicegate.simulator.words import entry_in_words, notice_in_words
 
@@ -56,8 +56,6 @@ class World:
     standing_in: MemoryTable | None = None
     """Another table in the place of the stream's own."""
     answers: dict[str, OpeningAnswered] = field(default_factory=dict)
-    starts: dict[tuple[str, str], Position | None] = field(default_factory=dict)
-    """Of (region, lineage) that was accepted without parents: behind which checkpoint it starts."""
     stalls: dict[str, int] = field(default_factory=dict)
     """Where in `commits` the last stall of each region stands."""
     newest: CutCommitted | None = None

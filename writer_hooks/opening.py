@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -22,6 +23,8 @@ from sluicegate.writer_hooks.errors import OpeningRefused, OpeningUnanswered, Pu
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
+
+_log = logging.getLogger(__name__)
 
 _POLL_MS = 500
 _LEAST_WAIT = 1.0  # seconds
@@ -119,6 +122,12 @@ class Opening:
             raise OpeningRefused(
                 f"the coordinator refused to open the region {self._region.name} of the stream "
                 f"{self._region.stream} (lineage {self._lineage}): {answer.reason}"
+            )
+        if answer.start is not None:
+            _log.info(
+                "lineage %s of region %s of the stream %s goes on from checkpoint %d of lineage %s",
+                *(self._lineage, self._region.name, self._region.stream),
+                *(answer.start.checkpoint, answer.start.lineage),
             )
 
     def _unanswered(self) -> str:

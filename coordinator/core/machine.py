@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.coordinator.core import owing
+from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided
 from sluicegate.coordinator.core.effects import (
@@ -34,12 +35,12 @@ from sluicegate.coordinator.core.fence import Fence
 from sluicegate.coordinator.core.gauges import waited_for
 from sluicegate.coordinator.core.intake import enter
 from sluicegate.coordinator.core.lane import Lane
+from sluicegate.coordinator.core.openings import start_of
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Proposal
 from sluicegate.coordinator.core.standing import Standing
 from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.locations import table_problem
 from sluicegate.events.models import (
     Body,
     CutAbandoned,
@@ -104,9 +105,7 @@ class StreamMachine:
         self._proposal = Proposal(self.book, settings.alignment_timeout, settings.stall_pause)
         self._standing = Standing()
         self._ready = False
-        self._refused: dict[str, str] = dict(record.refused) if record else {}
-        self._unanswered: list[tuple[Envelope, str | None, str | None]] = []
-        """Openings that were read, each with why it was refused, and the table that its job writes to."""
+        self._answers = Answers(dict(record.refused) if record else {})
         self._commit: Commit | None = None
         self._voided: Voided | None = None
         """The oldest decision's void is in the table; its event is still to be logged and read."""
@@ -124,7 +123,7 @@ class StreamMachine:
         """
         if self._unreadable is not None:
             if envelope.type is EventType.REGION_OPENED and offset >= self._answer_from:
-                self._unanswered.append((envelope, self._unreadable, None))
+                self._answers.note(envelope, self._unreadable)
             return UNREADABLE
         if offset < self.low_water:
             return "below the low-water mark"
@@ -148,7 +147,7 @@ class StreamMachine:
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
             self.book.garbled(offset, time, envelope, problem)
         elif envelope.type is EventType.REGION_OPENED and offset > self.book.applied:
-            self._unanswered.append((envelope, problem, None))
+            self._answers.note(envelope, problem)
         if offset > self.book.applied:
             self.book.applied = offset
             self._applied_id = envelope.id
@@ -246,7 +245,7 @@ class StreamMachine:
             stalled=self.stall_reason,
             joined=owing.joined(self.book),
             waits=waited_for(self.book),
-            refused=dict(self._refused),
+            refused=dict(self._answers.refused),
         )
 
     @property
@@ -307,7 +306,8 @@ class StreamMachine:
             self._proposal.recheck(envelope.region)
             if self.book.state.partition is None:
                 self.book.state.partition = self.partition
-        self._unanswered.append((envelope, problem, body.table))
+        start = start_of(self.book, envelope) if problem is None else None
+        self._answers.note(envelope, problem, body.table, start)
         if self.stall is not None and not self._ready:
             # The cause may be gone: look again before the opening is refused for it.
             self._stall_seen = False
@@ -323,19 +323,9 @@ class StreamMachine:
         if self._standing.inspected and caught_up and not self._ready and self._unreadable is None:
             self._become_ready()
         self._proposal.read(self.position)
-        if self._unanswered and (self._ready or (self.stall is not None and self._stall_seen)):
-            for envelope, problem, table in self._unanswered:
-                region = self.book.state.regions.get(envelope.region)
-                elsewhere = table_problem(table, self.settings.policy.allowed_locations)
-                halted = self.stall.reason if self.stall is not None and not self._ready else None
-                wrong = [halted, problem or (region.fault if region else None)]
-                # A job of another table has no other problem: what else is wrong is about the right job.
-                reason = elsewhere or ". Also: ".join(dict.fromkeys(each for each in wrong if each)) or None
-                self._refused.pop(envelope.region, None)
-                if reason is not None:
-                    self._refused[envelope.region] = reason
-                self.outbox.answer(envelope, reason, region.ref if region else None)
-            self._unanswered = []
+        if self._answers.due and (self._ready or (self.stall is not None and self._stall_seen)):
+            halted = self.stall.reason if self.stall is not None and not self._ready else None
+            self._answers.give(self.book, self.outbox, self.settings.policy.allowed_locations, halted)
         for name in self.book.state.regions:
             self.outbox.stalled(
                 name, self.book.waits(name) or self._proposal.barred.get(name), self.book.applied
@@ -391,7 +381,7 @@ class StreamMachine:
 
     def _next_log(self) -> Effect | None:
         # A record hides what it has applied from the next reader, so no opening in it may be unanswered.
-        writable = (self._ready or self.stall is not None) and not self._unanswered
+        writable = (self._ready or self.stall is not None) and not self._answers.due
         waiting = not self.book.state.pending and self.book.waits_for_others()
         most = min(self.settings.record_interval, WAITING_RECORD) if waiting else None
         effect = self.outbox.next(self.record, self._now, writable=writable, interval=most)

@@ -74,12 +74,11 @@ def _passed_on(book: Book, region: RegionState, envelope: Envelope) -> str | Non
 
 
 def start_of(book: Book, envelope: Envelope) -> Position | None:
-    """Behind which checkpoint of its region an accepted lineage starts; None: behind nothing."""
+    """The checkpoint of its region that an accepted lineage goes on from; None if none, or if it is decided."""
     region = book.state.regions[envelope.region]
-    place = region.chain.index(envelope.lineage)
-    start = region.lineages[envelope.lineage].start
+    place, start = region.chain.index(envelope.lineage), region.lineages[envelope.lineage].start
     if place == 0 or start is None:
-        return region.ref if place == 0 else None
+        return None
     return Position(lineage=region.chain[place - 1], checkpoint=start)
 
 
@@ -219,7 +218,7 @@ def _displacement_problem(book: Book, name: str, parent: Parent, body: RegionOpe
         if known.decided is not None:
             return _beyond(parent, place.region, book.state.regions[place.region].ref)
         if place.region != name and known.assignment < number <= known.continued:
-            return _goes_on(place, parent)
+            return _goes_on(place)
         if (place.region != name and known.assignment >= number) or place in parents:
             return (
                 f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at "
@@ -228,15 +227,14 @@ def _displacement_problem(book: Book, name: str, parent: Parent, body: RegionOpe
             )
     known = lived(book, Place.of(parent))
     if parent.region != name and known.limit is None and known.continued >= number:
-        return _goes_on(Place.of(parent), parent)
+        return _goes_on(Place.of(parent))
     return None
 
 
-def _goes_on(place: Place, parent: Parent) -> str:
+def _goes_on(place: Place) -> str:
     return (
-        f"lineage {place.lineage} of region {place.region} goes on in this assignment from lineage "
-        f"{parent.lineage} of region {parent.region}, so nothing else can; begin a new lineage of region "
-        f"{place.region}, or leave it out, under a higher number"
+        f"lineage {place.lineage} of region {place.region} goes on in this assignment, so nobody else can go "
+        f"on from there; begin a new lineage of region {place.region} first, or leave the region out"
     )
 
 

@@ -52,10 +52,16 @@ class Outbox:
         """Have a record written."""
         self._changes += 1
 
-    def answer(self, envelope: Envelope, refusal: str | None, committed: Position | None) -> None:
+    def answer(
+        self, envelope: Envelope, refusal: str | None, committed: Position | None, start: Position | None
+    ) -> None:
         """Answer an opening."""
         body = OpeningAnswered(
-            opening=envelope.id, accepted=refusal is None, reason=refusal or "", committed=committed
+            opening=envelope.id,
+            accepted=refusal is None,
+            reason=refusal or "",
+            committed=committed,
+            start=start if refusal is None else None,
         )
         # What was refused for a stall may be accepted when it is read again: other content, another id.
         self._add(EventType.OPENING_ANSWERED, f"answer/{envelope.id}/{refusal or ''}", body, envelope)

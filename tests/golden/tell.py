@@ -109,7 +109,10 @@ def _notice(due: Due) -> str:
     match body:
         case OpeningAnswered():
             answer = (
-                f"accepted at {_at(body.committed)}" if body.accepted else f"refused: {_brief(body.reason)}"
+                f"accepted at {_at(body.committed)}"
+                f"{f', goes on from {_at(body.start)}' if body.start else ''}"
+                if body.accepted
+                else f"refused: {_brief(body.reason)}"
             )
             said = f"{due.region} {due.lineage} {answer}"
         case CutCommitted():
