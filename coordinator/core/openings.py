@@ -74,7 +74,7 @@ def _passed_on(book: Book, region: RegionState, envelope: Envelope) -> str | Non
 
 
 def start_of(book: Book, envelope: Envelope) -> Position | None:
-    """The checkpoint of its region that an accepted lineage goes on from; None if none, or if it is decided."""
+    """The checkpoint of its region that a lineage goes on from; None if none, or if it is decided."""
     region = book.state.regions[envelope.region]
     place, start = region.chain.index(envelope.lineage), region.lineages[envelope.lineage].start
     if place == 0 or start is None:
