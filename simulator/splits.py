@@ -23,8 +23,8 @@ class Split:
     ended: list[Driver]
     ends: list[Position | None]
     children: list[Driver]
-    replaced: list[Driver] = field(default_factory=list)
-    """Children of the same ends that these took the place of, before anything of them was committed."""
+    instead_of: "Split | None" = None
+    """The one before from the same ends, of which nothing was committed that its owner knew of."""
 
 
 @dataclass
@@ -113,7 +113,10 @@ class Splits:
         if known is not None and known.number > last.before.number:
             return
         self._splits.pop()
-        for driver in (*last.ended, *last.children):
+        if last.instead_of is not None:
+            self._splits.append(last.instead_of)
+        again = last.instead_of.children if last.instead_of else last.ended
+        for driver in (*again, *last.children):
             driver.stopped = driver in last.children
         for driver in self.drivers:
             driver.assignment = last.before
@@ -135,9 +138,12 @@ class Splits:
             child.outrun = False
         concerned, gone = self._heirs(split)
         cut = self.world.newest.cut if self.world.newest else {}
-        if any(driver.region in cut for driver in split.replaced):
-            self._go_on_from_replaced(split, concerned, gone)
-            return
+        before = split.instead_of
+        while before is not None:
+            if any(self._is_decided(driver) for driver in before.children):
+                self._go_on_from(before, concerned, gone)
+                return
+            before = before.instead_of
         if any(driver.region in cut for driver in gone):
             return
         roots = [driver for each in concerned for driver in each.ended if driver not in gone]
@@ -151,6 +157,7 @@ class Splits:
             driver.stopped = True
         self._splits = [each for each in self._splits if each not in concerned]
         self._follow(roots, ends, 1)
+        self._splits[-1].instead_of = split.instead_of
         self.world.saw("built anew on what is committed")
 
     def _replace_children(self) -> bool:
@@ -165,20 +172,26 @@ class Splits:
             child.stopped = True
         self._splits.pop()
         self._follow(last.ended, last.ends, 1)
-        self._splits[-1].replaced = last.children
+        self._splits[-1].instead_of = last
+        self._splits[-1].before = last.children[0].assignment
         self.world.saw("replaced by others from the same end")
         return True
 
-    def _go_on_from_replaced(self, split: Split, concerned: list[Split], gone: list[Driver]) -> None:
-        """What was to be replaced was committed before: others follow from there."""
+    def _is_decided(self, driver: Driver) -> bool:
+        """Whether anything of a region is decided, by the log."""
+        account = self.checker.reading.regions.get(driver.region)
+        return account is not None and account.ref is not None
+
+    def _go_on_from(self, split: Split, concerned: list[Split], gone: list[Driver]) -> None:
+        """What was to be replaced was decided before: others follow from there."""
         for driver in gone:
             driver.stopped = True
         self._splits = [each for each in self._splits if each not in concerned]
         ends = [
             Position(lineage=driver.lineage, checkpoint=driver.batch - 1) if driver.batch > 0 else None
-            for driver in split.replaced
+            for driver in split.children
         ]
-        self._follow(split.replaced, ends, 1)
+        self._follow(split.children, ends, 1)
         self.world.saw("went on from what was to be replaced")
 
     def _heirs(self, split: Split) -> tuple[list[Split], list[Driver]]:
