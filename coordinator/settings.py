@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from sluicegate.coordinator.settings_kafka import KafkaSecurity, KafkaSettings
 from sluicegate.coordinator.settings_sources import EnvironmentSource, Section, SettingsError, Text, explain
 from sluicegate.coordinator.units import Bytes, Seconds
+from sluicegate.events.failpoints import parse as parse_failpoints
 from sluicegate.events.models import Name, StreamPolicy
 
 __all__ = [
@@ -174,7 +175,17 @@ class Settings(BaseSettings):
     """How many streams can be committed at the same time."""
     state_record_interval: Seconds = 3_600.0
     """At most a quarter of the shorter retention, of the log and of the tables' snapshots."""
+    failpoints: str = ""
+    """For tests of failures: `name=action;...`, see docs/faults.md. Empty: none, as it must be in earnest."""
+    failpoints_log: str = ""
+    """The file that every hit of a failpoint is noted in, when there are any."""
     streams: dict[Name, StreamSettings]
+
+    @field_validator("failpoints")
+    @classmethod
+    def _check_failpoints(cls, value: str) -> str:
+        parse_failpoints(value)
+        return value
 
     @field_validator("streams")
     @classmethod

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluicegate.events import FileInfo, FilesWritten
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import hit
 from sluicegate.lakes import Adapter, FileWriter
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Attempt, Region, files_written
@@ -70,7 +72,10 @@ def write_attempt(
         files=files,
     )
     events = files_written(region, attempt, body, target.message_max_bytes)
-    shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
+    publisher = shared_publisher(region.kafka)
+    hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
+    publisher.publish(region.events_topic, events, region.publish_timeout)
+    hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
     return _summary(tuple(event.envelope.id for event in events), files)
 
 

@@ -19,6 +19,8 @@ from sluicegate.events import (
     partition_of,
     read_event,
 )
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import hit
 from sluicegate.writer_hooks.errors import OpeningRefused, OpeningUnanswered, PublishFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
@@ -72,7 +74,9 @@ class Opening:
         try:
             consumer = self._start_at_end(TopicPartition(region.commits_topic, partition), timeout)
             self._answer = self._thread.start(_read_answer(consumer, opening.envelope.id, self._deadline))
+            hit(Failpoint.HOOK_OPENING_BEFORE)
             publisher.publish(region.events_topic, [opening], timeout)
+            hit(Failpoint.HOOK_OPENING_AFTER)
         except BaseException:
             self._thread.stop()
             raise

@@ -20,6 +20,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from sluicegate.events import Event, Message, encode, partition_of
+from sluicegate.events.failpoints import arm_from
 from sluicegate.events.outages import KAFKA, quiet_clients
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -195,6 +196,7 @@ class _Shared:
 
     def get(self, settings: KafkaSettings) -> Publisher:
         quiet_clients()
+        arm_from(os.environ)
         with self._guard:
             publisher = self._publishers.get(settings)
             if publisher is None:

@@ -8,6 +8,7 @@ from sluicegate.coordinator.cli.errors import as_user_errors
 from sluicegate.coordinator.cli.options import config_option
 from sluicegate.coordinator.logs import configure_logging
 from sluicegate.coordinator.settings import Settings
+from sluicegate.events.failpoints import arm
 
 
 @click.command()
@@ -17,6 +18,7 @@ def run(settings: Settings) -> None:
     from sluicegate.coordinator.shell.service import run_service
 
     configure_logging(settings.log, settings.secrets())
+    arm(settings.failpoints, settings.failpoints_log)
     with as_user_errors(settings):
         status = run_service(settings)
     sys.exit(status)

@@ -23,6 +23,8 @@ from sluicegate.coordinator.shell.stray import StrayEvents
 from sluicegate.coordinator.shell.stream import StreamRunner
 from sluicegate.events.codec import BadBody, read_body, read_envelope
 from sluicegate.events.envelope import Envelope, EventType, Poison
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import hit, reach
 from sluicegate.events.models import Body
 from sluicegate.events.partitioning import partition_of
 
@@ -56,6 +58,7 @@ class PartitionRunner:
         """
         settings = self._links.settings
         names = [name for name in settings.streams if self._is_home(name)]
+        await reach(Failpoint.READ_RECORDS_BEFORE)
         options = settings.kafka.client_options()
         records = await read_records(
             self._links.topics.state,
@@ -64,10 +67,12 @@ class PartitionRunner:
             names,
             settings.kafka.request_timeout,
         )
+        await reach(Failpoint.READ_RECORDS_AFTER)
         held = await self._range()
         readable = [record for record in records.values() if isinstance(record, StateRecord)]
         events = await last_events(self._links.fetcher, self.number, readable, held)
         committed = await self._consumer.committed(self.source)
+        await reach(Failpoint.TAKE_OVER_BEFORE)
         if self._stopped:
             return
         self._stray.skip_before(committed or 0)
@@ -84,6 +89,7 @@ class PartitionRunner:
         log.debug(
             "partition assigned", partition=self.number, position=self.position, end=held.end, streams=names
         )
+        hit(Failpoint.TAKE_OVER_AFTER)
         self.reached()
 
     async def stop(self, grace: float, *, last_record: bool = False) -> None:
@@ -104,6 +110,7 @@ class PartitionRunner:
         """Hand records of the log to their streams, in order."""
         if not self.started or self._stopped:
             return
+        hit(Failpoint.BATCH_BEFORE)
         counts: Counter[EventType] = Counter()
         for record in records:
             envelope = read_envelope(record.headers)
@@ -122,6 +129,7 @@ class PartitionRunner:
         self.position = records[-1].offset + 1
         for event_type, count in counts.items():
             self._links.metrics.events_read(event_type, count)
+        hit(Failpoint.BATCH_AFTER)
         self.reached()
 
     def put_aside(self, record: ConsumerRecord) -> None:

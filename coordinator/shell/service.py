@@ -32,6 +32,8 @@ from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
 from sluicegate.coordinator.shell.startup import wait_for_topics
 from sluicegate.coordinator.shell.view import view_of
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import hit, reach
 from sluicegate.events.outages import KAFKA
 from sluicegate.events.topics import TopicNames
 from sluicegate.state_store import StateStore, StateStoreUnavailable, UnreadableView
@@ -177,6 +179,7 @@ class Service:
         """Take over partitions; each is read once its state records are."""
         if self._consumer is None or self._links is None:
             return
+        hit(Failpoint.ASSIGNED)
         self._epoch += 1
         self._metrics.assigned(self._epoch)
         self._trouble = None
@@ -191,6 +194,7 @@ class Service:
         """Give partitions up: nothing of this epoch has an effect on them any more."""
         if partitions:
             log.info("partitions revoked", partitions=sorted(partitions))
+        await reach(Failpoint.REVOKED_BEFORE)
         for number in partitions:
             task = self._starting.pop(number, None)
             if task is not None:
@@ -198,6 +202,7 @@ class Service:
             runner = self._runners.pop(number, None)
             if runner is not None:
                 await runner.stop(0.0)
+        await reach(Failpoint.REVOKED_AFTER)
         self._trouble = "no partitions are assigned"
 
     async def _start(self, runner: PartitionRunner) -> None:

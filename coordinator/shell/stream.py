@@ -36,6 +36,7 @@ from sluicegate.coordinator.core.state import Decision, StateRecord
 from sluicegate.coordinator.metrics import CutOutcome
 from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
+from sluicegate.coordinator.shell.failing import between_failpoints
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
@@ -43,6 +44,8 @@ from sluicegate.coordinator.shell.waiting import Waiting
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import reach
 from sluicegate.events.models import Body, CutAbandoned, CutVoided, OpeningAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published, Refused
@@ -125,9 +128,11 @@ class StreamRunner:
     async def write_last_record(self) -> None:
         """Write a record on a graceful stop, so that the successor need not read as much."""
         if self.machine.ready and self.machine.book.state.assignment is not None:
+            await reach(Failpoint.LAST_RECORD_BEFORE)
             result = await self._effect(WriteRecord(self.machine.record()))
             if isinstance(result, Failed):
                 self._log.warning("last state record not written", reason=result.reason)
+            await reach(Failpoint.LAST_RECORD_AFTER)
 
     async def _run(self, effect: Effect) -> None:
         name = type(effect).__name__
@@ -158,6 +163,9 @@ class StreamRunner:
             self._failure = error
 
     async def _effect(self, effect: Effect) -> Result:
+        return await between_failpoints(effect, self._attempt)
+
+    async def _attempt(self, effect: Effect) -> Result:
         try:
             return await self._perform(effect)
         except (KafkaError, TimeoutError, StateStoreUnavailable, BodyUnavailable, OSError) as error:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import hit
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
 from sluicegate.lakes.paimon.buckets import layout
@@ -164,7 +166,9 @@ class PaimonCommitter:
         if follows is None:
             return OutcomeUnknown(f"snapshot {number} was put, but what was made on it is gone again")
         # Something newer stands there that was not made on it, so nobody reads it and nobody will.
+        hit(Failpoint.PAIMON_WITHDRAW_BEFORE)
         self._snapshots.withdraw(number)
+        hit(Failpoint.PAIMON_WITHDRAW_AFTER)
         return OutcomeUnknown(
             f"snapshot {number} was put where the history has expired or was rolled back, and is withdrawn"
         )
@@ -182,7 +186,9 @@ class PaimonCommitter:
             return OutcomeUnknown(f"snapshot {number} was there, and is gone")
         if there.ref == made.ref:
             return self._settled(head, made)
+        hit(Failpoint.PAIMON_DISCARD_BEFORE)
         self._storage.discard(FOLDER, list(draft.files))
+        hit(Failpoint.PAIMON_DISCARD_AFTER)
         if not self._is(there.past(), request):
             return Conflict()
         try:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
@@ -120,7 +122,9 @@ class LocalStorage:
             os.makedirs(self._path(folder), exist_ok=True)
             for name, content in files.items():
                 write_durably(self._path(f"{folder}/{name}"), content)
+                hit(Failpoint.PAIMON_MANIFEST_WRITTEN)
             sync_folder(self._path(folder))
+            hit(Failpoint.PAIMON_MANIFESTS_DURABLE)
         except OSError as error:
             raise LakeUnavailable(f"cannot write to {folder} of {self.uri}: {error}") from error
 
@@ -131,6 +135,7 @@ class LocalStorage:
         try:
             os.makedirs(folder, exist_ok=True)
             write_durably(draft, content)
+            hit(Failpoint.PAIMON_SNAPSHOT_DRAFTED)
         except OSError as error:
             raise LakeUnavailable(f"cannot write to {folder}: {error}") from error
         try:
@@ -149,7 +154,9 @@ class LocalStorage:
                 raise CannotPut(f"no hard links in {folder}: {error}") from error
             raise Uncertain(f"linking {target} failed: {error}") from error
         try:
+            hit(Failpoint.PAIMON_SNAPSHOT_LINKED)
             sync_folder(folder)
+            hit(Failpoint.PAIMON_SNAPSHOT_DURABLE)
         except OSError as error:
             raise Uncertain(f"{target} is visible, but may not be durable: {error}") from error
         return True
@@ -161,12 +168,14 @@ class LocalStorage:
     def hint(self, name: str, content: bytes) -> None:
         # In place, not by a rename: the file system would flush it first, and a torn hint does no harm.
         with contextlib.suppress(OSError):
+            hit(Failpoint.PAIMON_HINT_BEFORE)
             descriptor = os.open(self._path(name), os.O_WRONLY | os.O_CREAT, 0o666)
             try:
                 os.pwrite(descriptor, content, 0)
                 os.ftruncate(descriptor, len(content))
             finally:
                 os.close(descriptor)
+            hit(Failpoint.PAIMON_HINT_AFTER)
 
     def discard(self, folder: str, names: list[str]) -> None:
         for name in names:

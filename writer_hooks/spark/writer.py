@@ -10,6 +10,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sluicegate.events import CheckpointCompleted, CheckpointFailed, Event, EventType
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import hit
 from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.events.models import Name
 from sluicegate.lakes import adapter
@@ -97,7 +99,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         results = [self._own(message, batchId) for message in messages]
         region = self._options.region
         completion = self._completion(results, batchId)
-        shared_publisher(region.kafka).publish(region.events_topic, [completion], region.publish_timeout)
+        publisher = shared_publisher(region.kafka)
+        hit(Failpoint.HOOK_COMPLETION_BEFORE)
+        publisher.publish(region.events_topic, [completion], region.publish_timeout)
+        hit(Failpoint.HOOK_COMPLETION_AFTER)
 
     def _own(self, message: WriterCommitMessage | None, batch: int) -> TaskResult:
         if not isinstance(message, TaskResult):
