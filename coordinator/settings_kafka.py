@@ -100,6 +100,9 @@ class KafkaSettings(Section):
     """What a message of the topics may take; writers split larger events."""
     session_timeout: Seconds = 10.0
     """After this silence another member takes over; the broker has limits for it."""
+    seats_folder: str = ""
+    """A local folder in which members note that they live, so that a restart does not wait for the session of
+    a killed predecessor. Default: one in the system's folder for temporary files."""
     request_timeout: Seconds = 15.0
     client_id: Text = "sluicegate"
     security: KafkaSecurity = KafkaSecurity()

@@ -24,6 +24,7 @@ log = structlog.get_logger(__name__)
 
 PATIENCE: Final = 2.0
 """Seconds that each connection may take to close."""
+HEARTBEAT_MS: Final = 500
 
 
 async def open_links(
@@ -60,7 +61,7 @@ async def open_links(
     )
 
 
-async def open_consumer(settings: Settings, stack: AsyncExitStack) -> AIOKafkaConsumer:
+async def open_consumer(settings: Settings, client_id: str, stack: AsyncExitStack) -> AIOKafkaConsumer:
     """Connect a member of the group that is not subscribed yet. Raises KafkaError."""
     kafka = settings.kafka
     session = round(kafka.session_timeout * 1000)
@@ -69,11 +70,12 @@ async def open_consumer(settings: Settings, stack: AsyncExitStack) -> AIOKafkaCo
         enable_auto_commit=False,
         auto_offset_reset="none",
         session_timeout_ms=session,
-        heartbeat_interval_ms=max(100, session // 5),
+        # By heartbeats a member hears that others have come or gone, so they decide how soon it takes over.
+        heartbeat_interval_ms=max(100, min(session // 5, HEARTBEAT_MS)),
         max_poll_interval_ms=max(300_000, session * 10),
         fetch_max_bytes=64 << 20,
         max_partition_fetch_bytes=8 << 20,
-        **kafka.client_options(),
+        **{**kafka.client_options(), "client_id": client_id},
     )
     stack.push_async_callback(_close_consumer, consumer)
     await consumer.start()

@@ -27,9 +27,11 @@ from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.collector import calm_collector
 from sluicegate.coordinator.shell.connections import open_consumer, open_links
+from sluicegate.coordinator.shell.dismissal import dismiss_dead
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
+from sluicegate.coordinator.shell.seats import Seat
 from sluicegate.coordinator.shell.startup import wait_for_topics
 from sluicegate.coordinator.shell.view import view_of
 from sluicegate.events.failpoint_names import Failpoint
@@ -123,8 +125,10 @@ class Service:
                 opening.cancel()
                 await asyncio.gather(opening, return_exceptions=True)
                 return
-            links, consumer = opening.result()
+            links, consumer, seat = opening.result()
             consumer.subscribe([links.topics.events], listener=_Assignments(self))
+            dismissal = asyncio.create_task(dismiss_dead(self._settings.kafka, seat))
+            stack.push_async_callback(_cancel, dismissal)
             loops = (
                 self._consume(consumer),
                 links.dead_letters.run(),
@@ -145,14 +149,15 @@ class Service:
             if failures:
                 raise failures[0]
 
-    async def _open(self, stack: AsyncExitStack) -> tuple[Links, AIOKafkaConsumer]:
+    async def _open(self, stack: AsyncExitStack) -> tuple[Links, AIOKafkaConsumer, Seat]:
         """Wait for Kafka and connect. Raises KafkaError, TopicsRefused."""
         counts = await wait_for_topics(self._settings, self._topics, self._tell_trouble)
         links = await open_links(self._settings, self._topics, counts, self._metrics, stack)
-        consumer = await open_consumer(self._settings, stack)
+        seat = stack.enter_context(Seat(self._settings.kafka))
+        consumer = await open_consumer(self._settings, seat.client_id, stack)
         self._links, self._consumer, self._ticked = links, consumer, time.monotonic()
         stack.callback(self._disconnected)
-        return links, consumer
+        return links, consumer, seat
 
     def _tell_trouble(self, trouble: str) -> None:
         self._trouble = trouble
@@ -367,6 +372,11 @@ class Service:
                 for name, stream in runner.streams.items()
             },
         }
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _is_older(store: StateStore, record: StateRecord) -> bool:

@@ -1,0 +1,60 @@
+"""Work for a stream: a region's batches, one after the other, with the ids that the table must have in the end."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sluicegate.events import Assignment, EventType, RegionOpened
+from tests.faults.lives import Deployment
+from tests.integration.job import Job
+
+
+@dataclass
+class Feed:
+    """One region's job; it never waits for a coordinator."""
+
+    deployment: Deployment
+    stream: str = "flights"
+    region: str = "r1"
+    regions: tuple[str, ...] = ("r1",)
+    first: int = 0
+    """The first id; regions of a stream must not overlap."""
+    ids: list[int] = field(default_factory=list)
+
+    async def __aenter__(self) -> "Feed":
+        where = self.deployment
+        self.job = Job(
+            where.bootstrap,
+            where.topics,
+            self.stream,
+            str(where.tables[self.stream]),
+            region=self.region,
+            regions=self.regions,
+        )
+        await self.job.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.job.__aexit__()
+
+    async def open(self) -> None:
+        """Open the lineage; the answer may come whenever a coordinator lives."""
+        body = RegionOpened(
+            parents=(),
+            assignment=Assignment(number=0, regions=self.regions),
+            bounded=True,
+            table=Path(self.job.location).as_uri(),
+        )
+        await self.job.say(EventType.REGION_OPENED, body)
+
+    async def batch(self, tasks: int = 2, rows: int = 2) -> Sequence[int]:
+        """Write, publish and complete one batch; its ids."""
+        start = self.first + len(self.ids)
+        groups = [range(start + n * rows, start + (n + 1) * rows) for n in range(tasks)]
+        files = await asyncio.to_thread(lambda: [self.job.write_files(group) for group in groups])
+        events = [await self.job.written(each) for each in files]
+        await self.job.complete(*events)
+        made = [each for group in groups for each in group]
+        self.ids.extend(made)
+        return made

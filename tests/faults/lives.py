@@ -1,0 +1,173 @@
+"""The coordinator as a process that is killed, frozen and started again."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from sluicegate.embedded.ports import free_port
+from sluicegate.embedded.process import ChildProcess
+from sluicegate.events.failpoints import LOG_VARIABLE, VARIABLE
+from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from tests.faults.tables import create_table
+from tests.integration.job import PARTITIONS
+
+COMMAND = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()"]
+SESSION = 6.0
+"""Seconds: longer than any restart takes, so that a restart that waits for it is seen."""
+
+
+class Died(Exception):
+    """A coordinator ended that should not have; the text has the end of its log."""
+
+
+@dataclass
+class Deployment:
+    """Topics, tables and settings that the lives of coordinators share."""
+
+    bootstrap: str
+    root: Path
+    streams: tuple[str, ...] = ("flights",)
+    redis: str | None = None
+    policy: Mapping[str, str] = field(default_factory=dict)
+    """More lines of each stream's settings, in TOML."""
+    session: float = SESSION
+    prefix: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:10]}")
+    lives: int = 0
+
+    def __post_init__(self) -> None:
+        self.topics = TopicNames(self.prefix)
+        self.folder = self.root / self.prefix
+        self.folder.mkdir(parents=True)
+        self.hits = self.folder / "hits"
+        self.tables = {name: create_table(self.folder, name) for name in self.streams}
+
+    async def prepare(self) -> None:
+        """Make the topics."""
+        await ensure_topics(self.bootstrap, topic_specs(self.topics, partitions=PARTITIONS))
+
+    def user(self, stream: str) -> str:
+        """By whom the stream's commits are made."""
+        return f"sluicegate-{stream}"
+
+    def settings(self, port: int) -> str:
+        """The settings file of one life."""
+        lines = [
+            'state_record_interval = "10m"',
+            "[kafka]",
+            f'bootstrap_servers = "{self.bootstrap}"',
+            f'topic_prefix = "{self.prefix}"',
+            f'group_id = "{self.prefix}"',
+            f"partitions = {PARTITIONS}",
+            f"session_timeout = {self.session}",
+            f'seats_folder = "{self.folder / "seats"}"',
+            *(["[redis]", f'url = "{self.redis}"', f'key_prefix = "{self.prefix}"'] if self.redis else []),
+            "[http]",
+            f"port = {port}",
+        ]
+        for name in self.streams:
+            lines += [f"[streams.{name}]", f'table = "{self.tables[name]}"']
+            lines += [f"{key} = {json.dumps(value)}" for key, value in self.policy.items()]
+        return "\n".join(lines) + "\n"
+
+    def start(self, failpoints: str = "") -> "Life":
+        """Begin a life. It may be killed by the failpoints at any time."""
+        self.lives += 1
+        return Life(self, self.lives, failpoints)
+
+
+class Life:
+    """One process of the coordinator."""
+
+    def __init__(self, deployment: Deployment, number: int, failpoints: str) -> None:
+        self.port = free_port()
+        self.log_file = deployment.folder / f"coordinator-{number}.log"
+        config = deployment.folder / f"sluicegate-{number}.toml"
+        config.write_text(deployment.settings(self.port), encoding="utf-8")
+        # Every hit is noted, so that what was never reached is known in the end.
+        variables = {VARIABLE: f"*=note;{failpoints}", LOG_VARIABLE: str(deployment.hits)}
+        self.started = time.monotonic()
+        self._process = ChildProcess(
+            [*COMMAND, "run", "--config", str(config)],
+            log_file=self.log_file,
+            cwd=deployment.folder,
+            env={**os.environ, **variables},
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
+    async def killed(self, seconds: float) -> bool:
+        """Wait for SIGKILL; False if it still lives after so many seconds. Raises Died for another end."""
+        deadline = time.monotonic() + seconds
+        while (status := self._process.poll()) is None:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.01)
+        self._process.kill()
+        if status != -signal.SIGKILL:
+            raise Died(f"status {status}; {self.tail()}")
+        return True
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send(number)
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self._process.kill()
+
+    def end(self) -> int:
+        """Ask it to end, and wait for that."""
+        return self._process.end(30.0)
+
+    def check(self) -> None:
+        """Raises Died if it has ended."""
+        status = self._process.poll()
+        if status is not None:
+            raise Died(f"status {status}; {self.tail()}")
+
+    async def get(self, path: str) -> Any:
+        """What an endpoint of it says, None if it does not answer."""
+        timeout = aiohttp.ClientTimeout(total=1.0)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(f"http://127.0.0.1:{self.port}{path}") as response,
+            ):
+                return await response.json()
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its log."""
+        text = self.log_file.read_text(encoding="utf-8", errors="replace")
+        return f"{self.log_file}:\n" + "\n".join(text.splitlines()[-lines:])
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is frozen."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in ("T", "t")
+
+
+def joined(points: Sequence[str]) -> str:
+    """A specification of several failpoints."""
+    return ";".join(points)

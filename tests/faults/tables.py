@@ -1,0 +1,64 @@
+"""Tables for tests of failures, and the judgement of what is in them."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from pypaimon import CatalogFactory, Schema
+
+from sluicegate.demo.reader import read_table
+from tests.integration.job import SCHEMA
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a table holds, against what it should hold."""
+
+    rows: int
+    commits: int
+    missing: tuple[int, ...]
+    doubled: tuple[int, ...]
+    foreign: tuple[int, ...]
+    """Ids that nobody has written."""
+    disorder: str = ""
+    """What is wrong with the decisions' ids, if anything."""
+
+    @property
+    def exact(self) -> bool:
+        return not (self.missing or self.doubled or self.foreign or self.disorder)
+
+
+def create_table(warehouse: Path, name: str, **options: str) -> Path:
+    """Make an append table that is partitioned by `origin`; returns its folder."""
+    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+    catalog.create_database("db", ignore_if_exists=True)
+    schema = Schema.from_pyarrow_schema(
+        SCHEMA, partition_keys=["origin"], options={"bucket": "-1", **options}
+    )
+    catalog.create_table(f"db.{name}", schema, ignore_if_exists=False)
+    return warehouse / "db.db" / name
+
+
+def tally(table: Path, expected: Collection[int], user: str) -> Tally:
+    """Read the table with the reader that shares no code with any writer. Raises TableDamaged."""
+    contents = read_table(table)
+    ids = contents.rows["id"].to_pylist() if contents.rows.num_rows else []
+    found = Counter(ids)
+    wanted = set(expected)
+    decisions = [commit.identifier for commit in contents.commits if commit.user == user]
+    disorder = "" if decisions == sorted(set(decisions)) else f"decisions of {user}: {decisions}"
+    return Tally(
+        rows=len(ids),
+        commits=len(contents.commits),
+        missing=tuple(sorted(wanted - found.keys())),
+        doubled=tuple(sorted(each for each, count in found.items() if count > 1)),
+        foreign=tuple(sorted(found.keys() - wanted)),
+        disorder=disorder,
+    )
+
+
+def head(table: Path) -> int:
+    """The number of the newest snapshot, 0 if there is none."""
+    names = [path.name for path in (table / "snapshot").glob("snapshot-*")]
+    return max((int(name.removeprefix("snapshot-")) for name in names), default=0)
