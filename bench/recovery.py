@@ -3,12 +3,12 @@
     python -m bench.recovery [--rounds 20] [--takeovers 5] [--session 10] [--rebalance-delay 3000] [--json]
 
 Kafka and the coordinators are processes of their own, with the session timeout that is the default of the
-settings. A restart: the coordinator has committed and is killed with SIGKILL; a batch is published; at once it
-is started again. The figure is the time from the kill until that batch is in the newest snapshot. A takeover:
-a second coordinator stands by; the owner is frozen (SIGSTOP, as nothing tells the group then) and is never
-seen again until the batch is in the table; then it is woken up. In the end the table must be exact. The
-broker waits `--rebalance-delay` milliseconds with the first rebalance of an empty group, as brokers do by
-default (3000).
+settings. A restart: the coordinator has committed, is killed with SIGKILL and started again at once, while a
+batch is published. The figure is the time from the kill until that batch is in the newest snapshot.
+
+A takeover: a second coordinator stands by; the owner is frozen (SIGSTOP, as nothing tells the group then)
+until the batch is in the table; then it is woken up. In the end the table must be exact. The broker waits
+`--rebalance-delay` milliseconds with the first rebalance of an empty group, as brokers do by default (3000).
 """
 
 import argparse

@@ -32,7 +32,7 @@ from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
 from sluicegate.coordinator.shell.seats import Seat
-from sluicegate.coordinator.shell.startup import wait_for_topics
+from sluicegate.coordinator.shell.startup import load_adapters, wait_for_topics
 from sluicegate.coordinator.shell.view import view_of
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import hit, reach
@@ -100,6 +100,8 @@ class Service:
         When a connection has failed for good, all are made anew; only missing permissions end the service.
         """
         http = self._settings.http
+        # Importing a table format takes about a second, in which Kafka can be asked already.
+        loading = asyncio.create_task(load_adapters(self._settings))
         async with HealthServer(self, self._metrics, http.host, http.port) as server:
             self.http_port = server.port
             log.info("listening", host=http.host, port=server.port)
@@ -113,6 +115,7 @@ class Service:
                     log.warning("session failed, another one follows", error=repr(error))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), RETRY)
+        await loading
 
     async def _session(self, stop: asyncio.Event) -> None:
         """Serve with one set of connections. Raises KafkaError when they fail, TopicError."""

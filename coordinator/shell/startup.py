@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -16,6 +17,8 @@ from sluicegate.events.topics import (
     TopicsRefused,
     verify_topics,
 )
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.registry import adapter
 from sluicegate.state_store import RedisStateStore, StateStore
 
 RETRY = 2.0
@@ -60,6 +63,13 @@ async def _count(settings: Settings, topics: TopicNames) -> Partitions:
     finally:
         await admin.close()
     return Partitions(found[topics.events], found[topics.commits], found[topics.state])
+
+
+async def load_adapters(settings: Settings) -> None:
+    """Import the table formats of all streams; of one that cannot be, its stream tells."""
+    for name in {stream.format for stream in settings.streams.values()}:
+        with suppress(TableRefused):
+            await asyncio.to_thread(adapter, name)
 
 
 def make_store(settings: Settings) -> StateStore | None:

@@ -1,14 +1,16 @@
 """Paimon's place in the registry of table formats."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.paimon.writer import PaimonWriter
 from sluicegate.lakes.port import TableRefused
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.paimon.writer import PaimonWriter
 
 
 class PaimonAdapter:
@@ -27,8 +29,11 @@ class PaimonAdapter:
 
     def open_writer(
         self, location: str, options: Mapping[str, str], event_time_column: str | None
-    ) -> PaimonWriter:
+    ) -> "PaimonWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
+        # It brings half of the library along, which a coordinator that was just started need not wait for.
+        from sluicegate.lakes.paimon.writer import PaimonWriter
+
         return PaimonWriter(LocalStorage(location), event_time_column)
 
 

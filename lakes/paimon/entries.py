@@ -7,14 +7,13 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import fastavro
-from pypaimon.manifest.manifest_file_manager import ManifestFileManager
-from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA, ManifestEntry
-from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.paimon.buckets import UNAWARE, layout
+from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.port import BadFiles
 
 FORMAT: Final = "paimon"
@@ -25,7 +24,7 @@ ENTRY_VERSION: Final = 2
 BUCKET: Final = 0
 TOTAL_BUCKETS: Final = UNAWARE
 
-_SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
+ENTRY_SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,7 @@ class PartitionFolder:
     values: dict[str, str]
 
 
-def encode_entry(entry: ManifestEntry) -> bytes:
-    """Encode an entry as one Avro record, as pypaimon does inside of a manifest file."""
-    out = BytesIO()
-    fastavro.schemaless_writer(out, _SCHEMA, ManifestFileManager._to_avro_record(entry))
-    return out.getvalue()
-
-
-def partition_folder(table: FileStoreTable, partition: GenericRow, bucket: int) -> PartitionFolder:
+def partition_folder(table: SchemaTable, partition: GenericRow, bucket: int) -> PartitionFolder:
     """Where the files of a partition's bucket are, and its values as they stand in the path."""
     path = canonical_data_file_path(table, tuple(partition.values), bucket, "x")
     folder = path[len(str(table.table_path)) + 1 : -len("/x")]
@@ -66,7 +58,7 @@ def partition_folder(table: FileStoreTable, partition: GenericRow, bucket: int) 
 class Examiner:
     """Checks events against one table; remembers the folders that it met."""
 
-    def __init__(self, table: FileStoreTable, location: str) -> None:
+    def __init__(self, table: SchemaTable, location: str) -> None:
         self._table = table
         self._location = location
         self._layout = layout(table.table_schema)
@@ -138,7 +130,7 @@ class Examiner:
 def _decode(file: FileInfo) -> dict[str, Any]:
     stream = BytesIO(file.metadata)
     try:
-        record = fastavro.schemaless_reader(stream, _SCHEMA)
+        record = fastavro.schemaless_reader(stream, ENTRY_SCHEMA)
     except Exception as error:  # whatever the bytes of a stranger do to the parser
         raise BadFiles(f"the entry of {file.path} cannot be read: {error!r}") from error
     if stream.tell() != len(file.metadata) or not isinstance(record, dict):

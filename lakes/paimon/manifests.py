@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 import fastavro
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
-from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 
 from sluicegate.lakes.paimon.avro import BadContainer, Block, Container, Header, joined, supported_codec
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
+from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.snapshots import ListFile, Snapshot
 from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeError, LakeUnavailable
@@ -57,7 +57,7 @@ class Draft:
 class Manifests:
     """Composes the manifests of one table's commits."""
 
-    def __init__(self, storage: Storage, table: FileStoreTable) -> None:
+    def __init__(self, storage: Storage, table: SchemaTable) -> None:
         self._storage = storage
         self._partition_fields = table.partition_keys_fields
         self._target = int(table.options.manifest_target_size())

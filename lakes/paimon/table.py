@@ -5,13 +5,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pypaimon.common.file_io import FileIO
-from pypaimon.common.identifier import Identifier
-from pypaimon.common.options import Options
-from pypaimon.schema.schema_manager import SchemaManager
-from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.schema.table_schema import TableSchema
 
 from sluicegate.lakes.paimon.buckets import Layout, changed, layout, refusal
+from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 
@@ -50,7 +47,7 @@ class Table:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self._opened: dict[int, FileStoreTable] = {}
+        self._opened: dict[int, SchemaTable] = {}
         self._layouts: dict[int, Layout] = {}
 
     def exists(self) -> bool:
@@ -71,7 +68,7 @@ class Table:
     def has_schema(self, schema_id: int) -> bool:
         return schema_id in self._opened or schema_id in self._schema_ids()
 
-    def newest(self) -> FileStoreTable:
+    def newest(self) -> SchemaTable:
         """The table with its newest schema. Raises TableRefused if it is out of scope."""
         ids = self._schema_ids()
         if not ids:
@@ -92,7 +89,7 @@ class Table:
             self._opened[newest] = opened
         return self._opened[newest]
 
-    def _refuse_other_layouts(self, ids: Sequence[int], opened: FileStoreTable) -> None:
+    def _refuse_other_layouts(self, ids: Sequence[int], opened: SchemaTable) -> None:
         """Files of two layouts may lie in one partition, where readers look for a row in one bucket only."""
         newest = layout(opened.table_schema)
         for schema_id in ids if newest.fixed else ():
@@ -109,23 +106,20 @@ class Table:
         matches = (_SCHEMA.fullmatch(name) for name in self.storage.names("schema"))
         return [int(match[1]) for match in matches if match]
 
-    def _open(self, schema_id: int) -> FileStoreTable:
-        root = self.storage.root
+    def _open(self, schema_id: int) -> SchemaTable:
+        raw = self.storage.read(f"schema/schema-{schema_id}")
+        if raw is None:
+            raise LakeUnavailable(f"{self.storage.uri}: schema {schema_id} is gone")
         try:
-            file_io = FileIO.get(root, Options({}))
-            schema = SchemaManager(file_io, root).get_schema(schema_id)
-            table = schema and FileStoreTable(file_io, Identifier("default", "table"), root, schema)
+            return SchemaTable(self.storage.root, TableSchema.from_json(raw.decode()))
         except Exception as error:
             raise TableRefused(
                 f"{self.storage.uri}: schema {schema_id} cannot be read: {error}; look at the file "
                 f"schema/schema-{schema_id} of the table"
             ) from error
-        if table is None:
-            raise LakeUnavailable(f"{self.storage.uri}: schema {schema_id} is gone")
-        return table
 
 
-def out_of_scope(table: FileStoreTable) -> str | None:
+def out_of_scope(table: SchemaTable) -> str | None:
     """Name the feature of the table that is not supported; None if there is none."""
     if table.is_primary_key_table:
         return (

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from pypaimon.common.file_io import FileIO
+from pypaimon.common.identifier import Identifier
+from pypaimon.common.options import Options
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.manifest_entry import ManifestEntry
 from pypaimon.schema.data_types import PyarrowFieldParser
@@ -18,7 +21,9 @@ from sluicegate.events.models import FileInfo
 from sluicegate.lakes.event_time import event_time_range, in_milliseconds
 from sluicegate.lakes.paimon.arrow import conform
 from sluicegate.lakes.paimon.buckets import hash_once, layout
-from sluicegate.lakes.paimon.entries import encode_entry, partition_folder
+from sluicegate.lakes.paimon.encoding import encode_entry
+from sluicegate.lakes.paimon.entries import partition_folder
+from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folder
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
@@ -36,7 +41,7 @@ class PaimonWriter:
         options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
         if str(table.table_schema.options.get(_STATS, "full")) != "none":
             options[_STATS] = "full"
-        self._table: FileStoreTable = table.copy(options)
+        self._table = _library_table(table).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
         self._root = storage.root
@@ -208,3 +213,10 @@ def _joined(
     lowest = [value for value in (one[0], other[0]) if value is not None]
     highest = [value for value in (one[1], other[1]) if value is not None]
     return min(lowest, default=None), max(highest, default=None)
+
+
+def _library_table(table: SchemaTable) -> FileStoreTable:
+    root = table.table_path
+    return FileStoreTable(
+        FileIO.get(root, Options({})), Identifier("default", "table"), root, table.table_schema
+    )

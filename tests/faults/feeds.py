@@ -1,4 +1,4 @@
-"""Work for a stream: a region's batches, one after the other, with the ids that the table must have in the end."""
+"""Work for a stream: a region's batches, and the ids that the table must have in the end."""
 
 import asyncio
 from collections.abc import Sequence
