@@ -112,7 +112,8 @@ async def _owns(life: Life) -> bool:
 
 
 async def _status(life: Life) -> dict[str, Any] | None:
-    return await life.get("/status")
+    found: dict[str, Any] | None = await life.get("/status")
+    return found
 
 
 def _judge(where: Deployment, feed: Feed) -> None:

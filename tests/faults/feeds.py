@@ -21,6 +21,8 @@ class Feed:
     first: int = 0
     """The first id; regions of a stream must not overlap."""
     ids: list[int] = field(default_factory=list)
+    foreign: list[int] = field(default_factory=list)
+    """What another writer has put into the table."""
 
     async def __aenter__(self) -> "Feed":
         where = self.deployment
@@ -52,9 +54,13 @@ class Feed:
         """Write, publish and complete one batch; its ids."""
         start = self.first + len(self.ids)
         groups = [range(start + n * rows, start + (n + 1) * rows) for n in range(tasks)]
+        made = await self.again(*groups)
+        self.ids.extend(made)
+        return made
+
+    async def again(self, *groups: Sequence[int]) -> Sequence[int]:
+        """Write, publish and complete a batch of these ids, one file for each group."""
         files = await asyncio.to_thread(lambda: [self.job.write_files(group) for group in groups])
         events = [await self.job.written(each) for each in files]
         await self.job.complete(*events)
-        made = [each for group in groups for each in group]
-        self.ids.extend(made)
-        return made
+        return [each for group in groups for each in group]

@@ -38,17 +38,19 @@ class Deployment:
     root: Path
     streams: tuple[str, ...] = ("flights",)
     redis: str | None = None
-    policy: Mapping[str, str] = field(default_factory=dict)
+    policy: Mapping[str, Any] = field(default_factory=dict)
     """More lines of each stream's settings, in TOML."""
     session: float = SESSION
     prefix: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:10]}")
     lives: int = 0
+    hits: Path | None = None
+    """Where hits of failpoints are noted; default: in the deployment's own folder."""
 
     def __post_init__(self) -> None:
         self.topics = TopicNames(self.prefix)
         self.folder = self.root / self.prefix
         self.folder.mkdir(parents=True)
-        self.hits = self.folder / "hits"
+        self.hits = self.hits or self.folder / "hits"
         self.tables = {name: create_table(self.folder, name) for name in self.streams}
 
     async def prepare(self) -> None:
@@ -78,6 +80,11 @@ class Deployment:
             lines += [f"[streams.{name}]", f'table = "{self.tables[name]}"']
             lines += [f"{key} = {json.dumps(value)}" for key, value in self.policy.items()]
         return "\n".join(lines) + "\n"
+
+    def noted(self) -> str:
+        """All hits until now, one a line."""
+        assert self.hits is not None
+        return self.hits.read_text() if self.hits.exists() else ""
 
     def start(self, failpoints: str = "") -> "Life":
         """Begin a life. It may be killed by the failpoints at any time."""

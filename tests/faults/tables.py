@@ -1,5 +1,6 @@
 """Tables for tests of failures, and the judgement of what is in them."""
 
+import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -62,3 +63,15 @@ def head(table: Path) -> int:
     """The number of the newest snapshot, 0 if there is none."""
     names = [path.name for path in (table / "snapshot").glob("snapshot-*")]
     return max((int(name.removeprefix("snapshot-")) for name in names), default=0)
+
+
+def rows_told(table: Path) -> int:
+    """How many rows the newest snapshot says that the table has."""
+    number = head(table)
+    if not number:
+        return 0
+    try:
+        told: int = json.loads((table / "snapshot" / f"snapshot-{number}").read_bytes())["totalRecordCount"]
+    except FileNotFoundError:
+        return 0
+    return told

@@ -1,0 +1,131 @@
+"""A stream that is committed while its coordinator is killed at one place after the other."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sluicegate.events.failpoint_names import Failpoint
+from tests.faults.feeds import Feed
+from tests.faults.lives import Deployment, Life
+from tests.faults.tables import Tally, rows_told, tally
+
+HUNT: Final = 20.0
+"""Seconds in which a life should get to its place."""
+SETTLE: Final = 60.0
+_BETWEEN: Final = 0.25
+"""Seconds between two batches while a kill is waited for."""
+
+
+class Plan(NamedTuple):
+    """Kill the coordinator the `turn`-th time that it gets to a place."""
+
+    point: Failpoint
+    turn: int = 1
+
+    @property
+    def rule(self) -> str:
+        return f"{self.point}=kill@{self.turn}"
+
+
+class Inexact(Exception):
+    """A table is not what it must be; the text has the tally and where to look."""
+
+
+# What every start passes, and every commit.
+START: Final = (
+    Failpoint.ASSIGNED,
+    Failpoint.READ_RECORDS_BEFORE,
+    Failpoint.READ_RECORDS_AFTER,
+    Failpoint.TAKE_OVER_BEFORE,
+    Failpoint.TAKE_OVER_AFTER,
+    Failpoint.INSPECT_TABLE_BEFORE,
+    Failpoint.INSPECT_TABLE_AFTER,
+    Failpoint.FETCH_END_BEFORE,
+    Failpoint.FETCH_END_AFTER,
+    Failpoint.BATCH_BEFORE,
+    Failpoint.BATCH_AFTER,
+)
+COMMIT: Final = (
+    Failpoint.CHECK_FILES_BEFORE,
+    Failpoint.CHECK_FILES_AFTER,
+    Failpoint.APPEND_DECISION_BEFORE,
+    Failpoint.APPEND_DECISION_AFTER,
+    Failpoint.ASK_BEFORE,
+    Failpoint.ASK_AFTER,
+    Failpoint.PUBLISH_BEFORE,
+    Failpoint.PAIMON_MANIFEST_WRITTEN,
+    Failpoint.PAIMON_MANIFESTS_DURABLE,
+    Failpoint.PAIMON_SNAPSHOT_DRAFTED,
+    Failpoint.PAIMON_SNAPSHOT_LINKED,
+    Failpoint.PAIMON_SNAPSHOT_DURABLE,
+    Failpoint.PAIMON_HINT_BEFORE,
+    Failpoint.PAIMON_HINT_AFTER,
+    Failpoint.PUBLISH_AFTER,
+    Failpoint.WRITE_RECORD_BEFORE,
+    Failpoint.WRITE_RECORD_AFTER,
+    Failpoint.ANNOUNCE_BEFORE,
+    Failpoint.ANNOUNCE_AFTER,
+    Failpoint.WRITE_VIEW_BEFORE,
+    Failpoint.WRITE_VIEW_AFTER,
+    Failpoint.RELEASE_OFFSETS_BEFORE,
+    Failpoint.RELEASE_OFFSETS_AFTER,
+)
+ONCE: Final = (Failpoint.APPEND_POLICY_BEFORE, Failpoint.APPEND_POLICY_AFTER)
+"""Passed in a stream's first life only."""
+AGAIN: Final = (Failpoint.DISMISS_BEFORE, Failpoint.DISMISS_AFTER)
+"""Passed after a kill only."""
+
+
+async def strike(where: Deployment, feeds: Sequence[Feed], plan: Plan) -> bool:
+    """Begin a life and feed it until it is killed at its place; False if it had to be killed elsewhere."""
+    life = where.start(plan.rule)
+    deadline = time.monotonic() + HUNT
+    while time.monotonic() < deadline:
+        for feed in feeds:
+            await feed.batch()
+        if await life.killed(_BETWEEN):
+            return True
+    life.kill()
+    return False
+
+
+async def roll(where: Deployment, plans: Sequence[Plan]) -> list[Plan]:
+    """One stream through all plans, each life right after the one before; returns what was not reached.
+
+    Raises Inexact if the table is not exact in the end.
+    """
+    missed: list[Plan] = []
+    async with Feed(where) as feed:
+        await feed.open()
+        for plan in plans:
+            if not await strike(where, [feed], plan):
+                missed.append(plan)
+        await conclude(where, [feed])
+    return missed
+
+
+async def conclude(where: Deployment, feeds: Sequence[Feed]) -> Tally:
+    """A last life without failpoints brings everything into the table. Raises Inexact."""
+    life = where.start()
+    try:
+        return await exact(where, feeds, life)
+    finally:
+        life.end()
+
+
+async def exact(where: Deployment, feeds: Sequence[Feed], life: Life | None = None) -> Tally:
+    """Wait until the table of the feeds' stream has as many rows as it must, and read it. Raises Inexact."""
+    stream = feeds[0].stream
+    table = where.tables[stream]
+    wanted = [each for feed in feeds for each in (*feed.ids, *feed.foreign)]
+    deadline = time.monotonic() + SETTLE
+    while rows_told(table) < len(wanted) and time.monotonic() < deadline:
+        if life is not None:
+            life.check()
+        await asyncio.sleep(0.1)
+    found = await asyncio.to_thread(tally, table, wanted, where.user(stream))
+    if not found.exact:
+        log = life.tail(30) if life is not None else ""
+        raise Inexact(f"{table}: {found}\n{log}")
+    return found

@@ -1,0 +1,238 @@
+"""Scenes that lead to the places which an ordinary commit does not pass, with a kill at each of them.
+
+Every scene ends with an exact table, and returns how many processes it has killed.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from sluicegate.events import EventType, Parent, StreamCommand
+from sluicegate.events.failpoint_names import Failpoint
+from tests.faults.feeds import Feed
+from tests.faults.foreign import append_elsewhere
+from tests.faults.lives import Deployment, Life, stopped
+from tests.faults.rolling import Inexact, Plan, conclude, exact
+from tests.faults.tables import head, rows_told
+from tests.integration.job import read_ids
+from tests.integration.waiting import until
+
+Maker = Callable[..., Awaitable[Deployment]]
+"""Makes a deployment of its own, with its topics; takes the fields that are to differ."""
+Scene = Callable[[Maker], Awaitable[int]]
+PARTIAL: Final = {"partial": "allow", "alignment_timeout": "300ms", "max_consecutive_fallbacks": 1}
+"""A region that stays behind once forces the next cut to be full; that is abandoned soon."""
+_PATIENCE: Final = 30.0
+
+
+async def _killed(life: Life, seconds: float = _PATIENCE) -> int:
+    if not await life.killed(seconds):
+        life.kill()
+        raise Inexact(f"the place was not reached; {life.tail()}")
+    return 1
+
+
+async def abandoned(make: Maker) -> int:
+    """A forced cut is given up; killed before and behind the event that says so."""
+    where = await make(policy=PARTIAL)
+    regions = ("r1", "r2")
+    async with (
+        Feed(where, regions=regions) as busy,
+        Feed(where, region="r2", regions=regions, first=1_000_000) as silent,
+    ):
+        await busy.open()
+        await silent.open()
+        kills = 0
+        for point in (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER):
+            life = where.start(Plan(point).rule)
+            for _ in range(2):
+                await busy.batch()
+                # The first one falls back without the silent region, the second is to be full and waits.
+                await asyncio.sleep(1.0)
+            await busy.batch()
+            kills += await _killed(life)
+        await silent.batch()
+        await busy.batch()
+        await conclude(where, [busy, silent])
+    return kills
+
+
+async def voided(make: Maker) -> int:
+    """A decision that nobody can publish is given up; killed before and behind the event that says so."""
+    where = await make()
+    async with Feed(where) as feed:
+        await feed.open()
+        life = where.start()
+        await feed.batch()
+        await exact(where, [feed], life)
+        life.kill()
+        life = where.start("publish.before=fail")
+        held_out = await feed.batch()
+        await until(lambda: "publish.before" in life.log_file.read_text(), seconds=_PATIENCE)
+        life.kill()
+        order = StreamCommand(command="void", decision=2, region="r1", checkpoint=1)
+        await feed.job.say(EventType.STREAM_COMMAND, order)
+        kills = 2
+        for point in (Failpoint.APPEND_VOIDED_BEFORE, Failpoint.APPEND_VOIDED_AFTER):
+            kills += await _killed(where.start(Plan(point).rule))
+        life = where.start()
+        try:
+            feed.job.lineage, feed.job.batch, feed.job.previous = "q1.1", 1, None
+            answer = await feed.job.open(Parent(region="r1", lineage="q1.0", checkpoint=0))
+            if not answer.accepted:
+                raise Inexact(answer.reason)
+            feed.job.previous = None
+            await feed.again(held_out)
+            await exact(where, [feed], life)
+        finally:
+            life.end()
+    return kills
+
+
+async def revoked(make: Maker) -> int:
+    """A second member joins; the owner is killed before and behind it gives its partitions up."""
+    where = await make()
+    kills = 0
+    async with Feed(where) as feed:
+        await feed.open()
+        for point in (Failpoint.REVOKED_BEFORE, Failpoint.REVOKED_AFTER):
+            # The first time is the owner's own joining, when there is nothing to give up.
+            owner = where.start(Plan(point, 2).rule)
+            await feed.batch()
+            await exact(where, [feed], owner)
+            other = where.start()
+            kills += await _killed(owner)
+            await feed.batch()
+            await exact(where, [feed], other)
+            other.end()
+        await conclude(where, [feed])
+    return kills
+
+
+async def last_record(make: Maker) -> int:
+    """Killed before and behind the record that a graceful stop leaves."""
+    where = await make()
+    kills = 0
+    async with Feed(where) as feed:
+        await feed.open()
+        for point in (Failpoint.LAST_RECORD_BEFORE, Failpoint.LAST_RECORD_AFTER):
+            life = where.start(Plan(point).rule)
+            await feed.batch()
+            await exact(where, [feed], life)
+            life.send(signal.SIGTERM)
+            kills += await _killed(life)
+            await feed.batch()
+        await conclude(where, [feed])
+    return kills
+
+
+async def conflict(make: Maker) -> int:
+    """Another writer is first; killed before and behind the clean-up of what was written in vain."""
+    where = await make()
+    table = where.tables["flights"]
+    kills = 0
+    async with Feed(where) as feed:
+        await feed.open()
+        for number, point in enumerate((Failpoint.PAIMON_DISCARD_BEFORE, Failpoint.PAIMON_DISCARD_AFTER)):
+            go = where.folder / f"go-{number}"
+            life = where.start(f"paimon.snapshot-drafted=hang:{go}@1;{Plan(point).rule}")
+            await feed.batch()
+            await reached(where, Failpoint.PAIMON_SNAPSHOT_DRAFTED, 1, life)
+            foreign = -1 - number
+            await append_elsewhere(table, [foreign])
+            feed.foreign.append(foreign)
+            go.touch()
+            kills += await _killed(life)
+        await feed.batch()
+        await conclude(where, [feed])
+    return kills
+
+
+async def withdrawn(make: Maker) -> int:
+    """Frozen before the link until the history there has expired; killed around taking the stray back."""
+    where = await make()
+    table = where.tables["flights"]
+    kills = 0
+    async with Feed(where) as feed:
+        await feed.open()
+        life = where.start()
+        await feed.batch()
+        await exact(where, [feed], life)
+        life.kill()
+        for number, point in enumerate((Failpoint.PAIMON_WITHDRAW_BEFORE, Failpoint.PAIMON_WITHDRAW_AFTER)):
+            go = where.folder / f"go-{number}"
+            life = where.start(f"paimon.snapshot-drafted=hang:{go}@1;{Plan(point).rule}")
+            await feed.batch()
+            await reached(where, Failpoint.PAIMON_SNAPSHOT_DRAFTED, 1, life)
+            # Another coordinator takes over meanwhile, commits, and the table expires all but the newest.
+            life.send(signal.SIGSTOP)
+            other = where.start()
+            await feed.batch()
+            await until(lambda: rows_told(table) == len(feed.ids), seconds=_PATIENCE)
+            await feed.batch()
+            await until(lambda: rows_told(table) == len(feed.ids), seconds=_PATIENCE)
+            other.end()
+            for path in (table / "snapshot").glob("snapshot-*"):
+                if int(path.name.removeprefix("snapshot-")) < head(table):
+                    path.unlink()
+            go.touch()
+            life.send(signal.SIGCONT)
+            kills += await _killed(life)
+        life = where.start()
+        await feed.batch()
+        await until(lambda: len(read_ids(str(table))) == len(feed.ids), seconds=_PATIENCE)
+        life.end()
+    if read_ids(str(table)) != sorted(feed.ids):
+        raise Inexact(f"{table}: not the ids that were written")
+    return kills
+
+
+async def frozen(make: Maker) -> int:
+    """The owner is frozen between asking and publishing, another takes over, and the owner wakes up."""
+    where = await make(session=1.5)
+    async with Feed(where) as feed:
+        await feed.open()
+        for point in (Failpoint.PUBLISH_BEFORE, Failpoint.PAIMON_SNAPSHOT_DRAFTED, Failpoint.ASK_AFTER):
+            owner = where.start(f"{point}=stop@2")
+            await feed.batch()
+            await exact(where, [feed], owner)
+            await feed.batch()
+            await until(partial(stopped, owner.pid), seconds=_PATIENCE)
+            successor = where.start()
+            await exact(where, [feed], successor)
+            await feed.batch()
+            await exact(where, [feed], successor)
+            owner.send(signal.SIGCONT)
+            await feed.batch()
+            # What the owner had begun comes to its end in this time; it must not do anything.
+            await reached(where, Failpoint.ASSIGNED, 2, owner)
+            await exact(where, [feed], successor)
+            owner.end()
+            successor.end()
+        await conclude(where, [feed])
+    return 0
+
+
+async def reached(where: Deployment, point: Failpoint, times: int, life: Life) -> None:
+    """Wait until a life has got to a place so many times."""
+    deadline = time.monotonic() + _PATIENCE
+    mark = f"{life.pid} {point} {times} "
+    while mark not in where.noted():
+        if time.monotonic() > deadline:
+            raise Inexact(f"{point} was not reached; {life.tail()}")
+        life.check()
+        await asyncio.sleep(0.02)
+
+
+SCENES: Final[dict[str, Scene]] = {
+    "abandoned": abandoned,
+    "voided": voided,
+    "revoked": revoked,
+    "last record": last_record,
+    "conflict": conflict,
+    "withdrawn": withdrawn,
+    "frozen": frozen,
+}
