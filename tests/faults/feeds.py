@@ -1,13 +1,21 @@
 """Work for a stream: a region's batches, and the ids that the table must have in the end."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
+
+from aiokafka.errors import KafkaError
 
 from sluicegate.events import Assignment, EventType, RegionOpened
 from tests.faults.lives import Deployment
 from tests.integration.job import Job
+
+T = TypeVar("T")
+_PATIENCE = 60.0
 
 
 @dataclass
@@ -61,6 +69,18 @@ class Feed:
     async def again(self, *groups: Sequence[int]) -> Sequence[int]:
         """Write, publish and complete a batch of these ids, one file for each group."""
         files = await asyncio.to_thread(lambda: [self.job.write_files(group) for group in groups])
-        events = [await self.job.written(each) for each in files]
-        await self.job.complete(*events)
+        events = [await _insist(partial(self.job.written, each)) for each in files]
+        await _insist(partial(self.job.complete, *events))
         return [each for group in groups for each in group]
+
+
+async def _insist(say: Callable[[], Awaitable[T]]) -> T:
+    """Say it until the broker has it, as the hooks do; said twice, only one of the two is named."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await say()
+        except KafkaError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.2)

@@ -115,6 +115,11 @@ class Life:
         return self._process.pid
 
     @property
+    def age(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.started
+
+    @property
     def over(self) -> bool:
         return self._process.poll() is not None
 

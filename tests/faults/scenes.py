@@ -48,12 +48,11 @@ async def abandoned(make: Maker) -> int:
         kills = 0
         for point in (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER):
             life = where.start(Plan(point).rule)
-            for _ in range(2):
-                await busy.batch()
-                # The first one falls back without the silent region, the second is to be full and waits.
-                await asyncio.sleep(1.0)
-            await busy.batch()
-            kills += await _killed(life)
+            # The first cut falls back without the silent region; the second one has to be full, and waits.
+            while await busy.batch() and not await life.killed(1.0):
+                if life.age > _PATIENCE:
+                    raise Inexact(f"nothing was abandoned; {life.tail()}")
+            kills += 1
         await silent.batch()
         await busy.batch()
         await conclude(where, [busy, silent])
@@ -71,7 +70,7 @@ async def voided(make: Maker) -> int:
         life.kill()
         life = where.start("publish.before=fail")
         held_out = await feed.batch()
-        await until(lambda: "publish.before" in life.log_file.read_text(), seconds=_PATIENCE)
+        await reached(where, Failpoint.PUBLISH_BEFORE, 1, life)
         life.kill()
         order = StreamCommand(command="void", decision=2, region="r1", checkpoint=1)
         await feed.job.say(EventType.STREAM_COMMAND, order)
@@ -196,9 +195,11 @@ async def frozen(make: Maker) -> int:
     async with Feed(where) as feed:
         await feed.open()
         for point in (Failpoint.PUBLISH_BEFORE, Failpoint.PAIMON_SNAPSHOT_DRAFTED, Failpoint.ASK_AFTER):
-            owner = where.start(f"{point}=stop@2")
+            ticket = where.folder / f"ticket-{point}"
+            owner = where.start(f"{point}=stop?{ticket}")
             await feed.batch()
             await exact(where, [feed], owner)
+            ticket.touch()
             await feed.batch()
             await until(partial(stopped, owner.pid), seconds=_PATIENCE)
             successor = where.start()

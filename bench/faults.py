@@ -1,0 +1,149 @@
+"""A campaign of real kills: every table must be exact, and every failpoint must have been reached.
+
+    python -m bench.faults [--kills 200] [--seed 1] [--spark 12] [--json]
+
+Kafka, Valkey, the coordinators and Spark are processes of their own. The coordinator is killed (SIGKILL, by
+itself) at each failpoint of an ordinary commit in a stream's very first commit and in later ones, and at the
+rarer places in scenes that lead there (tests/faults/scenes.py); broker and state store are killed from
+outside, Spark's Python workers and driver at the hooks' failpoints and at random. Whatever happens, the table
+in the end is read by a reader that shares no code with any writer (demo/reader.py). Prints how often each
+failpoint was reached and how often a process was killed there; the last line is JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import read_actions, read_hits
+from tests.faults import outages
+from tests.faults.lives import Deployment
+from tests.faults.rolling import AGAIN, COMMIT, ONCE, START, Plan, roll
+from tests.faults.scenes import SCENES
+
+EPISODE = 16
+"""Kills of one stream's coordinator, before its table is read and another stream begins."""
+
+
+class Campaign:
+    """Everything that is killed, and what came of it."""
+
+    def __init__(self, root: Path, kafka: EmbeddedKafka, valkey: EmbeddedValkey, seed: int) -> None:
+        self.root = root
+        self.kafka = kafka
+        self.valkey = valkey
+        self.random = Random(seed)
+        self.hits = root / "hits"
+        self.kills: Counter[str] = Counter()
+        """By process."""
+        self.tables = 0
+        self.missed: list[str] = []
+
+    async def make(self, **differing: Any) -> Deployment:
+        """A deployment with topics and tables of its own."""
+        where = Deployment(
+            self.kafka.bootstrap, self.root, redis=self.valkey.url, hits=self.hits, **differing
+        )
+        await where.prepare()
+        self.tables += len(where.streams)
+        return where
+
+    async def roll(self, plans: list[Plan]) -> None:
+        """One stream through these kills."""
+        missed = await roll(await self.make(), plans)
+        self.missed += [plan.rule for plan in missed]
+        self.kills["coordinator"] += len(plans)
+
+    def note(self, what: str) -> None:
+        """Say how far it is."""
+        print(
+            f"{time.strftime('%H:%M:%S')} {self.kills.total()} kills, {self.tables} tables: {what}",
+            flush=True,
+        )
+
+
+async def first_commits(campaign: Campaign) -> None:
+    """Each place in a stream's first life, and again in its second; the first commit is not there yet."""
+    for point in (*ONCE, *START, *COMMIT):
+        await campaign.roll([Plan(point), Plan(campaign.random.choice((*START, *COMMIT, *AGAIN)))])
+        campaign.note(f"first commit, {point}")
+
+
+async def scenes(campaign: Campaign) -> None:
+    """The places that an ordinary commit does not pass."""
+    for name, scene in SCENES.items():
+        campaign.kills["coordinator"] += await scene(campaign.make)
+        campaign.note(name)
+
+
+async def servers(campaign: Campaign) -> None:
+    """Broker and state store; a lake that fails; members that come and go."""
+    campaign.kills["redis"] += await outages.redis_killed(campaign.make, campaign.valkey, 15)
+    campaign.note("redis killed")
+    await outages.redis_slow(campaign.make)
+    await outages.lake_fails(campaign.make)
+    campaign.note("slow redis, failing lake")
+    campaign.kills["coordinator"] += await outages.partitions_move(campaign.make, 8, campaign.random)
+    campaign.note("partitions move")
+    campaign.kills["broker"] += await outages.broker_killed(campaign.make, campaign.kafka, 8)
+    campaign.note("broker killed")
+
+
+async def later_commits(campaign: Campaign, kills: int) -> None:
+    """Kills at random places and turns, until there are as many as asked for."""
+    while (left := kills - campaign.kills.total()) > 0:
+        points = campaign.random.choices((*START, *COMMIT, *COMMIT, *AGAIN), k=min(EPISODE, left))
+        turns = [1 if point in (*START, *AGAIN) else campaign.random.randint(1, 3) for point in points]
+        await campaign.roll([Plan(*each) for each in zip(points, turns, strict=True)])
+        campaign.note("later commits")
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    """The whole campaign. Raises Inexact at the first table that is not exact."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as kafka, EmbeddedValkey() as valkey:
+        campaign = Campaign(Path(name), kafka, valkey, options.seed)
+        await scenes(campaign)
+        await servers(campaign)
+        await first_commits(campaign)
+        await later_commits(campaign, options.kills)
+        reached = read_hits(str(campaign.hits))
+        killed = read_actions(str(campaign.hits), "kill")
+        for point in Failpoint:
+            print(f"{point:32} reached {reached[point]:6}   killed there {killed[point]:3}")
+        return {
+            "kills": campaign.kills.total(),
+            "by_process": dict(campaign.kills),
+            "at_failpoints": killed.total(),
+            "tables": campaign.tables,
+            "missing": 0,
+            "doubled": 0,
+            "killed_elsewhere": campaign.missed,
+            "never_reached": [point for point in Failpoint if not reached[point]],
+            "seconds": round(time.monotonic() - started),
+            "seed": options.seed,
+        }
+
+
+def main() -> None:
+    """Run the campaign; the status is 1 if a failpoint was never reached."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--spark", type=int, default=12, help="kills of Spark's processes; 0: none")
+    options = parser.parse_args()
+    found = asyncio.run(run(options))
+    print(json.dumps(found), flush=True)
+    sys.exit(1 if found["never_reached"] else 0)
+
+
+if __name__ == "__main__":
+    main()
