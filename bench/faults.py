@@ -1,6 +1,6 @@
 """A campaign of real kills: every table must be exact, and every failpoint must have been reached.
 
-    python -m bench.faults [--kills 200] [--seed 1] [--spark 12] [--json]
+    python -m bench.faults [--kills 200] [--seed 1] [--spark 12] [--parts scenes,servers,first,spark]
 
 Kafka, Valkey, the coordinators and Spark are processes of their own. The coordinator is killed (SIGKILL, by
 itself) at each failpoint of an ordinary commit in a stream's very first commit and in later ones, and at the
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +29,7 @@ from tests.faults import outages
 from tests.faults.lives import Deployment
 from tests.faults.rolling import AGAIN, COMMIT, ONCE, START, Plan, roll
 from tests.faults.scenes import SCENES
+from tests.faults.sparks import spark_killed
 
 EPISODE = 16
 """Kills of one stream's coordinator, before its table is read and another stream begins."""
@@ -36,11 +38,15 @@ EPISODE = 16
 class Campaign:
     """Everything that is killed, and what came of it."""
 
-    def __init__(self, root: Path, kafka: EmbeddedKafka, valkey: EmbeddedValkey, seed: int) -> None:
+    def __init__(
+        self, root: Path, kafka: EmbeddedKafka, valkey: EmbeddedValkey, seed: int, spark: int = 0
+    ) -> None:
         self.root = root
         self.kafka = kafka
         self.valkey = valkey
         self.random = Random(seed)
+        self.spark = spark
+        """Kills of the Spark job's part."""
         self.hits = root / "hits"
         self.kills: Counter[str] = Counter()
         """By process."""
@@ -97,6 +103,20 @@ async def servers(campaign: Campaign) -> None:
     campaign.note("broker killed")
 
 
+async def spark(campaign: Campaign) -> None:
+    """A Spark job's workers and driver, and the coordinator beside it."""
+    campaign.kills.update(await spark_killed(campaign.make, campaign.spark, campaign.random))
+    campaign.note("spark killed")
+
+
+PARTS: dict[str, Callable[[Campaign], Awaitable[None]]] = {
+    "scenes": scenes,
+    "servers": servers,
+    "first": first_commits,
+    "spark": spark,
+}
+
+
 async def later_commits(campaign: Campaign, kills: int) -> None:
     """Kills at random places and turns, until there are as many as asked for."""
     while (left := kills - campaign.kills.total()) > 0:
@@ -110,10 +130,9 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     """The whole campaign. Raises Inexact at the first table that is not exact."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as kafka, EmbeddedValkey() as valkey:
-        campaign = Campaign(Path(name), kafka, valkey, options.seed)
-        await scenes(campaign)
-        await servers(campaign)
-        await first_commits(campaign)
+        campaign = Campaign(Path(name), kafka, valkey, options.seed, options.spark)
+        for part in options.parts.split(","):
+            await PARTS[part](campaign)
         await later_commits(campaign, options.kills)
         reached = read_hits(str(campaign.hits))
         killed = read_actions(str(campaign.hits), "kill")
@@ -134,15 +153,16 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the campaign; the status is 1 if a failpoint was never reached."""
+    """Run the campaign; the status is 1 if all parts together have not reached every failpoint."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--spark", type=int, default=12, help="kills of Spark's processes; 0: none")
+    parser.add_argument("--spark", type=int, default=12, help="kills of the part spark")
+    parser.add_argument("--parts", default=",".join(PARTS))
     options = parser.parse_args()
     found = asyncio.run(run(options))
     print(json.dumps(found), flush=True)
-    sys.exit(1 if found["never_reached"] else 0)
+    sys.exit(1 if found["never_reached"] and set(options.parts.split(",")) == PARTS.keys() else 0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Every scene ends with an exact table, and returns how many processes it has kill
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -154,7 +154,7 @@ async def withdrawn(make: Maker) -> int:
     """Frozen before the link until the history there has expired; killed around taking the stray back."""
     where = await make()
     table = where.tables["flights"]
-    kills = 0
+    kills = 1
     async with Feed(where) as feed:
         await feed.open()
         life = where.start()
@@ -189,12 +189,15 @@ async def withdrawn(make: Maker) -> int:
     return kills
 
 
-async def frozen(make: Maker) -> int:
+FREEZES: Final = (Failpoint.PUBLISH_BEFORE, Failpoint.PAIMON_SNAPSHOT_DRAFTED, Failpoint.ASK_AFTER)
+
+
+async def frozen(make: Maker, points: Sequence[Failpoint] = FREEZES) -> int:
     """The owner is frozen between asking and publishing, another takes over, and the owner wakes up."""
     where = await make(session=1.5)
     async with Feed(where) as feed:
         await feed.open()
-        for point in (Failpoint.PUBLISH_BEFORE, Failpoint.PAIMON_SNAPSHOT_DRAFTED, Failpoint.ASK_AFTER):
+        for point in points:
             ticket = where.folder / f"ticket-{point}"
             owner = where.start(f"{point}=stop?{ticket}")
             await feed.batch()

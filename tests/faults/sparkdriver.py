@@ -1,0 +1,103 @@
+"""A Spark driver that is killed from outside: one streaming query, started again whenever it fails.
+
+python -m tests.faults.sparkdriver SETTINGS.json
+"""
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from sluicegate.writer_hooks import attach
+
+SESSION: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    # The default runs a program of the system for every file where Hadoop's native library is missing.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+def main() -> None:
+    """Run until the file `done` stands beside the settings and everything there is has been processed."""
+    settings = Path(sys.argv[1])
+    given: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))
+    session = _session(given["folder"])
+    chance = random.Random(given["seed"])
+    done, restart = settings.with_name("done"), settings.with_name("restart")
+    query = _start(session, given)
+    while not done.exists():
+        time.sleep(0.1)
+        if query.exception() is not None or not query.isActive:
+            print(f"starting again after {str(query.exception())[:200]!r}", flush=True)
+            query = _started(session, given)
+        elif restart.exists() or chance.random() < given["stop"]:
+            restart.unlink(missing_ok=True)
+            # Tasks of the stopped run may still be writing when the next one begins.
+            query.stop()
+            query = _started(session, given)
+    _finish(session, given, query)
+    session.stop()
+
+
+def _session(folder: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # A task that dies with its worker is tried again.
+    builder = SparkSession.builder.master("local[2,4]").appName("faults")
+    for name, value in {**SESSION, "spark.local.dir": f"{folder}/spark"}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    attach(session, heartbeat_interval=1.0)
+    return session
+
+
+def _start(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:
+    rows = (
+        session.readStream.schema("id long, origin string, at timestamp_ntz")
+        .option("maxFilesPerTrigger", 1)
+        .json(given["source"])
+        .repartition(2)
+    )
+    writing = rows.writeStream.format("sluicegate").options(**given["options"])
+    return writing.trigger(processingTime="0 seconds").start()
+
+
+def _started(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:
+    """Start the query, however often that fails."""
+    while True:
+        try:
+            return _start(session, given)
+        except PySparkException as error:
+            print(f"not started: {str(error)[:200]!r}", flush=True)
+            time.sleep(0.5)
+
+
+def _finish(session: SparkSession, given: dict[str, Any], query: StreamingQuery) -> None:
+    while True:
+        try:
+            query.processAllAvailable()
+            query.stop()
+        except PySparkException as error:
+            print(f"once more after {str(error)[:200]!r}", flush=True)
+            query = _started(session, given)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    main()

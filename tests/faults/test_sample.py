@@ -1,0 +1,80 @@
+"""A sample of the fault campaign (bench/faults.py): real processes, killed, frozen and failed."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluicegate.coordinator.shell
+import sluicegate.lakes.paimon
+import sluicegate.writer_hooks
+from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.events.failpoints import read_actions
+from tests.faults.lives import Deployment
+from tests.faults.outages import lake_fails
+from tests.faults.rolling import Plan, roll
+from tests.faults.scenes import Maker, frozen
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+NO_WAITING = 60.0
+"""A session that outlasts the hunt for a place: a restart that waited for it would not get there."""
+
+
+@pytest.fixture
+def make(kafka_bootstrap: str, redis_url: str, tmp_path: Path) -> Maker:
+    """Deployments with topics and tables of their own."""
+
+    async def made(**differing: Any) -> Deployment:
+        where = Deployment(kafka_bootstrap, tmp_path, redis=redis_url, **differing)
+        await where.prepare()
+        return where
+
+    return made
+
+
+async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Maker) -> None:
+    """From the very first commit on; and no life waits for the session of the one before."""
+    where = await make(session=NO_WAITING)
+    plans = [
+        Plan(Failpoint.APPEND_POLICY_AFTER),
+        Plan(Failpoint.APPEND_DECISION_AFTER),
+        Plan(Failpoint.PAIMON_SNAPSHOT_LINKED),
+        Plan(Failpoint.WRITE_RECORD_AFTER),
+        Plan(Failpoint.PUBLISH_BEFORE, 2),
+        Plan(Failpoint.DISMISS_AFTER),
+    ]
+    assert await roll(where, plans) == []
+    assert read_actions(str(where.hits), "kill") == Counter(plan.point for plan in plans)
+
+
+async def test_an_owner_that_was_frozen_before_its_publication_does_no_harm(make: Maker) -> None:
+    await frozen(make, [Failpoint.PAIMON_SNAPSHOT_DRAFTED])
+
+
+async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make: Maker) -> None:
+    await lake_fails(make)
+
+
+def _sources() -> Iterator[Path]:
+    for package in (sluicegate.coordinator.shell, sluicegate.lakes.paimon, sluicegate.writer_hooks):
+        yield from Path(str(package.__file__)).parent.rglob("*.py")
+
+
+def _named(source: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "Failpoint"
+        ):
+            yield node.attr
+
+
+def test_every_failpoint_stands_in_the_code_once() -> None:
+    """That each is reached, too, is what the campaign checks at its end."""
+    found = Counter(name for source in _sources() for name in _named(source))
+    assert found == Counter(point.name for point in Failpoint)
