@@ -62,9 +62,9 @@ class Campaign:
         self.tables += len(where.streams)
         return where
 
-    async def roll(self, plans: list[Plan]) -> None:
-        """One stream through these kills."""
-        missed = await roll(await self.make(), plans)
+    async def roll(self, plans: list[Plan], chance: Random | None = None) -> None:
+        """One stream through these kills; with a `chance`, other things go wrong before each."""
+        missed = await roll(await self.make(), plans, chance)
         self.missed += [plan.rule for plan in missed]
         self.kills["coordinator"] += len(plans)
 
@@ -122,8 +122,9 @@ async def later_commits(campaign: Campaign, kills: int) -> None:
     while (left := kills - campaign.kills.total()) > 0:
         points = campaign.random.choices((*START, *COMMIT, *COMMIT, *AGAIN), k=min(EPISODE, left))
         turns = [1 if point in (*START, *AGAIN) else campaign.random.randint(1, 3) for point in points]
-        await campaign.roll([Plan(*each) for each in zip(points, turns, strict=True)])
-        campaign.note("later commits")
+        plans = [Plan(*each) for each in zip(points, turns, strict=True)]
+        await campaign.roll(plans, campaign.random)
+        campaign.note("later commits, with troubles")
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:

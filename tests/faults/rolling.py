@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from random import Random
 from typing import Final, NamedTuple
 
 from sluicegate.events.failpoint_names import Failpoint
@@ -77,9 +78,9 @@ AGAIN: Final = (Failpoint.DISMISS_BEFORE, Failpoint.DISMISS_AFTER)
 """Passed after a kill only."""
 
 
-async def strike(where: Deployment, feeds: Sequence[Feed], plan: Plan) -> bool:
+async def strike(where: Deployment, feeds: Sequence[Feed], plan: Plan, troubles: str = "") -> bool:
     """Begin a life and feed it until it is killed at its place; False if it had to be killed elsewhere."""
-    life = where.start(plan.rule)
+    life = where.start(f"{plan.rule};{troubles}")
     deadline = time.monotonic() + HUNT
     while time.monotonic() < deadline:
         for feed in feeds:
@@ -90,8 +91,10 @@ async def strike(where: Deployment, feeds: Sequence[Feed], plan: Plan) -> bool:
     return False
 
 
-async def roll(where: Deployment, plans: Sequence[Plan]) -> list[Plan]:
+async def roll(where: Deployment, plans: Sequence[Plan], chance: Random | None = None) -> list[Plan]:
     """One stream through all plans, each life right after the one before; returns what was not reached.
+
+    With a `chance`, steps of commits fail or are held up in each life before it is killed.
 
     Raises Inexact if the table is not exact in the end.
     """
@@ -99,10 +102,19 @@ async def roll(where: Deployment, plans: Sequence[Plan]) -> list[Plan]:
     async with Feed(where) as feed:
         await feed.open()
         for plan in plans:
-            if not await strike(where, [feed], plan):
+            if not await strike(where, [feed], plan, "" if chance is None else troubles(chance)):
                 missed.append(plan)
         await conclude(where, [feed])
     return missed
+
+
+def troubles(chance: Random) -> str:
+    """Steps of commits that fail, also after they have succeeded, or take long."""
+    points = chance.sample(COMMIT, 4)
+    actions = chance.choices(("fail", "fail", "delay:300"), k=len(points))
+    return ";".join(
+        f"{point}={action}@{chance.randint(1, 3)}" for point, action in zip(points, actions, strict=True)
+    )
 
 
 async def conclude(where: Deployment, feeds: Sequence[Feed]) -> Tally:
