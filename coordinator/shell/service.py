@@ -115,7 +115,8 @@ class Service:
                     log.warning("session failed, another one follows", error=repr(error))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), RETRY)
-        await loading
+        # A format that cannot be imported is told by its streams.
+        await asyncio.gather(loading, return_exceptions=True)
 
     async def _session(self, stop: asyncio.Event) -> None:
         """Serve with one set of connections. Raises KafkaError when they fail, TopicError."""

@@ -179,6 +179,18 @@ def test_empty_and_foreign_variables_do_not_count() -> None:
     assert load(None, env) == load(None, MINIMAL)
 
 
+def test_failpoints_are_off_and_unknown_ones_are_refused() -> None:
+    required = {
+        "SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS": "k:9092",
+        "SLUICEGATE_STREAMS__FLIGHTS__TABLE": "/tables/flights",
+    }
+    assert load(None, required).failpoints == ""
+    given = load(None, {**required, "SLUICEGATE_FAILPOINTS": "publish.before=kill@2"})
+    assert given.failpoints == "publish.before=kill@2"
+    with pytest.raises(SettingsError, match=r"no failpoint 'publsh.before'; there are .*publish.before"):
+        load(None, {**required, "SLUICEGATE_FAILPOINTS": "publsh.before=kill"})
+
+
 def test_two_streams_may_not_commit_as_one() -> None:
     env = {**MINIMAL, "SLUICEGATE_STREAMS__OTHER__TABLE": "/data/flights/"}
     same = dict.fromkeys(("SLUICEGATE_STREAMS__FLIGHTS__COMMIT_USER",), "me")
