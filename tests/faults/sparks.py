@@ -124,7 +124,7 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
     try:
         job.feed()
         await _committed(where, job)
-        turn = 0
+        turn = tried = 0
         while done.total() < kills:
             turn += 1
             if turn % 5 == 4:
@@ -136,8 +136,9 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
                 life.kill()
                 life = where.start()
                 done["coordinator"] += 1
-            elif await job.kill_worker(HOOKS[turn * 2 % len(HOOKS)] if turn < 9 else random.choice(HOOKS)):
-                done["python worker"] += 1
+            else:
+                point, tried = HOOKS[tried % len(HOOKS)], tried + 1
+                done["python worker"] += await job.kill_worker(point)
         await job.finish()
         await _committed(where, job)
     finally:
