@@ -16,6 +16,17 @@ class PastSnapshot(NamedTuple):
     """Empty if the snapshot was not made by this product."""
 
 
+class TableHistory(NamedTuple):
+    """What can still be read of a table's history."""
+
+    identity: str
+    """Changes when the table is dropped and made again."""
+    commits: tuple[PastSnapshot, ...]
+    """The newest first, without a gap from the head on; all commit users."""
+    whole: bool
+    """Whether nothing has expired: the history goes back to the table's first snapshot."""
+
+
 SnapshotAt = Callable[[int], PastSnapshot | None]
 """Reads the snapshot of that number; None if it is not, or no longer, there."""
 LinkedAt = Callable[[int], bool]
@@ -30,6 +41,20 @@ def newest_decision(head: PastSnapshot | None, at: SnapshotAt, commit_user: str)
             return past.decision
         past = at(past.ref.id - 1)
     return None
+
+
+def read_history(identity: str, head: PastSnapshot | None, at: SnapshotAt, linked: LinkedAt) -> TableHistory:
+    """Read the history back from its head, without the strays below it."""
+    commits: list[PastSnapshot] = []
+    past = head
+    while past is not None:
+        commits.append(past)
+        past = at(past.ref.id - 1)
+    if head is None:
+        return TableHistory(identity, (), True)
+    oldest = _oldest(head.ref, at, linked, commits[-1].ref, None)
+    whole = oldest == commits[-1].ref.id == 1
+    return TableHistory(identity, tuple(each for each in commits if each.ref.id >= oldest), whole)
 
 
 class _Walk(NamedTuple):

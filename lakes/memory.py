@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.memory_caretaker import MemoryCaretaker
 from sluicegate.lakes.memory_writer import MemoryWriter
 from sluicegate.lakes.port import (
     Answer,
@@ -181,6 +182,14 @@ class MemoryTable:
         stray = self._snapshot(head, made_by, request.watermark, files, 0)
         self._strays[stray.id] = stray
 
+    def past(self, number: int) -> PastSnapshot | None:
+        """What the snapshot of that number says about its commit; None if it is not there."""
+        return _past(self.at(number))
+
+    def referenced(self) -> set[str]:
+        """Every path that any snapshot has, in the history or beside it."""
+        return {*self.files, *(path for stray in self._strays.values() for path in stray.files)}
+
     def next_writer(self) -> int:
         self._writers += 1
         return self._writers
@@ -310,6 +319,10 @@ class MemoryAdapter:
         self._tables[name] = table
         return table
 
+    def drop(self, name: str) -> None:
+        """Forget a table, if it is there."""
+        self._tables.pop(name, None)
+
     def table(self, location: str) -> MemoryTable:
         """The table at `memory://name`. Raises TableRefused if there is none."""
         name = location.removeprefix(SCHEME)
@@ -319,6 +332,9 @@ class MemoryAdapter:
 
     def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> MemoryCommitter:
         return MemoryCommitter(self.table(location), commit_user)
+
+    def open_caretaker(self, location: str, options: Mapping[str, str]) -> MemoryCaretaker:
+        return MemoryCaretaker(self._tables, location)
 
     def open_writer(
         self, location: str, options: Mapping[str, str], event_time_column: str | None

@@ -6,12 +6,15 @@ are called from threads, one at a time per stream.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from sluicegate.events.models import FileInfo, FilesWritten
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sluicegate.lakes.history import TableHistory
 
 
 class LakeError(Exception):
@@ -176,6 +179,56 @@ class Committer(Protocol):
         ...
 
 
+class Fate(StrEnum):
+    """How a data file stands to its table."""
+
+    REFERENCED = "referenced"
+    """A snapshot, branch, tag or changelog has it."""
+    UNREFERENCED = "unreferenced"
+    GONE = "gone"
+    """It is not there, or not any more."""
+    OUTSIDE = "outside"
+    """The path is no place of a data file of this table; nothing is said of what is there."""
+    DELETED = "deleted"
+
+
+class Caretaker(Protocol):
+    """What looks after a table beside its commits. Its methods block; not safe for concurrent calls."""
+
+    uri: str
+    """The folder that the paths of the table's files are relative to, as events name it."""
+
+    def history(self) -> "TableHistory":
+        """All that can still be read of who committed what. Raises LakeUnavailable."""
+        ...
+
+    def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
+        """How data files stand to the table: all but DELETED. Raises LakeUnavailable."""
+        ...
+
+    def delete_unreferenced(self, path: str) -> Fate:
+        """Ask for one data file, and delete it only if nothing refers to it. Raises LakeUnavailable.
+
+        Whether it may yet be committed is the caller's to know.
+        """
+        ...
+
+    def create_like(self, source: str) -> None:
+        """Make the table with the schemas of another one of its format; leave one that is there alone.
+
+        Raises LakeUnavailable.
+        """
+        ...
+
+    def adopt(self, event: FilesWritten) -> FilesWritten:
+        """Copy an event's files into this table's folders, durably; returns the event as of this table.
+
+        All files are looked at before any is copied, and none is made visible. Raises BadFiles if one is not
+        there as described or does not fit the table, LakeUnavailable.
+        """
+        ...
+
+
 class FileWriter(Protocol):
     """The writer half of an adapter: one attempt of one task."""
 
@@ -208,6 +261,10 @@ class Adapter(Protocol):
 
     def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> Committer:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""
+        ...
+
+    def open_caretaker(self, location: str, options: Mapping[str, str]) -> Caretaker:
+        """Open the caretaker; the table need not be there yet. Raises TableRefused."""
         ...
 
     def open_writer(

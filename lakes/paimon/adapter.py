@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from sluicegate.lakes.paimon.caretaker import PaimonCaretaker
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.storage import LocalStorage
@@ -26,6 +27,10 @@ class PaimonAdapter:
         storage = LocalStorage(location)
         Table(storage).newest()
         return PaimonCommitter(storage, commit_user)
+
+    def open_caretaker(self, location: str, options: Mapping[str, str]) -> PaimonCaretaker:
+        """Open the caretaker; the table need not be there yet. Raises TableRefused."""
+        return PaimonCaretaker(LocalStorage(location))
 
     def open_writer(
         self, location: str, options: Mapping[str, str], event_time_column: str | None

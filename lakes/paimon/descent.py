@@ -22,7 +22,7 @@ Fields = Mapping[str, Any]
 """What a snapshot says."""
 
 
-class _Gone(Exception):
+class Gone(Exception):
     """A list or a manifest is not there any more."""
 
 
@@ -37,7 +37,7 @@ def made_on(storage: Storage, after: Fields, before: Fields) -> bool | None:
         right = _manifests(storage, after, "baseManifestList")
         # Rewriting only ever drops pairs of an addition and a deletion, so the sums agree.
         return left == right or _files(storage, left - right) == _files(storage, right - left)
-    except _Gone:
+    except Gone:
         return None
 
 
@@ -49,28 +49,29 @@ def stems_from(storage: Storage, after: Fields, before: Fields) -> bool:
         if brought & present:
             return True
         return not _files(storage, brought).keys().isdisjoint(_files(storage, present))
-    except _Gone:
+    except Gone:
         return False
 
 
 def _manifests(storage: Storage, snapshot: Fields, *lists: str) -> set[str]:
-    return {str(meta["_FILE_NAME"]) for each in lists for meta in _records(storage, snapshot.get(each))}
+    return {str(meta["_FILE_NAME"]) for each in lists for meta in records(storage, snapshot.get(each))}
 
 
 def _files(storage: Storage, manifests: Iterable[str]) -> dict[tuple[bytes, int, str], int]:
     """How often each file is there, by partition, bucket and name."""
     found: Counter[tuple[bytes, int, str]] = Counter()
     for name in manifests:
-        for entry in _records(storage, name):
+        for entry in records(storage, name):
             file = (entry["_PARTITION"], entry["_BUCKET"], entry["_FILE"]["_FILE_NAME"])
             found[file] += _SIGN[entry["_KIND"]]
     return {file: count for file, count in found.items() if count}
 
 
-def _records(storage: Storage, name: str | None) -> list[dict[str, Any]]:
+def records(storage: Storage, name: str | None) -> list[dict[str, Any]]:
+    """The lines of a manifest list, or the entries of a manifest. Raises Gone, LakeUnavailable."""
     raw = storage.read(f"{_FOLDER}/{name}") if name else None
     if raw is None:
-        raise _Gone
+        raise Gone
     try:
         return [dict(record) for record in fastavro.reader(BytesIO(raw)) if isinstance(record, dict)]
     except (ValueError, EOFError, LookupError) as error:

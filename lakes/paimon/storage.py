@@ -64,6 +64,10 @@ class Storage(Protocol):
         """Remove files that nothing can refer to; never fails."""
         ...
 
+    def remove(self, name: str) -> bool:
+        """Remove a file; False: it is not there. Raises LakeUnavailable, as for one outside of the folder."""
+        ...
+
 
 def local_path(location: str) -> str:
     """The absolute path of a `file:` URI or a path. Raises TableRefused for other schemes."""
@@ -181,6 +185,19 @@ class LocalStorage:
         for name in names:
             with contextlib.suppress(OSError):
                 os.unlink(self._path(f"{folder}/{name}"))
+
+    def remove(self, name: str) -> bool:
+        path = self._path(name)
+        try:
+            folder = os.path.realpath(os.path.dirname(path))
+            if not f"{folder}/".startswith(f"{os.path.realpath(self.root)}/"):
+                raise LakeUnavailable(f"{name} of {self.uri} leads out of the table by a link: not removed")
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise LakeUnavailable(f"cannot remove {name} of {self.uri}: {error}") from error
+        return True
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

@@ -7,7 +7,9 @@ from typing import Protocol
 from sluicegate.events import FilesWritten
 from sluicegate.lakes.port import (
     Absent,
+    Adapter,
     Answer,
+    Caretaker,
     CommitRequest,
     Committer,
     Publication,
@@ -30,8 +32,15 @@ class Lake(Protocol):
 
     location: str
 
+    @property
+    def adapter(self) -> Adapter: ...
+
     def committer(self, user: str = USER, fault: Fault | None = None) -> Committer:
         """Open a committer; the fault strikes its first publication."""
+        ...
+
+    def caretaker(self, location: str | None = None) -> Caretaker:
+        """Open the caretaker of the table, or of another one."""
         ...
 
     def event(self, ids: Iterable[int]) -> FilesWritten:
@@ -53,6 +62,8 @@ class Lake(Protocol):
     def rollback(self, to: int) -> None: ...
 
     def replace(self) -> None: ...
+
+    def drop(self) -> None: ...
 
     def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
         """Publish by a process that stands still right before its snapshot appears, and dies right after.

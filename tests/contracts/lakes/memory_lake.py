@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from sluicegate.events import FilesWritten
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
+from sluicegate.lakes.memory_caretaker import MemoryCaretaker
 from sluicegate.lakes.port import CommitRequest, OutcomeUnknown, Publication
 from tests.contracts.lakes.harness import USER, Fault
 
@@ -27,6 +28,9 @@ class MemoryLake:
             return None
 
         return MemoryCommitter(self.table, user, faults)
+
+    def caretaker(self, location: str | None = None) -> MemoryCaretaker:
+        return self.adapter.open_caretaker(location or self.location, {})
 
     def event(self, ids: Iterable[int]) -> FilesWritten:
         writer = self.adapter.open_writer(self.location, {}, None)
@@ -58,6 +62,9 @@ class MemoryLake:
 
     def replace(self) -> None:
         self.table.replace()
+
+    def drop(self) -> None:
+        self.adapter.drop("numbers")
 
     def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
         head = self.table.head

@@ -13,6 +13,7 @@ from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.events import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.caretaker import PaimonCaretaker
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.snapshots import Snapshots
@@ -85,6 +86,9 @@ class PaimonLake:
     def committer(self, user: str = USER, fault: Fault | None = None) -> PaimonCommitter:
         return PaimonCommitter(FaultyStorage(self.location, fault), user)
 
+    def caretaker(self, location: str | None = None) -> PaimonCaretaker:
+        return self.adapter.open_caretaker(location or self.location, {})
+
     def event(self, ids: Iterable[int]) -> FilesWritten:
         return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
 
@@ -143,6 +147,19 @@ class PaimonLake:
         request = CommitRequest(decision, f"digest-{decision}", committer.inspect().head, None, [event])
         with contextlib.suppress(Killed):
             committer.publish(request)
+
+    def drop(self) -> None:
+        self.catalog.drop_table("db.numbers", False)
+
+    def rewrite(self) -> None:
+        """Put all rows into new files, and the old ones out of the table."""
+        rows = self.read()
+        builder = self.table.new_batch_write_builder().overwrite({})
+        write, commit = builder.new_write(), builder.new_commit()
+        write.write_arrow(rows)
+        commit.commit(write.prepare_commit())
+        commit.close()
+        write.close()
 
     def replace(self) -> None:
         self.catalog.drop_table("db.numbers", False)

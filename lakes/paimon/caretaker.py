@@ -1,0 +1,144 @@
+"""What looks after a Paimon table beside its commits."""
+
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.history import TableHistory, read_history
+from sluicegate.lakes.paimon.references import References
+from sluicegate.lakes.paimon.snapshots import Snapshots
+from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folder
+from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
+
+_DATA_FILE: Final = re.compile(r"(?:[^/=]+=[^/]*/)*bucket-[^/]+/[^/]+")
+"""Partitions, a bucket, a name: never the place of a snapshot, manifest or schema."""
+_SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
+
+
+class PaimonCaretaker:
+    """The caretaker of one table on a local file system."""
+
+    def __init__(self, storage: LocalStorage) -> None:
+        self._storage = storage
+        self._references: References | None = None
+        self._asked: set[str] = set()
+        self.uri = storage.uri
+
+    def history(self) -> TableHistory:
+        identity = Table(self._storage).identity()
+        snapshots = Snapshots(self._storage)
+        head = snapshots.newest()
+        return read_history(identity, head.past() if head else None, snapshots.past, snapshots.linked)
+
+    def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
+        data = [path for path in paths if _is_data_file(path)]
+        names = {_name(path) for path in data}
+        if self._references is None or not names <= self._asked:
+            self._asked = names
+            self._references = References(self._storage, names)
+        if data:
+            self._references.refresh()
+        outside = {path: Fate.OUTSIDE for path in paths if not _is_data_file(path)}
+        return outside | {path: self._fate(path, self._references.found) for path in data}
+
+    def _fate(self, path: str, referenced: set[str]) -> Fate:
+        if _name(path) in referenced:
+            return Fate.REFERENCED
+        return Fate.GONE if self._storage.size(path) is None else Fate.UNREFERENCED
+
+    def delete_unreferenced(self, path: str) -> Fate:
+        fate = self.fates([path])[path]
+        if fate is not Fate.UNREFERENCED:
+            return fate
+        return Fate.DELETED if self._storage.remove(path) else Fate.GONE
+
+    def create_like(self, source: str) -> None:
+        if self._storage.names("schema"):
+            return
+        model = LocalStorage(source)
+        schemas = {name: model.read(f"schema/{name}") for name in sorted(model.names("schema"))}
+        files = {name: _made_now(raw) for name, raw in schemas.items() if raw and name.startswith("schema-")}
+        if not files:
+            raise LakeUnavailable(f"{model.uri} has no schema to make a table like it")
+        self._storage.write("schema", files)
+
+    def adopt(self, event: FilesWritten) -> FilesWritten:
+        source = LocalStorage(event.location)
+        self._refuse_other_schema(source, event.schema_id)
+        for file in event.files:
+            if not _is_data_file(file.path):
+                raise BadFiles(f"{file.path} is no place of a data file")
+            _look(source, file)
+        folders = {self._copy(source, file) for file in event.files}
+        try:
+            for folder in sorted(folders, reverse=True):
+                sync_folder(folder)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot make files of {self.uri} durable: {error}") from error
+        return event.model_copy(update={"location": self.uri})
+
+    def _copy(self, source: LocalStorage, file: FileInfo) -> str:
+        """Copy one file whole, unless it is there; returns its folder."""
+        target = f"{self._storage.root}/{file.path}"
+        folder = os.path.dirname(target)
+        if self._storage.size(file.path) == file.size:
+            return folder
+        draft = f"{folder}/.{uuid.uuid4()}.tmp"
+        try:
+            os.makedirs(folder, exist_ok=True)
+            shutil.copyfile(f"{source.root}/{file.path}", draft)
+            sync_file(draft)
+            os.replace(draft, target)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot copy {file.path} into {self.uri}: {error}") from error
+        return folder
+
+    def _refuse_other_schema(self, source: LocalStorage, schema_id: int) -> None:
+        ours, theirs = (_schema(storage, schema_id) for storage in (self._storage, source))
+        if ours != theirs:
+            raise BadFiles(
+                f"the files of {source.uri} were written with its schema {schema_id}, which is another in "
+                f"{self.uri}: make the new table with the same schemas, or let it be made by naming a folder "
+                "that is not there yet"
+            )
+
+
+def _is_data_file(path: str) -> bool:
+    return _DATA_FILE.fullmatch(path) is not None and ".." not in path.split("/")
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _look(storage: LocalStorage, file: FileInfo) -> None:
+    size = storage.size(file.path)
+    if size is None:
+        raise BadFiles(
+            f"the file {file.path} is not in {storage.uri} any more: compaction has rewritten it and its "
+            "snapshots have expired, or it was deleted"
+        )
+    if size != file.size:
+        raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+
+
+def _schema(storage: LocalStorage, schema_id: int) -> dict[str, Any] | None:
+    raw = storage.read(f"schema/schema-{schema_id}")
+    if raw is None:
+        return None
+    says = json.loads(raw)
+    return {each: says.get(each) for each in _SCHEMA_SAYS}
+
+
+def _made_now(raw: bytes) -> bytes:
+    """A schema of another table's life: its first one's time tells a table from its model."""
+    says = json.loads(raw)
+    says["timeMillis"] = time.time_ns() // 1_000_000
+    return json.dumps(says, indent=2).encode()

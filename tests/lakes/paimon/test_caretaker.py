@@ -1,0 +1,112 @@
+"""What a Paimon table refers to beside its snapshots, and what is no data file of it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from sluicegate.lakes.paimon.caretaker import PaimonCaretaker
+from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.paimon_lake import PaimonLake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> PaimonLake:
+    return PaimonLake(tmp_path)
+
+
+def committed(lake: PaimonLake) -> str:
+    """Commit a file; returns its path."""
+    stream = Stream(lake)
+    event = lake.event([1])
+    stream.publish(1, stream.head(1), [event])
+    return event.files[0].path
+
+
+@pytest.mark.parametrize("keeper", ["snapshot", "tag", "branch", "branch's tag", "changelog"])
+def test_a_file_stays_as_long_as_anything_can_be_read_by_it(lake: PaimonLake, keeper: str) -> None:
+    path = committed(lake)
+    kept = (lake.root / "snapshot" / "snapshot-1").read_bytes()
+    (lake.root / "snapshot" / "snapshot-1").unlink()
+    folder = {
+        "snapshot": "snapshot/snapshot-1",
+        "tag": "tag/tag-before",
+        "branch": "branch/branch-b/snapshot/snapshot-1",
+        "branch's tag": "branch/branch-b/tag/tag-before",
+        "changelog": "changelog/changelog-1",
+    }[keeper]
+    (lake.root / folder).parent.mkdir(parents=True, exist_ok=True)
+    (lake.root / folder).write_bytes(kept)
+    assert lake.caretaker().delete_unreferenced(path) is Fate.REFERENCED
+    (lake.root / folder).unlink()
+    assert lake.caretaker().delete_unreferenced(path) is Fate.DELETED
+
+
+def test_a_file_that_was_rewritten_stays_until_its_snapshot_expires(lake: PaimonLake) -> None:
+    path = committed(lake)
+    lake.rewrite()
+    assert lake.caretaker().delete_unreferenced(path) is Fate.REFERENCED
+    assert lake.ids() == [1]
+
+
+def test_tags_and_branches_of_the_library_are_read(lake: PaimonLake) -> None:
+    path = committed(lake)
+    lake.table.create_tag("before", 1)
+    lake.catalog.create_branch("db.numbers", "b", "before")
+    loser = lake.event([9]).files[0].path
+    assert lake.caretaker().fates([path, loser]) == {path: Fate.REFERENCED, loser: Fate.UNREFERENCED}
+
+
+def test_nothing_is_deleted_while_a_manifest_is_missing(lake: PaimonLake) -> None:
+    committed(lake)
+    loser = lake.event([9]).files[0].path
+    head = json.loads((lake.root / "snapshot" / "snapshot-1").read_bytes())
+    (lake.root / "manifest" / head["deltaManifestList"]).unlink()
+    with pytest.raises(LakeUnavailable, match="a manifest of it is not"):
+        lake.caretaker().delete_unreferenced(loser)
+    assert (lake.root / loser).exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "snapshot/snapshot-1",
+        "schema/schema-0",
+        "manifest/bucket-0/x",
+        "tag/tag-a",
+        "bucket-0/../schema/schema-0",
+        "bucket-0",
+        "a=1/../bucket-0/x",
+    ],
+)
+def test_what_is_no_place_of_a_data_file_is_left_alone(lake: PaimonLake, path: str) -> None:
+    committed(lake)
+    os.makedirs(lake.root / "manifest" / "bucket-0", exist_ok=True)
+    (lake.root / "manifest" / "bucket-0" / "x").write_text("x")
+    assert lake.caretaker().delete_unreferenced(path) is Fate.OUTSIDE
+    assert (lake.root / "snapshot" / "snapshot-1").exists()
+    assert (lake.root / "schema" / "schema-0").exists()
+
+
+def test_a_folder_that_leads_out_of_the_table_is_not_followed(lake: PaimonLake, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("x")
+    (lake.root / "bucket-7").symlink_to(elsewhere)
+    with pytest.raises(LakeUnavailable, match="leads out of the table"):
+        lake.caretaker().delete_unreferenced("bucket-7/precious")
+    assert (elsewhere / "precious").exists()
+
+
+def test_files_are_not_taken_over_into_another_schema(lake: PaimonLake, tmp_path: Path) -> None:
+    event = lake.event([1])
+    (tmp_path / "other" / "schema").mkdir(parents=True)
+    schema = json.loads((lake.root / "schema" / "schema-0").read_bytes())
+    schema["fields"][0]["name"] = "number"
+    (tmp_path / "other" / "schema" / "schema-0").write_text(json.dumps(schema))
+    caretaker = lake.adapter.open_caretaker(str(tmp_path / "other"), {})
+    assert isinstance(caretaker, PaimonCaretaker)
+    with pytest.raises(BadFiles, match="make the new table with the same schemas"):
+        caretaker.adopt(event)
