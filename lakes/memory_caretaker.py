@@ -41,11 +41,15 @@ class MemoryCaretaker:
             name = self.uri.removeprefix("memory://")
             self._tables[name] = type(model)(name, model.columns)
 
-    def adopt(self, event: FilesWritten) -> FilesWritten:
-        source, table = self._table(event.location), self._table(self.uri)
+    def examine(self, event: FilesWritten) -> None:
+        source = self._table(event.location)
         for file in event.files:
             if file.path not in source.data:
                 raise BadFiles(f"the file {file.path} is not in {event.location}")
+
+    def adopt(self, event: FilesWritten) -> FilesWritten:
+        self.examine(event)
+        source, table = self._table(event.location), self._table(self.uri)
         for file in event.files:
             table.data[file.path] = list(source.data[file.path])
         return event.model_copy(update={"location": self.uri})

@@ -220,11 +220,17 @@ class Caretaker(Protocol):
         """
         ...
 
+    def examine(self, event: FilesWritten) -> None:
+        """See whether `adopt` could copy an event's files; the table need not be there yet.
+
+        Raises BadFiles if one is not there as described or does not fit the table, LakeUnavailable.
+        """
+        ...
+
     def adopt(self, event: FilesWritten) -> FilesWritten:
         """Copy an event's files into this table's folders, durably; returns the event as of this table.
 
-        All files are looked at before any is copied, and none is made visible. Raises BadFiles if one is not
-        there as described or does not fit the table, LakeUnavailable.
+        All are examined before any is copied, and none is made visible. Raises BadFiles, LakeUnavailable.
         """
         ...
 

@@ -10,6 +10,7 @@ from sluicegate.coordinator.cli.demo import demo
 from sluicegate.coordinator.cli.group import Commands
 from sluicegate.coordinator.cli.pause import pause
 from sluicegate.coordinator.cli.remove import remove
+from sluicegate.coordinator.cli.replay import replay
 from sluicegate.coordinator.cli.resume import resume
 from sluicegate.coordinator.cli.rewind import rewind
 from sluicegate.coordinator.cli.run import run
@@ -35,6 +36,7 @@ def main() -> None:
 
 
 _WATCHING = (check, run, servers, simulate, status, topics, demo)
+_MENDING = (replay,)
 _ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, void)
-for _command in (*_WATCHING, *_ORDERS):
+for _command in (*_WATCHING, *_MENDING, *_ORDERS):
     main.add_command(_command)

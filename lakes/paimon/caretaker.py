@@ -69,13 +69,18 @@ class PaimonCaretaker:
             raise LakeUnavailable(f"{model.uri} has no schema to make a table like it")
         self._storage.write("schema", files)
 
-    def adopt(self, event: FilesWritten) -> FilesWritten:
+    def examine(self, event: FilesWritten) -> None:
         source = LocalStorage(event.location)
-        self._refuse_other_schema(source, event.schema_id)
+        if self._storage.names("schema"):
+            self._refuse_other_schema(source, event.schema_id)
         for file in event.files:
             if not _is_data_file(file.path):
                 raise BadFiles(f"{file.path} is no place of a data file")
             _look(source, file)
+
+    def adopt(self, event: FilesWritten) -> FilesWritten:
+        self.examine(event)
+        source = LocalStorage(event.location)
         folders = {self._copy(source, file) for file in event.files}
         try:
             for folder in sorted(folders, reverse=True):

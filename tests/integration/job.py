@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
@@ -62,6 +63,40 @@ def read_ids(location: str) -> list[int]:
     builder = catalog.get_table(f"{path.parent.name.removesuffix('.db')}.{path.name}").new_read_builder()
     splits = builder.new_scan().plan().splits()
     return sorted(builder.new_read().to_arrow(splits)["id"].to_pylist()) if splits else []
+
+
+def rewrite(location: str) -> None:
+    """Put all rows of the table into new files, as compaction does."""
+    path = Path(location)
+    catalog = CatalogFactory.create({"warehouse": str(path.parents[1])})
+    table = catalog.get_table(f"{path.parent.name.removesuffix('.db')}.{path.name}")
+    reader = table.new_read_builder()
+    rows = reader.new_read().to_arrow(reader.new_scan().plan().splits())
+    builder = table.new_batch_write_builder().overwrite({})
+    write, commit = builder.new_write(), builder.new_commit()
+    write.write_arrow(rows)
+    commit.commit(write.prepare_commit())
+    commit.close()
+    write.close()
+
+
+def expire(location: str, keep: int) -> None:
+    """Forget all but the newest snapshots."""
+    folder = Path(location) / "snapshot"
+    numbers = sorted(int(each.name[9:]) for each in folder.glob("snapshot-*"))
+    for number in numbers[:-keep]:
+        (folder / f"snapshot-{number}").unlink()
+
+
+async def delete_records(bootstrap: str, topic: str, stream: str, before: int = -1) -> None:
+    """Let retention pass an offset of the stream's partition; -1: all that is there."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        source = TopicPartition(topic, partition_of(stream, PARTITIONS))
+        await admin.delete_records({source: RecordsToDelete(before_offset=before)})
+    finally:
+        await admin.close()
 
 
 async def make_topics(bootstrap: str, prefix: str) -> TopicNames:

@@ -1,0 +1,147 @@
+"""Reading one stream's partition, outside of any group, and the state records of the stream."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from pydantic import ValidationError
+
+from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.replay.errors import ReplayRefused
+from sluicegate.coordinator.replay.progress import Progress
+from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.bodies import BodyFetcher
+from sluicegate.coordinator.shell.continuity import LogRange
+from sluicegate.coordinator.shell.reading import read_batches
+from sluicegate.events.partitioning import partition_of
+
+MOST_RECORDS: Final = 5_000
+POLL_MS: Final = 300
+
+
+class Patience(NamedTuple):
+    """How long a reading may stand still, in seconds."""
+
+    seconds: float
+    since: float
+
+    def check(self, what: str) -> None:
+        """Raises TimeoutError when it is used up."""
+        if time.monotonic() - self.since > self.seconds:
+            raise TimeoutError(f"{what} could not be read on for {self.seconds:g} s")
+
+
+class StreamLog:
+    """The partition of a stream, and its records in the state topic."""
+
+    def __init__(
+        self, settings: Settings, source: TopicPartition, consumer: AIOKafkaConsumer, fetcher: BodyFetcher
+    ) -> None:
+        self.source = source
+        self.fetcher = fetcher
+        self._settings = settings
+        self._consumer = consumer
+
+    async def range(self) -> LogRange:
+        """What the partition holds now. Raises KafkaError."""
+        begin = (await self._consumer.beginning_offsets([self.source]))[self.source]
+        return LogRange(begin, await self.end())
+
+    async def end(self) -> int:
+        """The offset behind the last record. Raises KafkaError."""
+        end: int = (await self._consumer.end_offsets([self.source]))[self.source]
+        return end
+
+    async def read(
+        self, start: int, end: int, progress: Progress | None = None
+    ) -> AsyncGenerator[list[ConsumerRecord], None]:
+        """The records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
+        async for batch in _read(
+            self._consumer, self.source, start, end, self._settings.kafka.request_timeout * 4
+        ):
+            yield batch
+            if progress is not None and batch:
+                progress.at(batch[-1].offset + 1)
+
+
+async def _read(
+    consumer: AIOKafkaConsumer, source: TopicPartition, start: int, end: int, seconds: float
+) -> AsyncGenerator[list[ConsumerRecord], None]:
+    consumer.assign([source])
+    consumer.seek(source, start)
+    position, patience = start, Patience(seconds, time.monotonic())
+    while position < end:
+        reading = await read_batches(consumer, source, timeout_ms=POLL_MS, max_records=MOST_RECORDS)
+        # What cannot be decoded was written by nobody who knows the protocol.
+        found = [record for record in reading.batches.get(source, []) if record.offset < end]
+        before, position = position, await consumer.position(source)
+        if position > before:
+            patience = Patience(seconds, time.monotonic())
+        patience.check(f"{source.topic}, partition {source.partition},")
+        if found:
+            yield found
+
+
+@asynccontextmanager
+async def open_log(settings: Settings, stream: str, partitions: int) -> AsyncIterator[StreamLog]:
+    """Connect to a stream's partition. Raises KafkaError."""
+    options = settings.kafka.client_options()
+    topic = settings.kafka.topic_names().events
+    consumer = AIOKafkaConsumer(
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        fetch_max_bytes=64 << 20,
+        max_partition_fetch_bytes=8 << 20,
+        **options,
+    )
+    fetcher = BodyFetcher(topic, options, settings.kafka.request_timeout)
+    try:
+        await consumer.start()
+        yield StreamLog(settings, TopicPartition(topic, partition_of(stream, partitions)), consumer, fetcher)
+    finally:
+        await fetcher.close()
+        await consumer.stop()
+
+
+async def stream_records(settings: Settings, stream: str, partitions: int) -> list[StateRecord]:
+    """Every state record of the stream that the topic still has, the newest last.
+
+    Raises ReplayRefused if the newest cannot be read, KafkaError, TimeoutError.
+    """
+    topic = settings.kafka.topic_names().state
+    found: list[tuple[int, int, bytes]] = []
+    consumer = AIOKafkaConsumer(
+        enable_auto_commit=False, auto_offset_reset="none", **settings.kafka.client_options()
+    )
+    try:
+        await consumer.start()
+        sources = [TopicPartition(topic, number) for number in range(partitions)]
+        begins = await consumer.beginning_offsets(sources)
+        ends = await consumer.end_offsets(sources)
+        for source in sources:
+            patience = settings.kafka.request_timeout * 4
+            async for batch in _read(consumer, source, begins[source], ends[source], patience):
+                found += [
+                    (each.timestamp, each.offset, each.value)
+                    for each in batch
+                    if each.key == stream.encode() and each.value is not None
+                ]
+    finally:
+        await consumer.stop()
+    records = [_parse(value) for _, _, value in sorted(found)]
+    if records and records[-1] is None:
+        raise ReplayRefused(
+            f"the state record of {stream} cannot be read by this release (it reads version "
+            f"{RECORD_VERSION}); upgrade it"
+        )
+    return [record for record in records if record is not None]
+
+
+def _parse(value: bytes) -> StateRecord | None:
+    try:
+        record = StateRecord.model_validate_json(value)
+    except (ValidationError, ValueError, KeyError):
+        return None
+    return record if record.version <= RECORD_VERSION else None

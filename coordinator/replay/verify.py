@@ -1,0 +1,107 @@
+"""Verification: what is missing, doubled or foreign in a table, by the log's decisions."""
+
+from dataclasses import dataclass, field
+
+from sluicegate.coordinator.replay.base import Base
+from sluicegate.coordinator.replay.comparison import WRONG, Comparison, Finding, Foreign, Standing
+from sluicegate.coordinator.replay.course import Settled
+from sluicegate.coordinator.replay.log import StreamLog
+from sluicegate.coordinator.replay.marks import Window
+from sluicegate.coordinator.replay.run import Pass, Say, run_over
+from sluicegate.coordinator.replay.tables import ReplayTable
+
+
+@dataclass
+class Verdict:
+    """What was found."""
+
+    done: Pass
+    history: Comparison
+    counts: dict[Standing, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    """Decisions that are not simply there, in order; those that have expired are only counted."""
+    foreign: list[Foreign] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether table and log differ."""
+        return bool(self.foreign) or any(self.counts.get(each) for each in WRONG)
+
+    def count(self, finding: Finding) -> None:
+        """Add a decision."""
+        self.counts[finding.standing] = self.counts.get(finding.standing, 0) + 1
+        if finding.standing not in (Standing.THERE, Standing.EXPIRED):
+            self.findings.append(finding)
+
+
+async def verify(
+    log: StreamLog,
+    stream: str,
+    choices: list[Base],
+    window: Window,
+    table: ReplayTable,
+    *,
+    working: bool,
+    say: Say,
+) -> Verdict:
+    """Compare a range of the log with the table; nothing is changed.
+
+    `working`: a coordinator is at work on the stream, so that its last decisions may be on their way. Raises
+    ReplayRefused, KafkaError, TimeoutError.
+    """
+    user = table.settings.commit_user
+    # Decisions stand in the log before they are in the table: those seen here stand before `end`.
+    before = Comparison(await table.history(), user)
+    end = await log.end()
+    found: list[Finding] = []
+    counts: dict[Standing, int] = {}
+
+    async def judge(settled: Settled) -> None:
+        finding = before.judge(settled)
+        if finding.standing in (Standing.THERE, Standing.EXPIRED):
+            counts[finding.standing] = counts.get(finding.standing, 0) + 1
+        else:
+            found.append(finding)
+
+    done = await run_over(log, stream, choices, end, window, judge, say=say)
+    verdict = Verdict(done, before, counts)
+    # What was committed while the log was read is not missing.
+    after = Comparison(await table.history(), user) if found else before
+    for finding in found:
+        verdict.count(_again(finding, after, working=working))
+    verdict.foreign = _foreign(before, done, window)
+    return verdict
+
+
+def _again(finding: Finding, after: Comparison, *, working: bool) -> Finding:
+    if finding.settled is None or finding.standing is not Standing.MISSING:
+        return finding
+    seen = after.judge(finding.settled)
+    ahead = after.newest is None or seen.decision > after.newest
+    if working and ahead and seen.standing is Standing.MISSING:
+        return seen._replace(standing=Standing.PENDING)
+    return seen
+
+
+def _foreign(history: Comparison, done: Pass, window: Window) -> list[Foreign]:
+    """Commits in the stream's name within the range, which for an open end has no last one."""
+    known = done.course.known_from
+    last = None if window.open_end and done.course.unreadable is None else done.last or 0
+    if done.first is None:
+        # Without any decision in the range only what comes after all of them can be foreign.
+        return history.foreign(known + 1, last) if window.from_start else []
+    first = known + 1 if window.from_start else done.first
+    return history.foreign(first, last)
+
+
+async def list_decisions(
+    log: StreamLog, stream: str, choices: list[Base], window: Window, table: ReplayTable, *, say: Say
+) -> tuple[Pass, list[Finding]]:
+    """What a range of the log decided, and how each decision stands. Raises as `verify` does."""
+    history = Comparison(await table.history(), table.settings.commit_user)
+    found: list[Finding] = []
+
+    async def note(settled: Settled) -> None:
+        found.append(history.judge(settled))
+
+    return await run_over(log, stream, choices, await log.end(), window, note, say=say), found
