@@ -6,6 +6,7 @@ import click
 
 from sluicegate.coordinator.cli.accept import accept
 from sluicegate.coordinator.cli.check import check
+from sluicegate.coordinator.cli.deadletters import dead_letters
 from sluicegate.coordinator.cli.demo import demo
 from sluicegate.coordinator.cli.group import Commands
 from sluicegate.coordinator.cli.pause import pause
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 _WATCHING = (check, run, servers, simulate, status, topics, demo)
-_MENDING = (replay,)
+_MENDING = (dead_letters, replay)
 _ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, void)
 for _command in (*_WATCHING, *_MENDING, *_ORDERS):
     main.add_command(_command)

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from sluicegate.coordinator.cli.errors import UserError, run_async
-from sluicegate.coordinator.cli.kafka import count_members, partition_count
+from sluicegate.coordinator.cli.kafka import count_members
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream, stream_option
 from sluicegate.coordinator.cli.replay_words import Said, dry_said, rebuilt_said, repaired_said, verdict_said
 from sluicegate.coordinator.core.state import StateRecord
@@ -125,12 +125,11 @@ async def _replay(settings: Settings, wanted: _Wanted) -> Said:
 
 @asynccontextmanager
 async def _opened(settings: Settings, wanted: _Wanted) -> AsyncIterator[_Setup]:
-    names, stream = settings.kafka.topic_names(), wanted.stream
-    count = await partition_count(settings, names.events)
-    records = await stream_records(settings, stream, await partition_count(settings, names.state))
+    stream = wanted.stream
+    records = await stream_records(settings, stream)
     with ThreadPoolExecutor(1) as threads:
         table = ReplayTable(settings.streams[stream], threads)
-        async with open_log(settings, stream, count) as log:
+        async with open_log(settings, stream) as log:
             held = await log.range()
             await check_continuity(log.fetcher, log.source.partition, records, held)
             yield _Setup(log, records, bases(records, held, wanted.start), table, threads)

@@ -85,8 +85,8 @@ async def _read(
 
 
 @asynccontextmanager
-async def open_log(settings: Settings, stream: str, partitions: int) -> AsyncIterator[StreamLog]:
-    """Connect to a stream's partition. Raises KafkaError."""
+async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
+    """Connect to a stream's partition. Raises ReplayRefused, KafkaError."""
     options = settings.kafka.client_options()
     topic = settings.kafka.topic_names().events
     consumer = AIOKafkaConsumer(
@@ -99,37 +99,59 @@ async def open_log(settings: Settings, stream: str, partitions: int) -> AsyncIte
     fetcher = BodyFetcher(topic, options, settings.kafka.request_timeout)
     try:
         await consumer.start()
-        yield StreamLog(settings, TopicPartition(topic, partition_of(stream, partitions)), consumer, fetcher)
+        home = partition_of(stream, len(await partitions_of(consumer, topic)))
+        yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher)
     finally:
         await fetcher.close()
         await consumer.stop()
 
 
-async def stream_records(settings: Settings, stream: str, partitions: int) -> list[StateRecord]:
+async def read_topic(settings: Settings, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
+    """Every record of a topic, partition after partition. Raises KafkaError, TimeoutError."""
+    consumer = AIOKafkaConsumer(
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        # The largest message of any topic is a dead letter.
+        max_partition_fetch_bytes=max(1 << 20, 2 * settings.kafka.max_message_bytes),
+        **settings.kafka.client_options(),
+    )
+    try:
+        await consumer.start()
+        numbers = await partitions_of(consumer, topic)
+        sources = [TopicPartition(topic, number) for number in numbers]
+        begins = await consumer.beginning_offsets(sources)
+        ends = await consumer.end_offsets(sources)
+        for source in sources:
+            patience = settings.kafka.request_timeout * 4
+            async for batch in _read(consumer, source, begins[source], ends[source], patience):
+                for record in batch:
+                    yield record
+    finally:
+        await consumer.stop()
+
+
+async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
+    """The numbers of a topic's partitions. Raises ReplayRefused if it does not exist, KafkaError."""
+    # All topics: asking for a missing one by name could create it.
+    found = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
+    if not found:
+        raise ReplayRefused(
+            f"the topic {topic} does not exist; check kafka.topic_prefix, or create it: sluicegate topics "
+            "create"
+        )
+    return sorted(found)
+
+
+async def stream_records(settings: Settings, stream: str) -> list[StateRecord]:
     """Every state record of the stream that the topic still has, the newest last.
 
     Raises ReplayRefused if the newest cannot be read, KafkaError, TimeoutError.
     """
     topic = settings.kafka.topic_names().state
     found: list[tuple[int, int, bytes]] = []
-    consumer = AIOKafkaConsumer(
-        enable_auto_commit=False, auto_offset_reset="none", **settings.kafka.client_options()
-    )
-    try:
-        await consumer.start()
-        sources = [TopicPartition(topic, number) for number in range(partitions)]
-        begins = await consumer.beginning_offsets(sources)
-        ends = await consumer.end_offsets(sources)
-        for source in sources:
-            patience = settings.kafka.request_timeout * 4
-            async for batch in _read(consumer, source, begins[source], ends[source], patience):
-                found += [
-                    (each.timestamp, each.offset, each.value)
-                    for each in batch
-                    if each.key == stream.encode() and each.value is not None
-                ]
-    finally:
-        await consumer.stop()
+    async for each in read_topic(settings, topic):
+        if each.key == stream.encode() and each.value is not None:
+            found.append((each.timestamp, each.offset, each.value))
     records = [_parse(value) for _, _, value in sorted(found)]
     if records and records[-1] is None:
         raise ReplayRefused(

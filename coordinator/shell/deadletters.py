@@ -13,6 +13,11 @@ log = structlog.get_logger(__name__)
 
 REASON_HEADER = "sluicegate-reason"
 SOURCE_HEADER = "sluicegate-source"
+LETTER_HEADER = "sluicegate-letter"
+"""Of a mark that an operator leaves: which letter has been dealt with."""
+DEALT_HEADER = "sluicegate-dealt-with"
+"""Of such a mark: how."""
+TOO_LARGE = b"too large for a dead letter; see where it stands"
 
 
 Place = tuple[str, int, int]
@@ -81,11 +86,10 @@ class DeadLetters:
                     )
                 except MessageSizeTooLargeError:
                     # It stays in the log of events for as long as that is kept.
-                    note = b"too large for a dead letter; see where it stands"
                     told = [
                         header for header in letter.headers if header[0] in (REASON_HEADER, SOURCE_HEADER)
                     ]
-                    self._waiting[0] = letter._replace(key=None, value=note, headers=told)
+                    self._waiting[0] = letter._replace(key=None, value=TOO_LARGE, headers=told)
                     continue
                 except KafkaError as error:
                     log.warning("dead letter not delivered yet", error=repr(error))

@@ -1,0 +1,157 @@
+"""`sluicegate dead-letters`: what could not be used, and what becomes of it."""
+
+import json
+from typing import Any, Final
+
+import click
+
+from sluicegate.coordinator.cli.errors import UserError, run_async
+from sluicegate.coordinator.cli.group import Commands
+from sluicegate.coordinator.cli.kafka import count_members, read_records
+from sluicegate.coordinator.cli.letter_words import as_json, in_full, in_short
+from sluicegate.coordinator.cli.options import config_option, json_option
+from sluicegate.coordinator.core import book
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.logs import Redactor
+from sluicegate.coordinator.replay.errors import ReplayRefused
+from sluicegate.coordinator.replay.letters import Letter, Sent, judge, mark, original, read_letters, send
+from sluicegate.coordinator.settings import Settings
+
+_WHY: Final = {
+    book.DUPLICATE: "the log has it already, by its id",
+    book.SETTLED: "its checkpoint is committed or void",
+    book.UNOPENED: "its lineage is not the live one of its region",
+    book.REPLAYED: "another completion of its checkpoint came first",
+}
+
+offset_option = click.option(
+    "--offset", required=True, type=click.IntRange(min=0), help="Of the letter, as `list` shows it."
+)
+
+
+@click.group("dead-letters", cls=Commands)
+def dead_letters() -> None:
+    """Look at messages that could not be used, send them again, or drop them."""
+
+
+@dead_letters.command("list")
+@config_option
+@click.option("--stream", help="Only letters that name this stream.")
+@click.option("--all", "everything", is_flag=True, help="Also those that were dealt with.")
+@json_option
+def list_letters(settings: Settings, stream: str | None, everything: bool, as_json: bool) -> None:
+    """List what was put aside and not dealt with, the oldest first."""
+    letters = run_async(settings, _read(settings))
+    shown = [
+        letter
+        for letter in letters
+        if stream in (None, letter.stream) and (everything or letter.dealt is None)
+    ]
+    redactor = Redactor(settings.secrets())
+    if as_json:
+        click.echo(json.dumps({"letters": [_json(letter, redactor) for letter in shown]}, indent=2))
+        return
+    for letter in shown:
+        click.echo(in_short(letter, redactor))
+    if not shown:
+        dealt = sum(letter.dealt is not None for letter in letters)
+        click.echo("no dead letters" + (f" that are not dealt with ({dealt} are: --all)" if dealt else ""))
+
+
+@dead_letters.command()
+@config_option
+@offset_option
+@click.option("--full", is_flag=True, help="The whole body, however long.")
+@json_option
+def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
+    """Show a letter: reason, where it was read, headers and body, as text."""
+    letter = run_async(settings, _find(settings, offset))
+    redactor = Redactor(settings.secrets())
+    if as_json:
+        click.echo(json.dumps(_json(letter, redactor, full=full), indent=2))
+    else:
+        click.echo(in_full(letter, redactor, whole=full))
+
+
+@dead_letters.command()
+@config_option
+@offset_option
+@json_option
+def retry(settings: Settings, offset: int, as_json: bool) -> None:
+    """Append a letter's message to the log again, with its own id, once its cause is gone.
+
+    With that id it has no effect if the log has it already. What becomes of it is told by the rules that
+    every coordinator follows.
+    """
+    sent, why, after = run_async(settings, _retry(settings, offset))
+    if as_json:
+        values = {"stream": sent.stream, "partition": sent.partition, "offset": sent.offset}
+        click.echo(json.dumps({**values, "counts": why is None, "no_effect": why, "notes": after}, indent=2))
+        return
+    click.echo(
+        f"sent again: partition {sent.partition}, offset {sent.offset} of "
+        f"{settings.kafka.topic_names().events}"
+    )
+    click.echo("it counts" if why is None else f"it has no effect: {why}")
+    for note in after:
+        click.echo(note)
+
+
+@dead_letters.command()
+@config_option
+@offset_option
+def drop(settings: Settings, offset: int) -> None:
+    """Mark a letter as dealt with, so that `list` shows it no more; it stays readable until it expires."""
+    letter = run_async(settings, _drop(settings, offset))
+    click.echo(f"letter {letter.offset} is dropped; `list --all` still shows it")
+
+
+async def _read(settings: Settings) -> list[Letter]:
+    try:
+        return await read_letters(settings)
+    except ReplayRefused as error:
+        raise UserError(str(error)) from error
+
+
+async def _find(settings: Settings, offset: int) -> Letter:
+    for letter in await _read(settings):
+        if letter.offset == offset:
+            return letter
+    raise UserError(
+        f"{settings.kafka.topic_names().dead_letters} has no letter at offset {offset}; see: "
+        "sluicegate dead-letters list --all"
+    )
+
+
+async def _drop(settings: Settings, offset: int) -> Letter:
+    letter = await _find(settings, offset)
+    await mark(settings, letter, "dropped")
+    return letter
+
+
+async def _retry(settings: Settings, offset: int) -> tuple[Sent, str | None, list[str]]:
+    letter = await _find(settings, offset)
+    try:
+        sent = await send(settings, await original(settings, letter))
+        await mark(settings, letter, "retried")
+        ignored = await judge(settings, sent)
+    except ReplayRefused as error:
+        raise UserError(f"letter {offset}: {error}") from error
+    return sent, None if ignored is None else _WHY.get(ignored, ignored), await _notes(settings, sent)
+
+
+async def _notes(settings: Settings, sent: Sent) -> list[str]:
+    """What stands in the way of its effect."""
+    found: list[str] = []
+    record = (await read_records(settings)).get(sent.stream)
+    if isinstance(record, StateRecord) and (reason := record.state.blocked) is not None:
+        found.append(
+            f"stream {sent.stream} is stalled: {reason}; go on with: sluicegate resume --stream {sent.stream}"
+        )
+    if await count_members(settings) == 0:
+        found.append("no coordinator runs; it is read when one is started")
+    return found
+
+
+def _json(letter: Letter, redactor: Redactor, *, full: bool = False) -> dict[str, Any]:
+    return as_json(letter, redactor, whole=full)

@@ -1,0 +1,120 @@
+"""Dead letters in an operator's hands."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import PARTITIONS, Job
+from tests.integration.letters import RawName, headers_of, home_of, letters, put_batch, put_raw, typed
+from tests.integration.orders import invoke_here
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+LETTERS = "dead-letters"
+
+
+async def listed(place: Place, *more: str) -> list[dict[str, Any]]:
+    """What `list` shows."""
+    said = await invoke_here(place, LETTERS, "list", "--json", *more)
+    assert said.exit_code == 0, said.output
+    found: list[dict[str, Any]] = json.loads(said.stdout)["letters"]
+    return found
+
+
+async def put_aside(job: Job, count: int) -> None:
+    """Wait until so many letters are there."""
+    await until(lambda: letters(job), lambda found: len(found) >= count)
+
+
+async def test_letters_are_listed_shown_and_dropped(place: Place) -> None:
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.open()
+            headers = headers_of(job, typed("checkpoint.completed"), checkpoint=0, **{"x-token": "hush"})
+            offset = await put_raw(job, b'{"api_key": "also hush", "x": "\x1b[2J"', headers)
+            await put_raw(job, b"{}", {"ce_type": b"unheard.of"})
+            await put_aside(job, 2)
+        found = await listed(place)
+        assert [each["stream"] for each in found] == ["flights", None]
+        assert found[0]["source"] == {
+            "topic": place.topics.events,
+            "partition": home_of("flights"),
+            "offset": offset,
+        }
+        assert [each["stream"] for each in await listed(place, "--stream", "flights")] == ["flights"]
+        number = str(found[0]["offset"])
+        shown = (await invoke_here(place, LETTERS, "show", "--offset", number)).stdout
+        assert "checkpoint.completed is malformed" in shown
+        assert "ce_lineage: q1.0" in shown
+        assert "x-token: [secret]" in shown
+        assert '"api_key": "[secret]"' in shown
+        assert "hush" not in shown
+        assert "\\x1b[2J" in shown
+        assert "\x1b" not in shown
+        refused = await invoke_here(place, LETTERS, "retry", "--offset", number)
+        assert (refused.exit_code, "cannot read it either" in refused.stderr) == (2, True)
+        assert (await invoke_here(place, LETTERS, "drop", "--offset", number)).exit_code == 0
+        assert [each["offset"] for each in await listed(place)] == [found[1]["offset"]]
+        assert [each["dealt_with"] for each in await listed(place, "--all")] == ["dropped", None]
+        missing = await invoke_here(place, LETTERS, "drop", "--offset", "99")
+        assert (missing.exit_code, "no letter at offset 99" in missing.stderr) == (2, True)
+
+
+async def test_a_letter_that_is_sent_again_counts_once(place: Place) -> None:
+    """It stood on the wrong partition, for which the stream stalls."""
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.open()
+            await job.run_batch([1])
+            await job.committed([1])
+            wrong = (home_of("flights") + 1) % PARTITIONS
+            event = await job.written(job.write_files([2]), partition=wrong)
+            await job.complete(event)
+            await put_aside(job, 1)
+        (letter,) = await listed(place)
+        sent = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]))
+        assert sent.exit_code == 0, sent.output
+        assert "it counts" in sent.stdout
+        assert "sluicegate resume --stream flights" in sent.stdout
+        assert "no coordinator runs" in sent.stdout
+        assert await listed(place) == []
+        again = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]), "--json")
+        assert json.loads(again.stdout)["no_effect"] == "the log has it already, by its id"
+        assert (await invoke_here(place, "resume", "--stream", "flights")).exit_code == 0
+        async with running(place.settings()):
+            await job.committed([1, 2])
+        late = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]))
+        assert "it has no effect: its checkpoint is committed or void" in late.stdout
+
+
+async def test_a_letter_that_has_the_body_alone_is_sent_from_where_it_stood(place: Place) -> None:
+    """A body that turned out to be broken when its files were checked; and a header that nobody can read."""
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.open()
+            headers = headers_of(job, typed("files.written"), checkpoint=0, ce_files="1")
+            await put_raw(job, b"no json", headers)
+            await job.complete(headers["ce_id"].decode())
+            await put_batch(
+                place.bootstrap, place.topics.events, home_of("flights"), [(b"x", [(RawName("a"), b"b")])]
+            )
+            await put_aside(job, 2)
+        by_body = {each["body"]: str(each["offset"]) for each in await listed(place)}
+        refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["no json"])
+        assert (refused.exit_code, "files.written is malformed" in refused.stderr) == (2, True)
+        refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["x"])
+        assert (refused.exit_code, "not UTF-8" in refused.stderr) == (2, True)
+
+
+async def test_a_letter_of_a_stream_that_is_not_configured_says_what_to_do(place: Place) -> None:
+    async with place.job("unheard") as job:
+        async with running(place.settings()):
+            await job.run_batch([1])
+            await put_aside(job, 2)
+        letter = (await listed(place, "--stream", "unheard"))[0]
+        refused = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]))
+        assert (refused.exit_code, "add [streams.unheard]" in refused.stderr) == (2, True)
