@@ -22,6 +22,7 @@ from sluicegate.events.models import Name, StreamPolicy
 
 __all__ = [
     "HttpSettings",
+    "JanitorSettings",
     "KafkaSecurity",
     "KafkaSettings",
     "LogSettings",
@@ -96,6 +97,17 @@ class MemorySettings(Section):
     """Bodies of events beyond it are dropped, and fetched again when they are committed."""
 
 
+class JanitorSettings(Section):
+    """The deletion of files that the log names and that no commit will ever have."""
+
+    enabled: bool = False
+    """Whether the coordinator deletes them by itself; `sluicegate orphans` does on request."""
+    grace: Seconds = 86_400.0
+    """How old such a file must be, and what makes it an orphan."""
+    interval: Seconds = 21_600.0
+    """How often the log of the stream is read for it."""
+
+
 def _flatten(value: object) -> object:
     """TOML reads an unquoted `s3.region` as a table in a table; both spellings mean the same option."""
     if not isinstance(value, Mapping):
@@ -126,6 +138,7 @@ class StreamSettings(Section):
     """How many cuts in a row a region may stay behind, before the next one has to be full."""
     alignment_timeout: Seconds = 10.0
     """How long something that could be committed waits for regions that are expected to come along."""
+    janitor: JanitorSettings = JanitorSettings()
     options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
     """For the table format's adapter. They may be credentials, so all are kept out of logs."""
 

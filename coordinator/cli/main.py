@@ -9,6 +9,7 @@ from sluicegate.coordinator.cli.check import check
 from sluicegate.coordinator.cli.deadletters import dead_letters
 from sluicegate.coordinator.cli.demo import demo
 from sluicegate.coordinator.cli.group import Commands
+from sluicegate.coordinator.cli.orphans import orphans
 from sluicegate.coordinator.cli.pause import pause
 from sluicegate.coordinator.cli.remove import remove
 from sluicegate.coordinator.cli.replay import replay
@@ -37,7 +38,7 @@ def main() -> None:
 
 
 _WATCHING = (check, run, servers, simulate, status, topics, demo)
-_MENDING = (dead_letters, replay)
+_MENDING = (dead_letters, orphans, replay)
 _ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, void)
 for _command in (*_WATCHING, *_MENDING, *_ORDERS):
     main.add_command(_command)

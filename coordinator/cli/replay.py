@@ -24,6 +24,7 @@ from sluicegate.coordinator.replay.repair import Repair
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import list_decisions, verify
 from sluicegate.coordinator.settings import Settings
+from sluicegate.lakes.port import TableRefused
 
 DIFFERENT: Final = 1
 """Exit status when table and log differ."""
@@ -119,7 +120,7 @@ async def _replay(settings: Settings, wanted: _Wanted) -> Said:
     try:
         async with _opened(settings, wanted) as setup:
             return await _do(settings, wanted, setup)
-    except ReplayRefused as error:
+    except (ReplayRefused, TableRefused) as error:
         raise UserError(str(error)) from error
 
 

@@ -71,8 +71,7 @@ class Attempts:
         elif envelope.type is EventType.REGION_OPENED and taken.ignored is None:
             self._note_ends(time)
         for settled in taken.settled:
-            if not settled.voided:
-                self._passed(settled, time)
+            self.passed(settled, time)
 
     def orphans(self, committed: int, low_water: int) -> Iterator[Orphan]:
         """What is orphaned, if the table has the decisions up to this one.
@@ -127,8 +126,13 @@ class Attempts:
         limit = self._course.book.state.regions[region].lineages[lineage].limit
         return limit, self._ends.get((region, lineage), (0, 0))[1]
 
-    def _passed(self, settled: Settled, time: int) -> None:
-        """Split what a decision has taken into its winners, which are forgotten, and the losers."""
+    def passed(self, settled: Settled, time: int) -> None:
+        """Split what a decision has taken into its winners, which are forgotten, and the losers.
+
+        May be called again for the same decision.
+        """
+        if settled.voided:
+            return
         taken, number = frozenset(settled.decision.parts), settled.decision.id
         since = max(settled.time, 0) or time
         for span in settled.spans:

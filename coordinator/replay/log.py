@@ -148,11 +148,13 @@ async def stream_records(settings: Settings, stream: str) -> list[StateRecord]:
     Raises ReplayRefused if the newest cannot be read, KafkaError, TimeoutError.
     """
     topic = settings.kafka.topic_names().state
-    found: list[tuple[int, int, bytes]] = []
+    found: dict[int, list[ConsumerRecord]] = {}
     async for each in read_topic(settings, topic):
         if each.key == stream.encode() and each.value is not None:
-            found.append((each.timestamp, each.offset, each.value))
-    records = [_parse(value) for _, _, value in sorted(found)]
+            found.setdefault(each.partition, []).append(each)
+    # The broker's clock may step back; only where the topic has grown it has to tell which is newer.
+    ordered = sorted(found.values(), key=lambda held: held[-1].timestamp)
+    records = [_parse(each.value) for held in ordered for each in held]
     if records and records[-1] is None:
         raise ReplayRefused(
             f"the state record of {stream} cannot be read by this release (it reads version "

@@ -28,6 +28,7 @@ from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.collector import calm_collector
 from sluicegate.coordinator.shell.connections import open_consumer, open_links
 from sluicegate.coordinator.shell.dismissal import dismiss_dead
+from sluicegate.coordinator.shell.janitor import Janitor
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
@@ -141,6 +142,7 @@ class Service:
                 self._keep_views(links),
                 self._release(),
                 self._watch(links),
+                Janitor(self._settings, self._ready_streams).run(),
             )
             tasks = [asyncio.create_task(loop) for loop in loops]
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -325,6 +327,10 @@ class Service:
                         if await _is_older(links.store, record):
                             user = links.settings.streams[runner.stream].commit_user
                             await links.store.write(view_of(record, user))
+
+    def _ready_streams(self) -> set[str]:
+        runners = [runner for runner in self._runners.values() if runner.started]
+        return {name for each in runners for name, stream in each.streams.items() if stream.machine.ready}
 
     # --- health -----------------------------------------------------------------------------------
 

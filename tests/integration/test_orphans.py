@@ -1,0 +1,169 @@
+"""Orphans: what is deletable by log and table, who may not lose a file by it, and the janitor."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from sluicegate.coordinator.replay.orphans import Deletable
+from sluicegate.coordinator.replay.sweep import open_search
+from sluicegate.events import FilesWritten, Parent
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.port import CommitRequest, Fate
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import Job, read_ids
+from tests.integration.letters import stalls
+from tests.integration.orders import invoke_here
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+ORPHANS = ("orphans", "--stream", "flights", "--json")
+AT_ONCE = ("--grace", "1ms")
+
+
+async def listed(place: Place, *more: str) -> dict[str, Any]:
+    """What the command says."""
+    said = await invoke_here(place, *ORPHANS, *more)
+    assert said.exit_code == 0, said.output
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+def path_of(files: FilesWritten) -> str:
+    return files.files[0].path
+
+
+async def commit_with_loser(job: Job, *ids: int) -> str:
+    """Commit a batch of which another attempt was written too; returns that one's path."""
+    loser = job.write_files([100 + ids[-1]])
+    await job.written(loser)
+    await job.complete(await job.written(job.write_files(ids)))
+    await until(lambda: read_ids(job.location), lambda found: set(ids) <= set(found))
+    return path_of(loser)
+
+
+async def test_losers_and_what_was_replaced_are_listed_and_deleted(place: Place) -> None:
+    table = Path(place.table)
+    async with place.job() as job, place.job(lineage="q1.1") as again:
+        async with running(place.settings()):
+            await job.open()
+            loser = await commit_with_loser(job, 1)
+            replaced, unnamed, pending = (job.write_files([number]) for number in (201, 202, 203))
+            await job.written(replaced)
+            assert (await again.open(Parent(region="r1", lineage="q1.0", checkpoint=0))).accepted
+            await again.run_batch([2])
+            await again.committed([1, 2])
+            await again.written(pending)
+        found = await listed(place)
+        assert (found["files"], found["younger"]) == ([], 2)
+        found = await listed(place, *AT_ONCE)
+        reasons = {each["path"]: each["reason"] for each in found["files"]}
+        assert reasons == {
+            loser: "checkpoint 0 is committed without it (by decision 1)",
+            path_of(replaced): "lineage q1.0 of region r1 was replaced behind checkpoint 0",
+        }
+        done = await listed(place, *AT_ONCE, "--delete")
+        assert {each["fate"] for each in done["files"]} == {"deleted"}
+        there = [loser, path_of(replaced), path_of(unnamed), path_of(pending)]
+        assert [(table / path).exists() for path in there] == [False, False, True, True]
+        assert read_ids(place.table) == [1, 2]
+        found = await listed(place, *AT_ONCE)
+        assert (found["files"], found["gone"]) == ([], 2)
+
+
+async def test_what_happens_between_the_look_and_the_deletion_counts(place: Place) -> None:
+    """Named again, cleaned away by somebody, committed by somebody; only the last one is deleted here."""
+    table = Path(place.table)
+    async with place.job() as job, running(place.settings()):
+        await job.open()
+        first = [job.write_files([number]) for number in (101, 102, 103, 104)]
+        for files in first:
+            await job.written(files)
+        named, cleaned, taken, orphan = first
+        await job.complete(await job.written(job.write_files([1])))
+        await job.committed([1])
+        now = time.time_ns() // 1_000_000 + 1
+        async with open_search(place.settings(), "flights", 1, print) as search:
+            found = await until(lambda: search.find(now), lambda seen: len(seen.files) == 4)
+            await job.written(named)
+            os.unlink(table / path_of(cleaned))
+            other = ADAPTER.open_committer(place.table, "another-product", {})
+            other.publish(CommitRequest(1, "x", other.inspect().head, None, [taken]))
+            fates = {file.path: fate async for file, fate in search.delete(found.files, now)}
+        assert fates == {
+            path_of(named): Fate.REFERENCED,
+            path_of(cleaned): Fate.GONE,
+            path_of(taken): Fate.REFERENCED,
+            path_of(orphan): Fate.DELETED,
+        }
+        assert (table / path_of(named)).exists()
+        assert read_ids(place.table) == [1, 103]
+
+
+async def test_a_winner_whose_upload_comes_while_the_janitor_looks_is_no_orphan(place: Place) -> None:
+    async with place.job() as job, running(place.settings()):
+        await job.open()
+        loser = await commit_with_loser(job, 1)
+        late, other = job.write_files([2]), job.write_files([102])
+        await job.written(other)
+        now = time.time_ns() // 1_000_000 + 1
+
+        def paths(files: list[Deletable]) -> list[str]:
+            return [file.path for file in files]
+
+        async with open_search(place.settings(), "flights", 1, print) as search:
+            found = await until(lambda: search.find(now), lambda seen: bool(seen.files))
+            assert paths(found.files) == [loser]
+            # Its completion names an attempt that was just looked at, and the other attempt loses by it.
+            await job.complete(await job.written(late))
+            await job.committed([1, 2])
+            assert {file.path: fate async for file, fate in search.delete(found.files, now)} == {
+                loser: Fate.DELETED
+            }
+        assert (Path(place.table) / path_of(other)).exists()
+        assert read_ids(place.table) == [1, 2]
+
+
+async def test_the_janitor_deletes_on_its_timer_while_commits_go_on(place: Place) -> None:
+    options = {"janitor": {"enabled": True, "grace": "1ms", "interval": "500ms"}}
+    table = Path(place.table)
+    with capture_logs() as logged:
+        async with place.job() as job, running(place.settings(options=options)):
+            await job.open()
+            losers = [await commit_with_loser(job, number) for number in range(1, 4)]
+            await until(lambda: [path for path in losers if (table / path).exists()], lambda left: not left)
+            await commit_with_loser(job, 4)
+            assert read_ids(place.table) == [1, 2, 3, 4]
+    swept = [line for line in logged if line["event"] == "the janitor has swept"]
+    assert sum(line["deleted"] for line in swept) >= 3
+
+
+async def test_the_janitor_is_off_unless_it_is_asked_for(place: Place) -> None:
+    assert not place.settings().streams["flights"].janitor.enabled
+    assert place.settings().streams["flights"].janitor.grace == 86_400
+
+
+async def test_pending_files_that_somebody_cleaned_away_are_noticed_before_the_cut(
+    place: Place, impatient: None
+) -> None:
+    table = Path(place.table)
+    async with place.job() as job, running(place.settings()):
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        files = job.write_files([2])
+        event = await job.written(files)
+        kept = (table / path_of(files)).read_bytes()
+        os.unlink(table / path_of(files))
+        await job.complete(event)
+        reasons = await until(lambda: stalls(job))
+        assert f"the file {path_of(files)} is not in" in reasons[-1]
+        assert read_ids(place.table) == [1]
+        (table / path_of(files)).write_bytes(kept)
+        await job.committed([1, 2])
