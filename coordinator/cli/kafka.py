@@ -9,17 +9,16 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, KafkaError, for_code
+from aiokafka.errors import KafkaError
 from pydantic import ValidationError
 
 from sluicegate.coordinator.cli.errors import UserError
 from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.ownership import PATIENCE, group_members
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
-PATIENCE: Final = 15.0
-"""Seconds that a new cluster may need until it has a coordinator for a group."""
 
 T = TypeVar("T")
 
@@ -162,19 +161,4 @@ async def count_members(settings: Settings) -> int | None:
 
     One that was killed counts until its session ends.
     """
-    group = settings.kafka.group_id
-    async with admin_client(settings) as admin:
-
-        async def ask() -> int:
-            (answer,) = await admin.describe_consumer_groups([group])
-            (found,) = answer.groups
-            if found[0]:
-                raise for_code(found[0])(f"the group {group} cannot be described")
-            return len(found[5])
-
-        try:
-            return await patiently(ask)
-        except GroupIdNotFound:
-            return 0
-        except GroupAuthorizationFailedError:
-            return None
+    return await group_members(settings.kafka.client_options(), settings.kafka.group_id)

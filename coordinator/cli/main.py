@@ -20,6 +20,7 @@ from sluicegate.coordinator.cli.savepoint import drain, savepoint
 from sluicegate.coordinator.cli.servers import servers
 from sluicegate.coordinator.cli.simulate import simulate
 from sluicegate.coordinator.cli.status import status
+from sluicegate.coordinator.cli.takeover import takeover
 from sluicegate.coordinator.cli.topics import topics
 from sluicegate.coordinator.cli.void import void
 
@@ -39,6 +40,6 @@ def main() -> None:
 
 _WATCHING = (check, run, servers, simulate, status, topics, demo)
 _MENDING = (dead_letters, orphans, replay)
-_ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, void)
+_ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, takeover, void)
 for _command in (*_WATCHING, *_MENDING, *_ORDERS):
     main.add_command(_command)

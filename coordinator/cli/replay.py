@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from sluicegate.coordinator.cli.errors import UserError, run_async
-from sluicegate.coordinator.cli.kafka import count_members
+from sluicegate.coordinator.cli.kafka import count_members, partition_count
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream, stream_option
 from sluicegate.coordinator.cli.replay_words import Said, dry_said, rebuilt_said, repaired_said, verdict_said
 from sluicegate.coordinator.core.state import StateRecord
@@ -24,6 +24,8 @@ from sluicegate.coordinator.replay.repair import Repair
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import list_decisions, verify
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.ownership import OwnedElsewhere, refuse_other_groups
+from sluicegate.coordinator.shell.records import read_held
 from sluicegate.lakes.port import TableRefused
 
 DIFFERENT: Final = 1
@@ -155,6 +157,7 @@ async def _do(settings: Settings, wanted: _Wanted, setup: _Setup) -> Said:
         newest = setup.records[-1] if setup.records else None
         repair = Repair(setup.log, setup.table, newest, lambda: _refuse_if_owned(settings), dry=wanted.dry)
         if not wanted.dry:
+            await _refuse_other_group(settings, stream)
             await _refuse_if_owned(settings)
         repaired = await repair.run(stream, setup.choices, window, _say)
         if repaired.record is not None:
@@ -181,6 +184,18 @@ async def _refuse_if_owned(settings: Settings) -> None:
             "committed there, or `sluicegate status` says why not. To do it from here, stop the coordinators "
             "first (one that was killed counts until its session ends)"
         )
+
+
+async def _refuse_other_group(settings: Settings, stream: str) -> None:
+    """Leave a stream alone that another group serves. Raises ReplayRefused."""
+    topic, options = settings.kafka.topic_names().state, settings.kafka.client_options()
+    count = await partition_count(settings, topic)
+    held = await read_held(topic, count, options, [stream], settings.kafka.request_timeout)
+    try:
+        wrote = {name: each.group for name, each in held.items()}
+        await refuse_other_groups(options, settings.kafka.group_id, wrote)
+    except OwnedElsewhere as error:
+        raise ReplayRefused(str(error)) from error
 
 
 def _say(text: str) -> None:

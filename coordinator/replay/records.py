@@ -4,6 +4,7 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.ownership import GROUP_HEADER
 from sluicegate.events.partitioning import partition_of
 
 
@@ -19,4 +20,5 @@ async def write_record(settings: Settings, record: StateRecord) -> None:
             record.model_dump_json().encode(),
             key=record.stream.encode(),
             partition=partition_of(record.stream, count),
+            headers=[(GROUP_HEADER, settings.kafka.group_id.encode())],
         )

@@ -17,8 +17,9 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, last_events
 from sluicegate.coordinator.shell.lineages import not_live, tell_acceptance, tell_replacement, undecided
 from sluicegate.coordinator.shell.links import Links
+from sluicegate.coordinator.shell.ownership import Rivals, refuse_other_groups
 from sluicegate.coordinator.shell.reading import UNREADABLE_NAME
-from sluicegate.coordinator.shell.records import UnreadableRecord, read_records
+from sluicegate.coordinator.shell.records import UnreadableRecord, read_held
 from sluicegate.coordinator.shell.stray import StrayEvents
 from sluicegate.coordinator.shell.stream import StreamRunner
 from sluicegate.events.codec import BadBody, read_body, read_envelope
@@ -44,23 +45,26 @@ class PartitionRunner:
         self.started = False
         self.trouble: str | None = None
         """Why it has not been started, when that was tried."""
+        self.rivals = Rivals(links.settings.kafka.group_id)
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links
         self._stray = StrayEvents(number, links)
         self._stopped = False
         self._released: int | None = None
+        self._since = 0
+        """The end of the log when the partition became ours."""
 
     async def start(self) -> None:
         """Read the state records and go to the smallest offset that is needed.
 
-        Raises KafkaError or TimeoutError; it may be called again then.
+        Raises KafkaError, TimeoutError or OwnedElsewhere; it may be called again then.
         """
         settings = self._links.settings
         names = [name for name in settings.streams if self._is_home(name)]
         await reach(Failpoint.READ_RECORDS_BEFORE)
         options = settings.kafka.client_options()
-        records = await read_records(
+        found = await read_held(
             self._links.topics.state,
             self._links.partitions.state,
             options,
@@ -68,6 +72,9 @@ class PartitionRunner:
             settings.kafka.request_timeout,
         )
         await reach(Failpoint.READ_RECORDS_AFTER)
+        wrote = {name: each.group for name, each in found.items()}
+        await refuse_other_groups(options, settings.kafka.group_id, wrote)
+        records = {name: each.record for name, each in found.items()}
         held = await self._range()
         readable = [record for record in records.values() if isinstance(record, StateRecord)]
         events = await last_events(self._links.fetcher, self.number, readable, held)
@@ -76,7 +83,7 @@ class PartitionRunner:
         if self._stopped:
             return
         self._stray.skip_before(committed or 0)
-        self._released = committed
+        self._released, self._since = committed, held.end
         for name in names:
             self.streams[name] = self._make(name, records.get(name), held, events)
         # Strays have no record: they are read from the group's offset on.
@@ -252,6 +259,8 @@ class PartitionRunner:
             runner.machine.garbled(record.offset, record.timestamp, envelope, str(error))
             return
         fresh = record.offset > runner.machine.book.applied
+        if envelope.type is EventType.CUT_DECIDED and record.offset >= self._since:
+            self.rivals.look(runner.stream, record)
         ignored = self._hand_in(runner, record, envelope, body)
         if ignored is None:
             return

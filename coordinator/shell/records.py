@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from pydantic import ValidationError
 
 from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.shell.ownership import group_named
 from sluicegate.coordinator.shell.reading import read_batches
 
 
@@ -16,11 +17,20 @@ class UnreadableRecord(Exception):
     """A state record that this release cannot read; the text says what to do."""
 
 
+class Held(NamedTuple):
+    """The newest record of a stream."""
+
+    record: StateRecord | UnreadableRecord
+    group: str | None
+    """The group of coordinators that wrote it; None if it does not say."""
+
+
 class _Stored(NamedTuple):
     offset: int
     time: int
     """Milliseconds, by the broker's clock, which may step back."""
     value: bytes
+    group: str | None
 
 
 _Newest = dict[str, dict[int, _Stored]]
@@ -30,9 +40,18 @@ _Newest = dict[str, dict[int, _Stored]]
 async def read_records(
     topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
 ) -> dict[str, StateRecord | UnreadableRecord]:
-    """The newest record of each of the streams that has one. Raises KafkaError or TimeoutError.
+    """The newest record of each of the streams that has one, as `read_held` finds it."""
+    held = await read_held(topic, partitions, options, streams, patience)
+    return {stream: each.record for stream, each in held.items()}
 
-    All partitions are read, so that a record is found wherever it was written.
+
+async def read_held(
+    topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
+) -> dict[str, Held]:
+    """The newest record of each of the streams that has one, and who wrote it.
+
+    All partitions are read, so that a record is found wherever it was written. Raises KafkaError or
+    TimeoutError.
     """
     sources = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
@@ -41,7 +60,8 @@ async def read_records(
         newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams}, patience)
     finally:
         await consumer.stop()
-    return {stream: _parse(stream, _latest(found)) for stream, found in newest.items()}
+    latest = {stream: _latest(found) for stream, found in newest.items()}
+    return {stream: Held(_parse(stream, each.value), each.group) for stream, each in latest.items()}
 
 
 async def _newest(
@@ -78,12 +98,14 @@ def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: dict[b
         found = newest.setdefault(stream, {})
         held = found.get(record.partition)
         if held is None or held.offset < record.offset:
-            found[record.partition] = _Stored(record.offset, record.timestamp, record.value)
+            found[record.partition] = _Stored(
+                record.offset, record.timestamp, record.value, group_named(record.headers)
+            )
 
 
-def _latest(found: dict[int, _Stored]) -> bytes:
+def _latest(found: dict[int, _Stored]) -> _Stored:
     """The last of a stream's records; only when the topic has grown do they stand in several partitions."""
-    return max(found.values(), key=lambda stored: stored.time).value
+    return max(found.values(), key=lambda stored: stored.time)
 
 
 def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:

@@ -30,6 +30,7 @@ from sluicegate.coordinator.shell.connections import open_consumer, open_links
 from sluicegate.coordinator.shell.dismissal import dismiss_dead
 from sluicegate.coordinator.shell.janitor import Janitor
 from sluicegate.coordinator.shell.links import Links
+from sluicegate.coordinator.shell.ownership import OwnedElsewhere
 from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
 from sluicegate.coordinator.shell.seats import Seat
@@ -223,6 +224,11 @@ class Service:
             except (KafkaError, TimeoutError, BodyUnavailable, OSError) as error:
                 runner.trouble = repr(error)
                 log.warning("state records not read yet", partition=runner.number, error=repr(error))
+            except OwnedElsewhere as error:
+                reason = str(error)
+                if runner.trouble != reason:
+                    log.warning("not started", partition=runner.number, reason=reason)
+                runner.trouble = reason
             except Exception as error:
                 # Nobody waits for this task: what it does not tell would never be known.
                 runner.trouble = repr(error)
@@ -348,6 +354,8 @@ class Service:
             if not runner.started:
                 why = f" ({runner.trouble})" if runner.trouble else ""
                 reasons.append(f"partition {number}: its state records are not read yet{why}")
+            if other := runner.rivals.seen:
+                reasons.append(f"partition {number}: the group {other} decides for its streams, too")
             reasons += [
                 f"stream {name}: {stream.machine.trouble}"
                 for name, stream in runner.streams.items()

@@ -38,6 +38,7 @@ from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
 from sluicegate.coordinator.shell.failing import between_failpoints
 from sluicegate.coordinator.shell.links import Links
+from sluicegate.coordinator.shell.ownership import GROUP_HEADER
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
 from sluicegate.coordinator.shell.waiting import Waiting
@@ -87,6 +88,7 @@ class StreamRunner:
         self._outcomes_count = True
         self._asked_at: dict[int, float] = {}
         self._log = log.bind(stream=machine.stream)
+        self._signature = (GROUP_HEADER, links.settings.kafka.group_id.encode())
         self._stall: str | None = None
         self._failure: Exception | None = None
         """What broke the handling of an outcome: this process must not go on with the stream."""
@@ -244,7 +246,7 @@ class StreamRunner:
             message.value,
             key=message.key,
             partition=self._partition.number,
-            headers=message.headers,
+            headers=[*message.headers, self._signature],
         )
         return Appended(sent.offset)
 
@@ -264,6 +266,7 @@ class StreamRunner:
             record.model_dump_json().encode(),
             key=self.stream.encode(),
             partition=partition_of(self.stream, self._links.partitions.state),
+            headers=[self._signature],
         )
         self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
 
