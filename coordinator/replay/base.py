@@ -7,7 +7,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.replay.errors import ReplayRefused
 from sluicegate.coordinator.replay.marks import Mark
 from sluicegate.coordinator.shell.bodies import BodyFetcher
-from sluicegate.coordinator.shell.continuity import LogRange, discontinuity, last_events
+from sluicegate.coordinator.shell.continuity import LogRange, discontinuity, grown, last_events
 
 
 class Base(NamedTuple):
@@ -33,11 +33,8 @@ async def check_continuity(
     if not records:
         return
     newest = records[-1]
-    if newest.state.partition not in (None, partition):
-        raise ReplayRefused(
-            f"the stream's events stand in partition {newest.state.partition}, but it would be read from "
-            f"{partition}: the events topic has grown. Put the old partition count back"
-        )
+    if (moved := grown(newest, partition)) is not None:
+        raise ReplayRefused(moved)
     events = await last_events(fetcher, partition, [newest], log)
     # A record that needs events which are deleted is another matter.
     reached = newest.model_copy(update={"low_water": max(newest.low_water, log.begin)})

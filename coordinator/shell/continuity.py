@@ -44,6 +44,18 @@ def discontinuity(record: StateRecord, log: LogRange, events: Mapping[int, str |
     return None
 
 
+def grown(record: StateRecord, partition: int) -> str | None:
+    """Why this partition is not the stream's own; None if it is."""
+    known = record.state.partition
+    if known in (None, partition):
+        return None
+    return (
+        f"the stream's events stand in partition {known}, but by the topic's partitions as they are now it "
+        f"belongs to partition {partition}: the events topic has grown, and Kafka does not shrink one. Go on "
+        "in a new stream with a commit_user of its own, from the committed checkpoints on"
+    )
+
+
 def deleted(needed: int, begin: int) -> str:
     """Say that events went before they were read or committed."""
     return (

@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.intake import VOID
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.owing import joined
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, last_events
+from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, grown, last_events
 from sluicegate.coordinator.shell.lineages import not_live, tell_acceptance, tell_replacement, undecided
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import Rivals, refuse_other_groups
@@ -242,7 +242,7 @@ class PartitionRunner:
         )
         if readable is None:
             machine.low_water = held.begin
-        elif (problem := discontinuity(readable, held, events)) is not None:
+        elif problem := grown(readable, self.number) or discontinuity(readable, held, events):
             machine.lost(problem, held.end)
         if isinstance(record, UnreadableRecord):
             machine.lost(str(record), held.end, keep_record=True)

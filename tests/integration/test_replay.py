@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from sluicegate.events import Parent
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import Absent, CommitRequest, Published
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.port import Absent, CommitRequest, Publication, Published, Refused
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, delete_records, expire, read_ids, rewrite
+from tests.integration.letters import stalls
 from tests.integration.orders import invoke, invoke_here
+from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -214,3 +218,33 @@ async def test_a_log_without_its_start_is_continued_from_the_state_record(place:
     assert read_ids(place.table) == [1, 2, 3, 4]
     refused = await invoke_here(place, *REPLAY, "--into", str(place.root / "again"))
     assert (refused.exit_code, "needs the whole log" in refused.stderr) == (2, True)
+
+
+async def test_a_void_is_verified_and_made_again_as_what_it_is(
+    place: Place, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = PaimonCommitter.publish
+
+    def refusing(self: PaimonCommitter, request: CommitRequest) -> Publication:
+        return Refused("not this one") if request.decision == 2 and request.files else commit(self, request)
+
+    async with place.job() as job, place.job(lineage="q1.1") as again, running(place.settings()):
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        monkeypatch.setattr(PaimonCommitter, "publish", refusing)
+        await job.run_batch([2])
+        await until(lambda: stalls(job))
+        order = ("--stream", "flights", "--decision", "2", "--region", "r1", "--checkpoint", "1")
+        assert (await invoke(place, "void", *order)).exit_code == 0
+        monkeypatch.undo()
+        assert (await again.open(Parent(region="r1", lineage="q1.0", checkpoint=0))).accepted
+        await again.run_batch([3])
+        await again.committed([1, 3])
+    assert (await verified(place))[1]["counts"]["there"] == 3
+    forget(Path(place.table), 2, 3)
+    assert "voided, an empty commit" in await spoken(place, *REPLAY, "--commit-missing")
+    assert read_ids(place.table) == [1, 3]
+    assert (await verified(place))[0] == 0
+    await spoken(place, *REPLAY, "--into", str(place.root / "db.db" / "again"))
+    assert read_ids(str(place.root / "db.db" / "again")) == [1, 3]

@@ -1,0 +1,191 @@
+"""Stalls and refusals by table and log: each names its way out, and ends by itself once that is taken."""
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.new_partitions import NewPartitions
+
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.replay.course import Course
+from sluicegate.coordinator.shell import reading
+from sluicegate.coordinator.shell import service as shell_service
+from sluicegate.events import Event, EventType, partition_of
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import (
+    PARTITIONS,
+    Job,
+    delete_records,
+    expire,
+    read_ids,
+    read_records,
+    read_topic,
+    rewrite,
+)
+from tests.integration.letters import home_of, stalls
+from tests.integration.orders import invoke_here
+from tests.integration.test_replay import publish
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+async def one_commit(place: Place, job: Job) -> None:
+    async with running(place.settings()):
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+
+
+async def decide(place: Place, job: Job) -> None:
+    """Append the decision that a coordinator takes next, and dies."""
+    course = Course("flights", None, 0)
+    for record in await read_records(place.bootstrap, place.topics.events):
+        if record.partition == home_of("flights"):
+            course.take(record.offset, record.timestamp, record.headers, record.value)
+    choice = cuts.choose(course.book)
+    assert choice is not None
+    await job.say(EventType.CUT_DECIDED, choice)
+
+
+async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place, impatient: None) -> None:
+    async with place.job() as job:
+        await one_commit(place, job)
+        files = job.write_files([2])
+        await job.complete(await job.written(files))
+        await decide(place, job)
+        path, kept = Path(place.table) / files.files[0].path, place.root / "kept"
+        os.rename(path, kept)
+        async with running(place.settings()):
+            reasons = await until(lambda: stalls(job))
+            assert "the table refuses decision 2" in reasons[-1]
+            assert "sluicegate void --decision 2" in reasons[-1]
+            os.rename(kept, path)
+            await job.committed([1, 2])
+            await job.run_batch([3])
+            await job.committed([1, 2, 3])
+
+
+async def test_a_table_that_cannot_be_written_is_tried_again(place: Place, impatient: None) -> None:
+    manifests, away = Path(place.table) / "manifest", place.root / "manifests"
+    async with place.job() as job, running(place.settings()) as service:
+        await job.open()
+        shutil.rmtree(manifests, ignore_errors=True)
+        manifests.write_text("in the way")
+        await job.run_batch([1])
+        await until(lambda: read_topic(place.bootstrap, place.topics.events), _decided)
+        assert service.status()["streams"]["flights"]["stalled"] is None
+        assert read_ids(place.table) == []
+        os.rename(manifests, away)
+        await job.committed([1])
+
+
+def _decided(log: list[Event]) -> bool:
+    return any(event.envelope.type is EventType.CUT_DECIDED for event in log)
+
+
+async def test_a_decision_that_is_there_with_other_content_stalls_until_that_is_settled(
+    place: Place, impatient: None
+) -> None:
+    snapshots = Path(place.table) / "snapshot"
+    async with place.job() as job, running(place.settings()):
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        publish(place.table, 2, "made elsewhere")
+        await job.run_batch([2])
+        reasons = await until(lambda: stalls(job))
+        assert "decision 2 is in the table with other content (digest made elsewhere" in reasons[-1]
+        assert read_ids(place.table) == [1]
+        (snapshots / "snapshot-2").unlink()
+        (snapshots / "LATEST").write_text("1")
+        await job.committed([1, 2])
+
+
+async def test_a_table_that_is_ahead_of_the_log_is_not_written_to(place: Place, impatient: None) -> None:
+    snapshots = Path(place.table) / "snapshot"
+    async with place.job() as job:
+        await one_commit(place, job)
+        publish(place.table, 2, "made elsewhere")
+        async with running(place.settings()):
+            answer = await job.open()
+            assert "the table has decision 2 of this stream, but the log ends at decision 1" in answer.reason
+            assert "configure another commit_user" in answer.reason
+            (snapshots / "snapshot-2").unlink()
+            (snapshots / "LATEST").write_text("1")
+            await until(job.open, lambda found: found.accepted)
+            await job.run_batch([2])
+            await job.committed([1, 2])
+
+
+async def test_what_an_expired_history_does_not_prove_is_not_committed(place: Place, impatient: None) -> None:
+    snapshots, kept = Path(place.table) / "snapshot", place.root / "kept"
+    async with place.job() as job:
+        await one_commit(place, job)
+        await job.run_batch([2])
+        await decide(place, job)
+        rewrite(place.table)
+        shutil.copytree(snapshots, kept)
+        expire(place.table, keep=1)
+        refused = await invoke_here(place, "replay", "--stream", "flights", "--commit-missing")
+        assert (refused.exit_code, "cannot be proven" in refused.stderr) == (2, True), refused.output
+        said = await invoke_here(place, "replay", "--stream", "flights", "--verify")
+        assert (said.exit_code, "not provable: decision 2" in said.stdout) == (0, True), said.output
+        async with running(place.settings()):
+            reasons = await until(lambda: stalls(job))
+            assert "it cannot be proven whether decision 2 is in the table" in reasons[-1]
+            assert "Put the table's snapshots back" in reasons[-1]
+            assert read_ids(place.table) == [1]
+            shutil.copytree(kept, snapshots, dirs_exist_ok=True)
+            await job.committed([1, 2])
+
+
+async def test_events_that_are_deleted_before_a_running_service_reads_them_are_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+    read = reading.read_batches
+
+    async def held_up(*sources: object, **how: object) -> object:
+        """Reading stands still, as on a machine without time for it."""
+        await until(lambda: not held.is_set(), seconds=60)
+        return await read(*sources, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shell_service, "read_batches", held_up)
+    async with place.job() as job, running(place.settings()) as service:
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        held.set()
+        for number in range(2, 6):
+            await job.run_batch([number])
+        await delete_records(place.bootstrap, place.topics.events, "flights")
+        held.clear()
+        stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"], seconds=60)
+        assert "were deleted before they were committed" in stalled
+        assert read_ids(place.table) == [1]
+
+
+async def test_a_topic_that_has_grown_is_noticed(place: Place) -> None:
+    grown = next(count for count in range(4, 20) if partition_of("flights", count) != home_of("flights"))
+    async with place.job() as job:
+        await one_commit(place, job)
+        admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
+        await admin.start()
+        try:
+            aligned = (place.topics.events, place.topics.commits, place.topics.state)
+            await admin.create_partitions({topic: NewPartitions(total_count=grown) for topic in aligned})
+        finally:
+            await admin.close()
+        assert grown > PARTITIONS
+        async with running(place.settings()) as service:
+            stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
+            assert "the events topic has grown" in stalled
+            assert f"stand in partition {home_of('flights')}" in stalled
+        refused = await invoke_here(place, "replay", "--stream", "flights", "--verify")
+        assert (refused.exit_code, "the events topic has grown" in refused.stderr) == (2, True)
+        assert read_ids(place.table) == [1]
