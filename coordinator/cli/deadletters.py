@@ -133,11 +133,15 @@ async def _retry(settings: Settings, offset: int) -> tuple[Sent, str | None, lis
     letter = await _find(settings, offset)
     try:
         sent = await send(settings, await original(settings, letter))
-        await mark(settings, letter, "retried")
-        ignored = await judge(settings, sent)
     except ReplayRefused as error:
         raise UserError(f"letter {offset}: {error}") from error
-    return sent, None if ignored is None else _WHY.get(ignored, ignored), await _notes(settings, sent)
+    await mark(settings, letter, "retried")
+    notes = await _notes(settings, sent)
+    try:
+        ignored = await judge(settings, sent)
+    except ReplayRefused as error:
+        return sent, f"that cannot be told from here: {error}", notes
+    return sent, None if ignored is None else _WHY.get(ignored, ignored), notes
 
 
 async def _notes(settings: Settings, sent: Sent) -> list[str]:

@@ -12,7 +12,14 @@ import click
 from sluicegate.coordinator.cli.errors import UserError, run_async
 from sluicegate.coordinator.cli.kafka import count_members, partition_count
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream, stream_option
-from sluicegate.coordinator.cli.replay_words import Said, dry_said, rebuilt_said, repaired_said, verdict_said
+from sluicegate.coordinator.cli.replay_words import (
+    REPLACED,
+    Said,
+    dry_said,
+    rebuilt_said,
+    repaired_said,
+    verdict_said,
+)
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.replay.base import Base, bases, check_continuity
 from sluicegate.coordinator.replay.errors import ReplayRefused
@@ -144,6 +151,7 @@ async def _do(settings: Settings, wanted: _Wanted, setup: _Setup) -> Said:
     where = (setup.log, stream, setup.choices, window)
     members = await count_members(settings)
     working = members is None or members > 0
+    known = setup.records[-1].state.table if setup.records else None
     if wanted.into is not None:
         place = settings.streams[stream].model_copy(update={"table": wanted.into, "allowed_locations": ()})
         target = ReplayTable(place, setup.threads)
@@ -155,6 +163,8 @@ async def _do(settings: Settings, wanted: _Wanted, setup: _Setup) -> Said:
         return rebuilt_said(stream, wanted.into, made, dry=wanted.dry)
     if wanted.mending:
         newest = setup.records[-1] if setup.records else None
+        if known not in (None, (await setup.table.history()).identity):
+            raise ReplayRefused(REPLACED)
         repair = Repair(setup.log, setup.table, newest, lambda: _refuse_if_owned(settings), dry=wanted.dry)
         if not wanted.dry:
             await _refuse_other_group(settings, stream)
@@ -165,7 +175,7 @@ async def _do(settings: Settings, wanted: _Wanted, setup: _Setup) -> Said:
             await write_record(settings, repaired.record)
         return repaired_said(stream, repaired, dry=wanted.dry)
     if wanted.verifying:
-        return verdict_said(stream, await verify(*where, setup.table, working=working, say=_say))
+        return verdict_said(stream, await verify(*where, setup.table, known=known, working=working, say=_say))
     return dry_said(stream, *await list_decisions(*where, setup.table, say=_say))
 
 

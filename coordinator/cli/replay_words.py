@@ -11,6 +11,10 @@ from sluicegate.coordinator.replay.run import Pass
 from sluicegate.coordinator.replay.verify import Verdict
 from sluicegate.coordinator.wording import iso_time
 
+REPLACED: Final = (
+    "the table was replaced: it is not the one that the stream has committed to. Put the old one back; a "
+    "fresh one is filled by --into"
+)
 MOST_LINES: Final = 50
 """Of a list for people; --json has all."""
 
@@ -30,6 +34,8 @@ def verdict_said(stream: str, verdict: Verdict) -> Said:
     lines.append(f"  {counts.get(Standing.THERE, 0)} are in the table, each once and with its digest")
     proofs = _limits(verdict)
     lines += [f"  {proof}" for proof in proofs]
+    if verdict.replaced:
+        lines.append("  " + REPLACED)
     told = [_finding(finding) for finding in verdict.findings] + [_foreign(each) for each in verdict.foreign]
     lines += [f"  {line}" for line in _shortened(told)]
     lines.append(_conclusion(stream, verdict, unproven=bool(proofs)))
@@ -40,6 +46,7 @@ def verdict_said(stream: str, verdict: Verdict) -> Said:
         "foreign": [each._asdict() for each in verdict.foreign],
         "history_whole": verdict.history.history.whole,
         "not_proven": proofs,
+        "table_replaced": verdict.replaced,
         "different": verdict.wrong,
     }
     return Said(lines, values, verdict.wrong)

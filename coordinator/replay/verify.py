@@ -21,11 +21,13 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list)
     """Decisions that are not simply there, in order; those that have expired are only counted."""
     foreign: list[Foreign] = field(default_factory=list)
+    replaced: bool = False
+    """The table is not the one that the stream has committed to."""
 
     @property
     def wrong(self) -> bool:
         """Whether table and log differ."""
-        return bool(self.foreign) or any(self.counts.get(each) for each in WRONG)
+        return self.replaced or bool(self.foreign) or any(self.counts.get(each) for each in WRONG)
 
     def count(self, finding: Finding) -> None:
         """Add a decision."""
@@ -41,13 +43,15 @@ async def verify(
     window: Window,
     table: ReplayTable,
     *,
+    known: str | None,
     working: bool,
     say: Say,
 ) -> Verdict:
     """Compare a range of the log with the table; nothing is changed.
 
-    `working`: a coordinator is at work on the stream, so that its last decisions may be on their way. Raises
-    ReplayRefused, KafkaError, TimeoutError.
+    `known`: the identity of the table that the stream has committed to. `working`: a coordinator is at work
+    on the stream, so that its last decisions may be on their way. Raises ReplayRefused, KafkaError,
+    TimeoutError.
     """
     user = table.settings.commit_user
     # Decisions stand in the log before they are in the table: those seen here stand before `end`.
@@ -64,7 +68,7 @@ async def verify(
             found.append(finding)
 
     done = await run_over(log, stream, choices, end, window, judge, say=say)
-    verdict = Verdict(done, before, counts)
+    verdict = Verdict(done, before, counts, replaced=known not in (None, before.history.identity))
     # What was committed while the log was read is not missing.
     after = Comparison(await table.history(), user) if found else before
     for finding in found:

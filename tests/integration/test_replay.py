@@ -1,6 +1,7 @@
 """Replay against a real log and a real table: verified, mended, and made again elsewhere."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Publication, Published, Refused
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import Job, delete_records, expire, read_ids, rewrite
+from tests.integration.job import Job, create_table, delete_records, expire, read_ids, rewrite
 from tests.integration.letters import stalls
 from tests.integration.orders import invoke, invoke_here
 from tests.integration.waiting import until
@@ -154,6 +155,17 @@ async def test_another_content_under_a_decisions_id_is_told(place: Place) -> Non
     assert (status, found["counts"]["other content"], found["counts"]["there"]) == (1, 1, 2)
     refused = await invoke_here(place, *REPLAY, "--commit-missing")
     assert (refused.exit_code, "other content" in refused.stderr) == (2, True)
+
+
+async def test_a_replaced_table_is_a_difference_and_is_not_filled(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    os.rename(place.table, place.root / "old")
+    create_table(place.root)
+    status, found = await verified(place)
+    assert (status, found["table_replaced"], found["counts"]["missing"]) == (1, True, 3)
+    refused = await invoke_here(place, *REPLAY, "--commit-missing")
+    assert (refused.exit_code, "the table was replaced" in refused.stderr) == (2, True)
 
 
 async def test_a_fresh_table_has_the_same_cuts(place: Place) -> None:
