@@ -186,10 +186,10 @@ async def wait_for_answer(bootstrap: str, topics: TopicNames) -> None:
     raise TimeoutError("no answer to the opening")
 
 
-@contextmanager
-def coordinator(folder: Path, bootstrap: str, topics: TopicNames, table: Path) -> Iterator[ChildProcess]:
-    """Give the coordinator as a process of its own, with default settings, once it is ready."""
-    port = free_port()
+def write_settings(
+    folder: Path, bootstrap: str, topics: TopicNames, table: str | Path, port: int = 8080
+) -> Path:
+    """Write the settings of the stream's coordinator; returns the file."""
     settings = folder / "sluicegate.toml"
     settings.write_text(
         _SETTINGS.format(
@@ -201,6 +201,14 @@ def coordinator(folder: Path, bootstrap: str, topics: TopicNames, table: Path) -
             table=table,
         )
     )
+    return settings
+
+
+@contextmanager
+def coordinator(folder: Path, bootstrap: str, topics: TopicNames, table: Path) -> Iterator[ChildProcess]:
+    """Give the coordinator as a process of its own, with default settings, once it is ready."""
+    port = free_port()
+    settings = write_settings(folder, bootstrap, topics, table, port)
     command = [sys.executable, *_PROFILE, "-c", "from sluicegate.coordinator.cli import main; main()"]
     log_file = folder / "coordinator.log"
     process = ChildProcess([*command, "run", "--config", str(settings)], log_file=log_file, cwd=folder)

@@ -1,0 +1,164 @@
+"""How fast a long log is replayed: verified against its table, and searched for orphans.
+
+    python -m bench.replay [--commits 200] [--events 1000]
+
+A log of one stream is made by the core itself: each checkpoint has so many events, a tenth of them losers,
+and one decision. The commits are in a Paimon table, without files. Then the commands are run on it.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from bench.common import PARTITIONS, STREAM, create_table, make_topics, write_settings
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.state import LightState, StateRecord
+from sluicegate.coordinator.replay.comparison import digests_of
+from sluicegate.coordinator.replay.course import Course
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.events import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    Envelope,
+    Event,
+    EventType,
+    FileInfo,
+    FilesWritten,
+    RegionOpened,
+    encode,
+    partition_of,
+)
+from sluicegate.events.models import StreamPolicy
+from sluicegate.events.topics import TopicNames
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.port import CommitRequest
+
+LOSERS = 10
+"""One event in so many is a loser."""
+
+
+class Log:
+    """Appends to the stream's partition, and follows what it amounts to."""
+
+    def __init__(self, producer: AIOKafkaProducer, topics: TopicNames) -> None:
+        self._producer = producer
+        self._topics = topics
+        self._sent: list[Any] = []
+        self.end = 0
+        self.course = Course(STREAM, None, 0)
+
+    async def say(self, event_type: EventType, body: Body, checkpoint: int = -1, files: int = 0) -> str:
+        """Append one event; returns its id."""
+        region = event_type not in (EventType.STREAM_POLICY, EventType.CUT_DECIDED)
+        names = ("r1", "q1.0") if region else ("", "")
+        envelope = Envelope(uuid.uuid4().hex, event_type, STREAM, *names, checkpoint, "w" * files, files)
+        message = encode(Event(envelope, body))
+        home = partition_of(STREAM, PARTITIONS)
+        sent = await self._producer.send(
+            self._topics.events, message.value, key=message.key, headers=message.headers, partition=home
+        )
+        self._sent.append(sent)
+        taken = self.course.take(self.end, time.time_ns() // 1_000_000, message.headers, message.value)
+        if taken is None or (taken.ignored and event_type is not EventType.STREAM_POLICY):
+            raise RuntimeError(f"{event_type} has no effect: {taken}")
+        self.end += 1
+        if len(self._sent) >= 5_000:
+            await self.flush()
+        return envelope.id
+
+    async def flush(self) -> None:
+        """Wait until all is acknowledged."""
+        await asyncio.gather(*self._sent)
+        self._sent.clear()
+
+    async def record(self) -> None:
+        """Write the state record."""
+        state: LightState = self.course.book.state.model_copy(deep=True)
+        state.partition, state.committed, state.pending = partition_of(STREAM, PARTITIONS), state.decided, []
+        record = StateRecord(stream=STREAM, applied=self.end - 1, low_water=self.end, state=state)
+        await self._producer.send_and_wait(
+            self._topics.state,
+            record.model_dump_json().encode(),
+            key=STREAM.encode(),
+            partition=partition_of(STREAM, PARTITIONS),
+        )
+
+
+async def make_log(bootstrap: str, table: str, commits: int, events: int) -> tuple[TopicNames, int]:
+    """A log of so many commits of so many events, which the table has; returns how many records it has."""
+    topics = await make_topics(bootstrap)
+    committer = ADAPTER.open_committer(table, f"sluicegate-{STREAM}", {})
+    location = Path(table).as_uri()
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5) as producer:
+        log = Log(producer, topics)
+        await log.say(EventType.STREAM_POLICY, StreamPolicy(number=1, allowed_locations=(location,)))
+        opened = RegionOpened(assignment=Assignment(number=0, regions=("r1",)))
+        await log.say(EventType.REGION_OPENED, opened)
+        for checkpoint in range(commits):
+            named: list[str] = []
+            for number in range(events):
+                path = f"bucket-0/data-{checkpoint}-{number}-{uuid.uuid4()}.parquet"
+                file = FileInfo(path=path, size=1, rows=1, metadata=b"x" * 300)
+                body = FilesWritten(
+                    format="paimon", format_version=1, location=location, schema_id=0, files=(file,)
+                )
+                event = await log.say(EventType.FILES_WRITTEN, body, checkpoint, 1)
+                named += [event] if number % LOSERS else []
+            done = CheckpointCompleted(
+                events=tuple(named), predecessor=checkpoint - 1 if checkpoint else None, source_digest="d"
+            )
+            await log.say(EventType.CHECKPOINT_COMPLETED, done, checkpoint)
+            choice = cuts.choose(log.course.book)
+            if choice is None:
+                raise RuntimeError("nothing can be decided")
+            await log.say(EventType.CUT_DECIDED, choice)
+            (settled,) = log.course.finish()
+            head = committer.inspect().head
+            committer.publish(CommitRequest(checkpoint + 1, digests_of(settled)[0], head, None, []))
+        await log.flush()
+        await log.record()
+        return topics, log.end
+
+
+def run(config: Path, *arguments: str) -> tuple[float, dict[str, Any]]:
+    """Run a command; returns its seconds and what it printed."""
+    begun = time.monotonic()
+    command = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()", *arguments]
+    done = subprocess.run(
+        [*command, "--stream", STREAM, "--json", "--config", str(config)], check=True, stdout=subprocess.PIPE
+    )
+    return time.monotonic() - begun, json.loads(done.stdout)
+
+
+def main() -> None:
+    """Make the log, run the commands, print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--commits", type=int, default=200)
+    parser.add_argument("--events", type=int, default=1000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
+        table = str(create_table(Path(folder), "replayed").table_path)
+        made = make_log(kafka.bootstrap, table, options.commits, options.events)
+        topics, records = asyncio.run(made)
+        config = write_settings(Path(folder), kafka.bootstrap, topics, table)
+        start, _ = run(config, "replay", "--dry-run", "--from", f"offset:{records}")
+        verified, found = run(config, "replay", "--verify")
+        searched, orphans = run(config, "orphans", "--grace", "1ms")
+    pace = records / max(0.001, verified - start)
+    print(f"{records:,} records, {options.commits} commits; the command alone takes {start:.1f} s")
+    print(f"verify:  {verified:.1f} s ({pace:,.0f} records/s), {found['counts']['there']} there")
+    print(f"orphans: {searched:.1f} s, {orphans['gone']:,} files of losers (none of them was written)")
+
+
+if __name__ == "__main__":
+    main()
