@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -24,6 +25,8 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.coordinator.replay.comparison import digests_of
 from sluicegate.coordinator.replay.course import Course
+from sluicegate.coordinator.settings import Settings, load
+from sluicegate.coordinator.shell.janitor import Janitor
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events import (
     Assignment,
@@ -140,6 +143,18 @@ def run(config: Path, *arguments: str) -> tuple[float, dict[str, Any]]:
     return time.monotonic() - begun, json.loads(done.stdout)
 
 
+async def lag_beside(settings: Settings | None, seconds: float = 3.0) -> tuple[float, float]:
+    """How late the event loop is, beside a sweep or alone: the 99th percentile and the worst, in ms."""
+    lags = list[float]()
+    sweeping = asyncio.create_task(Janitor(settings, lambda: {STREAM})._sweep(STREAM)) if settings else None
+    end = time.monotonic() + seconds
+    while (not sweeping.done()) if sweeping is not None else time.monotonic() < end:
+        begun = time.monotonic()
+        await asyncio.sleep(0.01)
+        lags.append((time.monotonic() - begun - 0.01) * 1000)
+    return quantiles(lags, n=100)[98], max(lags)
+
+
 def main() -> None:
     """Make the log, run the commands, print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -154,9 +169,13 @@ def main() -> None:
         start, _ = run(config, "replay", "--dry-run", "--from", f"offset:{records}")
         verified, found = run(config, "replay", "--verify")
         searched, orphans = run(config, "orphans", "--grace", "1ms")
+        alone = asyncio.run(lag_beside(None))
+        beside = asyncio.run(lag_beside(load(config, {})))
     pace = records / max(0.001, verified - start)
     print(f"{records:,} records, {options.commits} commits; the command alone takes {start:.1f} s")
     print(f"verify:  {verified:.1f} s ({pace:,.0f} records/s), {found['counts']['there']} there")
+    for where, (most, worst) in (("alone", alone), ("beside the janitor", beside)):
+        print(f"event loop late, {where}: p99 {most:.1f} ms, worst {worst:.1f} ms")
     print(f"orphans: {searched:.1f} s, {orphans['gone']:,} files of losers (none of them was written)")
 
 

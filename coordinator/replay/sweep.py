@@ -20,7 +20,7 @@ class Swept(NamedTuple):
     deleted: int
     bytes: int
     left: int
-    """Files that were deletable and are not deleted: something refers to them now, or it was to stop."""
+    """Files that were deletable and are not deleted: something refers to them now, or they were gone."""
     young: int
 
 
@@ -40,17 +40,14 @@ async def open_search(
         table.close()
 
 
-async def sweep(settings: Settings, stream: str, stopped: Callable[[], bool]) -> Swept:
-    """Find a stream's orphans and delete them, until it is to stop. Raises ReplayRefused, KafkaError."""
+async def sweep(settings: Settings, stream: str) -> Swept:
+    """Find a stream's orphans and delete them. Raises ReplayRefused, KafkaError, TimeoutError."""
     grace = round(settings.streams[stream].janitor.grace * 1000)
     now = time.time_ns() // 1_000_000
     deleted = size = 0
     async with open_search(settings, stream, grace, lambda _: None) as search:
         found = await search.find(now)
-        if not stopped():
-            async for file, fate in search.delete(found.files, now):
-                if fate is Fate.DELETED:
-                    deleted, size = deleted + 1, size + file.size
-                if stopped():
-                    break
+        async for file, fate in search.delete(found.files, now):
+            if fate is Fate.DELETED:
+                deleted, size = deleted + 1, size + file.size
     return Swept(deleted, size, len(found.files) - deleted, found.young)

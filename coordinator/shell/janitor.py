@@ -1,28 +1,36 @@
 """The janitor: deletes orphaned files of the streams that this process commits, one stream at a time.
 
-It follows the log with connections and a thread of its own, so that it holds up no commit, and by the same
-rule as `sluicegate orphans`, which asks log and table again right before each deletion.
+It works in a process of its own, since following a long log in a thread makes the event loop late by a tenth
+of a second; and by the same rule as `sluicegate orphans`, which asks log and table again right before each
+deletion. So it may be killed at any moment, and does no harm if it outlives the coordinator.
 """
 
 import asyncio
-import threading
+import logging
+import multiprocessing
+import os
 import time
 from collections.abc import Callable, Collection
-from functools import partial
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Final
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.replay.errors import ReplayRefused
-from sluicegate.coordinator.replay.sweep import sweep
+from sluicegate.coordinator.replay.sweep import Swept, sweep
 from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.threads import CommitThreads
 
 log = structlog.get_logger(__name__)
 
 LOOK: Final = 1.0
-"""Seconds between two looks at what is due."""
+"""Seconds between two looks at what is due, and at whether a sweep is over."""
+NICE: Final = 10
+"""How much a sweep gives way to other processes."""
+PATIENCE: Final = 0.2
+"""Seconds for which the event loop waits for a process that was told to end."""
 
 
 class Janitor:
@@ -36,7 +44,7 @@ class Janitor:
         self._swept: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Sweep until cancelled; a sweep under way then ends with the file that it is at."""
+        """Sweep until cancelled; a sweep under way is ended then, and when its stream is given up."""
         wanted = [name for name, stream in self._settings.streams.items() if stream.janitor.enabled]
         while wanted:
             await asyncio.sleep(LOOK)
@@ -50,26 +58,67 @@ class Janitor:
         return time.monotonic() - last >= self._settings.streams[stream].janitor.interval
 
     async def _sweep(self, stream: str) -> None:
-        stop = threading.Event()
-        threads = CommitThreads(1)
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_work, args=(self._settings, stream, theirs), name="janitor", daemon=True
+        )
         try:
-            work = partial(asyncio.run, sweep(self._settings, stream, stop.is_set))
-            sweeping = asyncio.get_running_loop().run_in_executor(threads, work)
-            while not sweeping.done():
-                await asyncio.wait({sweeping}, timeout=LOOK)
-                if stream not in self._owned():
-                    stop.set()
-            swept = sweeping.result()
-        except (ReplayRefused, KafkaError, TimeoutError, OSError) as error:
-            log.warning(
-                "the janitor could not sweep, and tries again later", stream=stream, reason=str(error)
-            )
-        except Exception:
-            log.exception("the janitor failed, and tries again later", stream=stream)
-        else:
-            told = {"deleted": swept.deleted, "bytes": swept.bytes, "left": swept.left, "young": swept.young}
-            log.info("the janitor has swept", stream=stream, **told)
+            await asyncio.to_thread(process.start)
+            theirs.close()
+            await self._over(process, stream)
+            self._tell(stream, _outcome(ours))
         finally:
-            stop.set()
-            threads.shutdown()
+            ours.close()
+            _end(process)
             self._swept[stream] = time.monotonic()
+
+    async def _over(self, process: BaseProcess, stream: str) -> None:
+        """Wait until the sweep is over, or its stream is given up."""
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(process.sentinel, ended.set)
+        try:
+            while not ended.is_set() and stream in self._owned():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), LOOK)
+        finally:
+            loop.remove_reader(process.sentinel)
+
+    def _tell(self, stream: str, outcome: "Swept | str") -> None:
+        if isinstance(outcome, Swept):
+            log.info("the janitor has swept", stream=stream, **outcome._asdict())
+        else:
+            log.warning("the janitor could not sweep, and tries again later", stream=stream, reason=outcome)
+
+
+def _outcome(pipe: Connection) -> Swept | str:
+    """What the process has told before its end."""
+    try:
+        if pipe.poll():
+            told = pipe.recv()
+            return Swept(**told) if isinstance(told, dict) else str(told)
+    except EOFError:
+        pass
+    return "it was ended before it was through"
+
+
+def _end(process: BaseProcess) -> None:
+    """End the process, if it still runs; one that does not end at once is left to its end."""
+    if process.pid is None:
+        return
+    process.terminate()
+    process.join(PATIENCE)
+    if process.is_alive():
+        process.kill()
+
+
+def _work(settings: Settings, stream: str, pipe: Connection) -> None:
+    """One sweep, in a process of its own."""
+    os.nice(NICE)
+    # What is wrong is told in the outcome.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
+    try:
+        pipe.send(asyncio.run(sweep(settings, stream))._asdict())
+    except (ReplayRefused, KafkaError, TimeoutError, OSError) as error:
+        pipe.send(str(error) or type(error).__name__)
