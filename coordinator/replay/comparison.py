@@ -103,6 +103,14 @@ class Comparison:
             return Standing.MISSING
         return Standing.UNKNOWN if self.oldest is None else Standing.EXPIRED
 
+    def lost(self, last: int) -> list[Finding]:
+        """Decisions up to an id that are provably absent, though nothing else is known of them."""
+        return [
+            Finding(number, Standing.MISSING, (), "")
+            for number in range(1, last + 1)
+            if number not in self._ours and self._absent(number) is Standing.MISSING
+        ]
+
     def foreign(self, first: int, last: int | None) -> list[Foreign]:
         """Commits in the stream's name that were asked for by no decision, from an id to another.
 

@@ -52,12 +52,15 @@ class Repair:
         self._refuse_if_owned = refuse_if_owned
         self._dry = dry
         self._state: LightState | None = None
+        self._last: int | None = None
+        """The last commit of the stream in the table, 0 if it has none; None if that cannot be told."""
         self._result = Repaired()
 
     async def run(self, stream: str, choices: list[Base], window: Window, say: Say) -> Repaired:
         """Raises ReplayRefused at the first decision that cannot be committed; those before it are."""
         await self._table.inspect()
         history = Comparison(await self._table.history(), self._table.settings.commit_user)
+        self._last = history.newest if history.newest or not history.history.whole else 0
         end = await self._log.end()
 
         async def mend(settled: Settled) -> None:
@@ -84,6 +87,14 @@ class Repair:
             self._result.left.append((finding, why))
             return
         decision = settled.decision
+        if self._last is not None and decision.id != self._last + 1:
+            ends = f"decision {self._last}" if self._last else "nothing"
+            raise ReplayRefused(
+                f"decision {decision.id} cannot be committed: the table ends at {ends} of this stream, and "
+                "what lies between is not in this range of the log. Take it along with --from earliest; if "
+                "the log has it no more, put the table's snapshots back"
+            )
+        self._last = decision.id
         if not settled.voided and decision.void is not None:
             # The order came too late: a later decision follows this one.
             decision = decision.model_copy(update={"void": None})

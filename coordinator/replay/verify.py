@@ -69,6 +69,10 @@ async def verify(
 
     done = await run_over(log, stream, choices, end, window, judge, say=say)
     verdict = Verdict(done, before, counts, replaced=known not in (None, before.history.identity))
+    if window.from_start:
+        # They were taken before what is judged, and are known by their ids alone.
+        for finding in before.lost(done.course.known_from):
+            verdict.count(finding)
     # What was committed while the log was read is not missing.
     after = Comparison(await table.history(), user) if found else before
     for finding in found:

@@ -49,7 +49,7 @@ def forget(table: Path, *snapshots: int) -> None:
     """Roll the table back, as a person does with the files."""
     for number in snapshots:
         (table / "snapshot" / f"snapshot-{number}").unlink()
-    (table / "snapshot" / "LATEST").unlink()
+    (table / "snapshot" / "LATEST").unlink(missing_ok=True)
 
 
 def publish(table: str, decision: int, digest: str) -> None:
@@ -230,6 +230,24 @@ async def test_a_log_without_its_start_is_continued_from_the_state_record(place:
     assert read_ids(place.table) == [1, 2, 3, 4]
     refused = await invoke_here(place, *REPLAY, "--into", str(place.root / "again"))
     assert (refused.exit_code, "needs the whole log" in refused.stderr) == (2, True)
+    forget(Path(place.table), 2, 3, 4)
+    status, found = await verified(place)
+    assert (status, [each["decision"] for each in found["findings"]]) == (1, [2, 3, 4])
+    refused = await invoke_here(place, *REPLAY, "--commit-missing")
+    assert (refused.exit_code, "the table ends at decision 1" in refused.stderr) == (2, True)
+    forget(Path(place.table), 1)
+    refused = await invoke_here(place, *REPLAY, "--commit-missing")
+    assert (refused.exit_code, "the table ends at nothing" in refused.stderr) == (2, True)
+    assert read_ids(place.table) == []
+
+
+async def test_a_range_that_skips_what_is_missing_commits_nothing(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    forget(Path(place.table), 2, 3)
+    refused = await invoke_here(place, *REPLAY, "--commit-missing", "--from", "checkpoint:r1/2")
+    assert (refused.exit_code, "with --from earliest" in refused.stderr) == (2, True)
+    assert read_ids(place.table) == [1]
 
 
 async def test_a_void_is_verified_and_made_again_as_what_it_is(
