@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.new_partitions import NewPartitions
 
 from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.replay.base import bases
 from sluicegate.coordinator.replay.course import Course
+from sluicegate.coordinator.replay.log import open_log, stream_records
+from sluicegate.coordinator.replay.marks import Window, parse_mark
+from sluicegate.coordinator.replay.repair import Repair
+from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.shell import reading
 from sluicegate.coordinator.shell import service as shell_service
 from sluicegate.events import Event, EventType, partition_of
@@ -189,3 +195,29 @@ async def test_a_topic_that_has_grown_is_noticed(place: Place) -> None:
         refused = await invoke_here(place, "replay", "--stream", "flights", "--verify")
         assert (refused.exit_code, "the events topic has grown" in refused.stderr) == (2, True)
         assert read_ids(place.table) == [1]
+
+
+async def test_a_repair_that_races_a_coordinator_doubles_nothing(place: Place) -> None:
+    """As if the coordinator had been started right after the repair had looked for one."""
+
+    async def nobody() -> None:
+        """No coordinator is seen."""
+
+    async with place.job() as job:
+        await one_commit(place, job)
+        for number in range(2, 6):
+            await job.run_batch([number])
+            await decide(place, job)
+            settings = place.settings()
+            records = await stream_records(settings, "flights")
+            with ThreadPoolExecutor(1) as threads:
+                table = ReplayTable(settings.streams["flights"], threads)
+                async with open_log(settings, "flights") as log, running(settings, ready=False):
+                    choices = bases(records, await log.range(), parse_mark("earliest"))
+                    window = Window(parse_mark("earliest"), parse_mark("latest"))
+                    repair = Repair(log, table, records[-1], nobody, dry=False)
+                    await repair.run("flights", choices, window, print)
+                    await job.committed(range(1, number + 1))
+                table.close()
+        said = await invoke_here(place, "replay", "--stream", "flights", "--verify")
+        assert "5 are in the table, each once" in said.stdout, said.output
