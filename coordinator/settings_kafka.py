@@ -95,7 +95,7 @@ class KafkaSettings(Section):
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
     """Of topics when they are created; 3 where there are that many brokers."""
     retention: Seconds = 7 * 86_400.0
-    """How long events and commits stay in the log; at least how long a stream may be stalled."""
+    """How long events and commits stay in the log. What is pending for half of it is appended again."""
     max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
     """What a message of the topics may take; writers split larger events."""
     session_timeout: Seconds = 10.0
@@ -115,6 +115,11 @@ class KafkaSettings(Section):
             "request_timeout_ms": round(self.request_timeout * 1000),
             **self.security.client_options(),
         }
+
+    @property
+    def carry_after(self) -> float:
+        """Age in seconds at which pending events are appended again, ahead of retention."""
+        return self.retention / 2
 
     def topic_names(self) -> TopicNames:
         """The names of the deployment's topics."""

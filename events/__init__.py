@@ -10,10 +10,11 @@ from sluicegate.events.codec import (
     read_event,
     read_files,
 )
-from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, Envelope, Event, EventType, Poison
+from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, Envelope, Event, EventType, Origin, Poison
 from sluicegate.events.models import (
     Assignment,
     Body,
+    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
@@ -41,6 +42,7 @@ __all__ = [
     "Assignment",
     "BadBody",
     "Body",
+    "CheckpointCarried",
     "CheckpointCompleted",
     "CheckpointFailed",
     "CutAbandoned",
@@ -55,6 +57,7 @@ __all__ = [
     "Header",
     "Message",
     "OpeningAnswered",
+    "Origin",
     "Parent",
     "Poison",
     "Position",

@@ -18,6 +18,7 @@ from sluicegate.events.envelope import (
     Envelope,
     Event,
     EventType,
+    Origin,
     Poison,
 )
 from sluicegate.events.models import NAME_PATTERN, Body, FilesWritten
@@ -33,7 +34,12 @@ SOURCE: Final = b"/sluicegate"
 
 _TYPE_PREFIX: Final = "sluicegate."
 PER_CHECKPOINT: Final = frozenset(
-    {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}
+    {
+        EventType.FILES_WRITTEN,
+        EventType.CHECKPOINT_COMPLETED,
+        EventType.CHECKPOINT_FAILED,
+        EventType.CHECKPOINT_CARRIED,
+    }
 )
 PER_REGION: Final = PER_CHECKPOINT | {
     EventType.REGION_OPENED,
@@ -99,8 +105,15 @@ def encode(event: Event) -> Message:
         headers.append(("ce_writer", envelope.writer.encode()))
     if envelope.type is EventType.FILES_WRITTEN:
         headers.append(("ce_files", b"%d" % envelope.files))
+    if envelope.origin is not None:
+        headers += origin_headers(envelope.origin)
     _check_readable(event, headers)
     return Message(message_key(envelope), body.model_dump_json().encode(), headers)
+
+
+def origin_headers(origin: Origin) -> list[Header]:
+    """What makes a message the copy of an earlier one."""
+    return [("ce_firstoffset", b"%d" % origin.offset), ("ce_firsttime", b"%d" % origin.time)]
 
 
 def _check_readable(event: Event, headers: Sequence[Header]) -> None:
@@ -147,6 +160,8 @@ _READERS: Final[dict[str, Callable[[bytes], str | int]]] = {
     "ce_checkpoint": _number,
     "ce_writer": _name,
     "ce_files": _number,
+    "ce_firstoffset": _number,
+    "ce_firsttime": _number,
 }
 
 
@@ -164,6 +179,7 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
         checkpoint = get("ce_checkpoint")
         writer = get("ce_writer")
         files = get("ce_files")
+        first = get("ce_firstoffset")
         event_type, needs_region, needs_checkpoint = _TYPES[attributes["ce_type"]]  # type: ignore[index]
         # _make takes half the time of the constructor; None has no methods, so it is an AttributeError.
         envelope = Envelope._make(
@@ -176,6 +192,7 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
                 _number(checkpoint) if checkpoint is not None else NO_CHECKPOINT,
                 _name(writer) if writer is not None else "",
                 _number(files) if files is not None else 0,
+                None if first is None else Origin(_number(first), _number(attributes["ce_firsttime"] or b"")),
             )
         )
     except (KeyError, ValueError, AttributeError):
@@ -234,7 +251,8 @@ def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) 
         except ValueError:
             reason = f"the attribute {name} has the malformed value {raw[:100]!r}"
             return Poison(reason, stream, newer_version=False)
-    absent = [name for name in ("ce_id", "ce_stream") if attributes.get(name) is None]
+    needed = ["ce_id", "ce_stream", *(["ce_firsttime"] if "ce_firstoffset" in attributes else [])]
+    absent = [name for name in needed if attributes.get(name) is None]
     return Poison(f"missing: the attribute {' and '.join(absent)}", stream, newer_version=False)
 
 

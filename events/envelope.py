@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.events.models import (
     Body,
+    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
@@ -30,6 +31,7 @@ class EventType(StrEnum):
     FILES_WRITTEN = "files.written"
     CHECKPOINT_COMPLETED = "checkpoint.completed"
     CHECKPOINT_FAILED = "checkpoint.failed"
+    CHECKPOINT_CARRIED = "checkpoint.carried"
     REGION_HEARTBEAT = "region.heartbeat"
     REGION_CLOSED = "region.closed"
     STREAM_POLICY = "stream.policy"
@@ -49,6 +51,7 @@ BODIES: Final[dict[EventType, type[Body]]] = {
     EventType.FILES_WRITTEN: FilesWritten,
     EventType.CHECKPOINT_COMPLETED: CheckpointCompleted,
     EventType.CHECKPOINT_FAILED: CheckpointFailed,
+    EventType.CHECKPOINT_CARRIED: CheckpointCarried,
     EventType.REGION_HEARTBEAT: RegionHeartbeat,
     EventType.REGION_CLOSED: RegionClosed,
     EventType.STREAM_POLICY: StreamPolicy,
@@ -68,6 +71,14 @@ MAJOR_VERSION: Final = 1
 NO_CHECKPOINT: Final = -1
 
 
+class Origin(NamedTuple):
+    """Where an event stood first that was appended again, ahead of the log's retention."""
+
+    offset: int
+    time: int
+    """Its append time, in milliseconds since the Unix epoch."""
+
+
 class Envelope(NamedTuple):
     """The attributes of an event. Fields that do not apply are empty (`checkpoint`: NO_CHECKPOINT)."""
 
@@ -81,6 +92,8 @@ class Envelope(NamedTuple):
     writer: str = ""
     files: int = 0
     """How many files the body of a `files.written` lists."""
+    origin: Origin | None = None
+    """Set if this is a copy of an earlier event, with the same id."""
 
 
 class Event(NamedTuple):

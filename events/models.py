@@ -135,6 +135,16 @@ class CheckpointFailed(Body):
     reason: str = ""
 
 
+class CheckpointCarried(Body):
+    """All that is needed of a checkpoint stands in the log again, behind what stood there first.
+
+    It says so of the copies before it, and has an effect only if they are whole.
+    """
+
+    events: Count
+    """How many copies were made."""
+
+
 class RegionHeartbeat(Body):
     """The driver lives; `idle` says that its source has nothing new."""
 

@@ -17,6 +17,18 @@ class Pile:
     """Offset of its first event."""
     arrived: set[str] = field(default_factory=set)
     completion: CheckpointCompleted | None = None
+    copies: dict[str, int] = field(default_factory=dict)
+    """Where its events, and its completion under no name, were appended again."""
+
+    def carry(self) -> bool:
+        """Take the copies for the originals, if they are whole."""
+        named = self.completion.events if self.completion else tuple(self.arrived)
+        wanted = {name for name in named if name in self.arrived} | ({""} if self.completion else set())
+        if not wanted or not wanted <= set(self.copies):
+            return False
+        self.first = min(self.copies[name] for name in wanted)
+        self.copies.clear()
+        return True
 
     @property
     def whole(self) -> bool:
@@ -142,8 +154,6 @@ class Verdict:
     """The checkpoints that it includes."""
     events: list[str]
     """The events that these name."""
-    first: int
-    """The first offset of them."""
     fallbacks: dict[str, Position | None]
     forced: bool
     final: bool

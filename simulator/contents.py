@@ -28,7 +28,7 @@ class Contents:
     _paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _event_of: dict[str, str] = field(default_factory=dict)
     _in_table: dict[str, int] = field(default_factory=dict)
-    _published: dict[tuple[int, str], tuple[tuple[int, ...], int | None]] = field(default_factory=dict)
+    _published: dict[tuple[int, str], tuple[tuple[str, ...], int | None]] = field(default_factory=dict)
     _seen: int = 0
 
     def read(self, entry: Entry) -> None:
@@ -40,7 +40,8 @@ class Contents:
 
     def publishes(self, effect: Publish) -> None:
         """I4: one decision is published with one content, whoever does it."""
-        content = (effect.offsets, effect.watermark)
+        events = tuple(self.world.log[offset].envelope.id for offset in effect.offsets)
+        content = (events, effect.watermark)
         known = self._published.setdefault((effect.decision, effect.digest), content)
         if known != content:
             raise Violation("I4", f"decision {effect.decision} is published as {content} and as {known}")

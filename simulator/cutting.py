@@ -63,7 +63,6 @@ def _verdict(
         cut=dict(body.cut),
         groups=[],
         events=[],
-        first=offset,
         fallbacks={name: now.account(name).ref for name in late},
         forced=not late and bool(tired(now, waited_for(now))),
         final=body.final,
@@ -78,7 +77,6 @@ def _verdict(
             pile = now.regions[name].lives[at.lineage].piles[at.checkpoint]
             verdict.groups.append((name, at.lineage, at.checkpoint))
             verdict.events += dict.fromkeys(pile.completion.events if pile.completion else ())
-            verdict.first = min(verdict.first, pile.first)
             if at == moves[name]:
                 break
     return verdict

@@ -11,6 +11,7 @@ from sluicegate.coordinator.core.effects import (
     Appended,
     AppendPolicy,
     AppendVoided,
+    Carry,
     CheckFiles,
     Done,
     Effect,
@@ -26,8 +27,8 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, FilesWritten
+from sluicegate.events.envelope import Envelope, EventType, Origin
+from sluicegate.events.models import Body, CheckpointCarried, FilesWritten
 from sluicegate.lakes.memory import FaultPoint, Faults
 from sluicegate.lakes.port import (
     Conflict,
@@ -56,7 +57,15 @@ Fate = Literal[
 """What goes wrong with one effect."""
 
 NEWER: Final = "a newer release is needed"
-TO_STORES: Final = (AppendDecision, AppendAbandoned, AppendVoided, AppendPolicy, WriteRecord, Announce)
+TO_STORES: Final = (
+    AppendDecision,
+    AppendAbandoned,
+    AppendVoided,
+    AppendPolicy,
+    Carry,
+    WriteRecord,
+    Announce,
+)
 FATES: Final[dict[Fate, tuple[type[Effect], ...]]] = {
     "lost append": TO_STORES,
     "unheard append": TO_STORES,
@@ -193,6 +202,8 @@ class Node:
                 world.view = newer_view(world.view, record)
             case ReleaseOffsets():
                 world.group_offset = self.machine.book.low_water(self.machine.position)
+            case Carry():
+                return self._carry(effect)
             case _ if isinstance(effect, Append):
                 return self._append(LOGGED[type(effect)], effect.body)
             case _:
@@ -202,6 +213,22 @@ class Node:
     def _append(self, event_type: EventType, body: Body) -> Result:
         world = self._world
         result = self._produce(lambda: world.append(Envelope(world.new_id("c"), event_type, STREAM), body))
+        return Appended(len(world.log) - 1) if isinstance(result, Done) else result
+
+    def _carry(self, effect: Carry) -> Result:
+        """Append copies, then the mark; what is lost on the way is lost in the middle."""
+        world, copies = self._world, effect.offsets
+        if self._fate == "lost append":
+            copies = copies[: len(copies) // 2]
+        for offset in copies:
+            if offset < world.log_start:
+                raise OffsetGone(offset)
+            entry = world.log[offset]
+            origin = entry.envelope.origin or Origin(offset, entry.time)
+            world.append(entry.envelope._replace(origin=origin), entry.body)
+        at = (effect.region, effect.lineage, effect.checkpoint)
+        mark = Envelope(world.new_id("c"), EventType.CHECKPOINT_CARRIED, STREAM, *at)
+        result = self._produce(lambda: world.append(mark, CheckpointCarried(events=len(copies))))
         return Appended(len(world.log) - 1) if isinstance(result, Done) else result
 
     def _produce(self, write: Callable[[], object]) -> Result:

@@ -66,6 +66,8 @@ class Setting:
     record_interval: int
     probe_interval: int
     stall_pause: int
+    carry_after: int | None
+    """Age at which what is pending is appended again."""
     memory: int
     """How many bodies a coordinator keeps."""
     watched: bool
@@ -99,6 +101,7 @@ def draw_plan(seed: int, length: int, favour: tuple[str, ...] = ()) -> Plan:
         record_interval=dice.pick((500, 20_000)),
         probe_interval=dice.pick((2_000, 300_000)),
         stall_pause=dice.pick((100, 1_000, 15_000)),
+        carry_after=dice.pick((None, 300, 1_000, 5_000)),
         memory=dice.pick((0, 0, 5, 1_000)),
         watched=dice.chance(0.2),
         twice=dice.chance(0.05),

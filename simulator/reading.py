@@ -7,6 +7,7 @@ are checked against.
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import (
     Body,
+    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
@@ -34,6 +35,9 @@ class Reading(Standing):
     def read(self, entry: Entry) -> None:
         """Take the next record in."""
         offset, _, envelope, body = entry
+        if envelope.origin is not None or isinstance(body, CheckpointCarried):
+            self._carried(offset, envelope, body)
+            return
         match body:
             case FilesWritten():
                 self._files(offset, envelope)
@@ -63,6 +67,18 @@ class Reading(Standing):
                 abandon(self, body)
             case CutVoided():
                 void(self, body)
+
+    def _carried(self, offset: int, envelope: Envelope, body: Body) -> None:
+        """Copies are news to nobody who has read all; with the mark they are what is needed."""
+        account = self.regions.get(envelope.region)
+        life = account.lives.get(envelope.lineage) if account else None
+        pile = life.piles.get(envelope.checkpoint) if life else None
+        if pile is None:
+            return
+        if isinstance(body, CheckpointCarried):
+            self.saw("carried: whole" if pile.carry() else "carried: not whole")
+        else:
+            pile.copies["" if isinstance(body, CheckpointCompleted) else envelope.id] = offset
 
     # --- writers and drivers ----------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """I8 and I9: what a recovery needs is kept, and no file goes away."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.simulator.accounts import Pile
 from sluicegate.simulator.contents import Contents
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.violation import Violation
@@ -32,20 +34,22 @@ class Recovery:
     def gone(self, offset: int) -> None:
         """I8: what retention has removed is needed for nothing any more."""
         envelope = self.world.log[offset].envelope
-        undecided = [
-            pile.completion.events
-            for account in self.reading.regions.values()
-            for lineage in account.chain
-            for pile in account.lives[lineage].open().values()
-            if pile.completion is not None
-        ]
-        pending = [
-            verdict.events
-            for number, verdict in self.reading.valid.items()
-            if number > self.contents.committed or (number in self.contents.voided and not verdict.void)
-        ]
-        if any(envelope.id in events for events in (*undecided, *pending)):
-            raise Violation("I8", f"the event at offset {offset} is needed, but retention has removed it")
+        for pile in (*self._undecided(), *self._pending()):
+            # A checkpoint that was carried begins behind what stood there first.
+            named = pile.completion.events if pile.completion is not None else ()
+            if envelope.id in named and pile.first <= offset:
+                raise Violation("I8", f"the event at offset {offset} is needed, but retention has removed it")
+
+    def _undecided(self) -> Iterator[Pile]:
+        for account in self.reading.regions.values():
+            for lineage in account.chain:
+                yield from account.lives[lineage].open().values()
+
+    def _pending(self) -> Iterator[Pile]:
+        for number, verdict in self.reading.valid.items():
+            if number > self.contents.committed or (number in self.contents.voided and not verdict.void):
+                for region, lineage, checkpoint in verdict.groups:
+                    yield self.reading.regions[region].lives[lineage].piles[checkpoint]
 
     def look(self) -> None:
         """I9: the table only grows."""
@@ -61,15 +65,5 @@ class Recovery:
 
     def _first_needed(self, applied: int) -> int | None:
         """The first offset of what is neither in the table nor void, up to where somebody has read."""
-        needed = [
-            verdict.first
-            for number, verdict in self.reading.valid.items()
-            if number > self.contents.committed or (number in self.contents.voided and not verdict.void)
-        ]
-        needed += [
-            pile.first
-            for account in self.reading.regions.values()
-            for lineage in account.chain
-            for pile in account.lives[lineage].open().values()
-        ]
+        needed = [pile.first for pile in (*self._undecided(), *self._pending())]
         return min((offset for offset in needed if offset <= applied), default=None)

@@ -68,6 +68,7 @@ class Schedule:
             probe_interval=setting.probe_interval,
             stall_pause=setting.stall_pause,
             alignment_timeout=setting.alignment_timeout,
+            carry_after=setting.carry_after,
         )
         self.fleet = Fleet(
             self.world, settings, self._watch, setting.memory, watched=setting.watched, view=view

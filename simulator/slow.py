@@ -69,6 +69,8 @@ def _work(world: World, reading: Reading) -> list[tuple[Entry, Body]]:
     found: list[tuple[Entry, Body]] = []
     for entry in world.log:
         envelope, body = entry.envelope, entry.body
+        if envelope.origin is not None:
+            continue
         if isinstance(body, RegionOpened) and reading.openings[entry.offset] is None:
             start = reading.starts.get(entry.offset)
             parents = (

@@ -6,6 +6,7 @@ from sluicegate.coordinator.core.effects import (
     Announce,
     AppendDecision,
     Ask,
+    Carry,
     Effect,
     Publish,
     WriteRecord,
@@ -13,6 +14,7 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import (
     Body,
+    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
@@ -43,6 +45,8 @@ def cut_in_words(cut: Mapping[str, Position | None]) -> str:
 def entry_in_words(envelope: Envelope, body: Body) -> str:
     """A record of the log."""
     region, lineage, checkpoint = envelope.region, envelope.lineage, envelope.checkpoint
+    if envelope.origin is not None:
+        return f"copy of offset {envelope.origin.offset} ({envelope.id})"
     match body:
         case FilesWritten():
             return (
@@ -53,6 +57,8 @@ def entry_in_words(envelope: Envelope, body: Body) -> str:
             return _completion(envelope, body)
         case RegionOpened():
             return _opening(envelope, body)
+        case CheckpointCarried():
+            return f"checkpoint {checkpoint} of {lineage} of {region} is carried"
         case CheckpointFailed(outcome=outcome):
             return f"{region} says that checkpoint {checkpoint} of {lineage} is {outcome}"
         case RegionHeartbeat(idle=idle):
@@ -128,6 +134,8 @@ def effect_in_words(effect: Effect) -> str:
             return f"Publish of decision {effect.decision} ({len(effect.offsets)} events)"
         case AppendDecision(body):
             return f"AppendDecision {body.decision}"
+        case Carry():
+            return f"Carry of checkpoint {effect.checkpoint} of {effect.region}, offsets {effect.offsets}"
         case WriteRecord(record):
             return f"WriteRecord (up to offset {record.applied}, low-water mark {record.low_water})"
         case Announce(due):

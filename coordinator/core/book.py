@@ -4,9 +4,9 @@ Every change here is made by a log record and is a function of the log alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from sluicegate.coordinator.core.ledger import Checkpoint, Completion, Decided, LineageLedger, Part
+from sluicegate.coordinator.core.ledger import Checkpoint, Completion, LineageLedger, Part
 from sluicegate.coordinator.core.state import LightState, LineageState, Order, RegionState
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, CutVoided, Position
@@ -22,15 +22,6 @@ _WAY_OUT: Final = (
 )
 
 
-class _Taken(NamedTuple):
-    """What a decision took out of one region's ledgers."""
-
-    region: str
-    lineage: str
-    passed: dict[str, LineageLedger]
-    decided: Decided
-
-
 class Book:
     """The light state of one stream with its ledgers."""
 
@@ -42,27 +33,46 @@ class Book:
         self.ledgers: dict[tuple[str, str], LineageLedger] = {}
         self.taken: list[Order] = []
         """Savepoints with nothing to wait for, that are still to be told of."""
-        self._taken: list[_Taken] = []
+        self.included: dict[tuple[str, str], LineageLedger] = {}
         """What the last decision took out of the ledgers, while its outcome is not known."""
         for name, region in state.regions.items():
-            # What a decision without outcome includes is collected again: it may be given up.
+            for lineage in region.chain:
+                self.open_ledger(name, lineage)
             before = self._before(name)
-            for lineage in self.chain_before(name) if before else region.chain:
-                self.open_ledger(name, lineage, before)
+            if before is not None and region.ref is not None and region.ref != before.ref:
+                # What a decision without outcome includes is collected again: it may be given up.
+                self._collect(name, region.ref, before)
 
-    def open_ledger(self, region: str, lineage: str, before: RegionState | None = None) -> None:
-        """Make the ledger of a lineage in the region's chain, as it is or as it was."""
+    def open_ledger(self, region: str, lineage: str) -> None:
+        """Make the ledger of a lineage in the region's chain."""
         lived = self.state.regions[region].lineages[lineage]
-        known = before.lineages.get(lineage, lived) if before else lived
-        ledger = self.ledgers[region, lineage] = LineageLedger(lived.opened_at, known.decided)
+        ledger = self.ledgers[region, lineage] = LineageLedger(lived.opened_at, lived.decided)
         if lived.limit is not None:
             ledger.cap(lived.limit)
+
+    def _collect(self, name: str, ref: Position, before: RegionState) -> None:
+        chain = self.chain_before(name)
+        for lineage in chain[: chain.index(ref.lineage) + 1]:
+            lived = self.state.regions[name].lineages[lineage]
+            known = before.lineages.get(lineage, lived)
+            ledger = self.included[name, lineage] = LineageLedger(lived.opened_at, known.decided)
+            ledger.cap(ref.checkpoint if lineage == ref.lineage else _decided(lived))
+
+    def ledger_of(self, offset: int, envelope: Envelope) -> LineageLedger | None:
+        """Where an event belongs; what came behind the decision that includes its checkpoint is settled."""
+        place = (envelope.region, envelope.lineage)
+        if self.included and (offset <= self.applied or envelope.origin is not None):
+            included, last = self.included.get(place), self.state.pending[-1]
+            inside = included is not None and envelope.checkpoint <= (included.ceiling or 0)
+            if inside and (offset <= last.offset or envelope.origin is not None):
+                return included
+        return self.ledgers.get(place)
 
     # --- what writers and drivers say -------------------------------------------------------------
 
     def part(self, offset: int, time: int, envelope: Envelope) -> str | None:
         """Enter a `files.written`; returns why it has no effect, if it has none."""
-        ledger = self.ledgers.get((envelope.region, envelope.lineage))
+        ledger = self.ledger_of(offset, envelope)
         if ledger is None:
             return UNOPENED
         entry = ledger.open_checkpoint(envelope.checkpoint, offset, time)
@@ -83,7 +93,7 @@ class Book:
 
     def completion(self, offset: int, time: int, envelope: Envelope, body: CheckpointCompleted) -> str | None:
         """Enter a completion: the first of a checkpoint wins, replays of it change nothing."""
-        ledger = self.ledgers.get((envelope.region, envelope.lineage))
+        ledger = self.ledger_of(offset, envelope)
         if ledger is None:
             return UNOPENED
         region = self.state.regions[envelope.region]
@@ -223,26 +233,25 @@ class Book:
 
     def settle(self, cut: Mapping[str, Position], moved: Iterable[str]) -> None:
         """Take what a decision includes out of the ledgers."""
-        self._taken = []
+        self.included = {}
         for name in moved:
-            chain, at = self.chain_before(name), cut[name]
-            passed = chain[: chain.index(at.lineage)]
-            kept = {lineage: self.ledgers.pop((name, lineage)) for lineage in passed}
-            self._taken.append(
-                _Taken(name, at.lineage, kept, self.ledgers[name, at.lineage].decide(at.checkpoint))
-            )
+            chain, at = self.state.regions[name].chain, cut[name]
+            for lineage in chain[: chain.index(at.lineage)]:
+                self.included[name, lineage] = self.ledgers.pop((name, lineage))
+            self.included[name, at.lineage] = self.ledgers[name, at.lineage].decide(at.checkpoint)
 
-    def forget_taken(self) -> None:
+    def forget_included(self) -> None:
         """The outcome is known: nothing is put back any more."""
-        self._taken = []
+        self.included = {}
 
     def put_back(self) -> None:
         """Undo the last `settle`."""
-        for name, lineage, kept, decided in self._taken:
-            for passed, ledger in kept.items():
-                self.ledgers[name, passed] = ledger
-            self.ledgers[name, lineage].undecide(decided)
-        self._taken = []
+        for place, ledger in self.included.items():
+            if place in self.ledgers:
+                self.ledgers[place].undecide(ledger)
+            else:
+                self.ledgers[place] = ledger
+        self.included = {}
 
     def _before(self, name: str) -> RegionState | None:
         last = self.state.pending[-1] if self.state.pending else None

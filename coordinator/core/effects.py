@@ -68,6 +68,19 @@ class AppendVoided:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """Append the events at these offsets again, then `checkpoint.carried`. Result: Appended or Failed.
+
+    The copies name where their originals stood. Offset and time in the result are those of the last event.
+    """
+
+    region: str
+    lineage: str
+    checkpoint: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Ask the table whether it has the decision. Result: an Answer of the port, or Failed."""
 
@@ -123,6 +136,7 @@ Effect = (
     | AppendDecision
     | AppendAbandoned
     | AppendVoided
+    | Carry
     | Ask
     | Publish
     | WriteRecord

@@ -56,11 +56,14 @@ class Alignment:
             self._read_at = now
             self._fresh = False
 
+    def time(self, now: int) -> int | None:
+        """The log's time in milliseconds; None before the clock was first looked at."""
+        return None if self._read_at is None else self._newest + now - self._read_at
+
     def expired(self, since: int | None, now: int) -> bool:
         """Whether what has waited since then need wait no more."""
-        if since is None or self._read_at is None:
-            return False
-        return self._newest + now - self._read_at >= since + self._timeout
+        time = self.time(now)
+        return since is not None and time is not None and time >= since + self._timeout
 
     def fence(self, since: int | None) -> bool:
         """Whether the log's end must be asked for, as the expiry is new."""

@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from sluicegate.coordinator.core import cuts, decisions, openings, orders
+from sluicegate.coordinator.core import carrying, cuts, decisions, openings, orders
 from sluicegate.coordinator.core.book import Book
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Body,
+    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
@@ -29,9 +30,13 @@ def enter(book: Book, offset: int, time: int, envelope: Envelope, body: Body | N
 
     Records that the light state includes already refill the ledgers, and change nothing else.
     """
+    if envelope.origin is not None:
+        return carrying.copied(book, offset, time, envelope, body)
     if envelope.type is EventType.FILES_WRITTEN:
         return book.part(offset, time, envelope)
     match body:
+        case CheckpointCarried():
+            return carrying.carried(book, offset, envelope)
         case CheckpointCompleted():
             return book.completion(offset, time, envelope, body)
         case CheckpointFailed():
@@ -41,7 +46,6 @@ def enter(book: Book, offset: int, time: int, envelope: Envelope, body: Body | N
         case RegionClosed():
             return book.close(offset, envelope, body.final)
     if offset <= book.applied:
-        _collect(book, offset)
         return None
     if isinstance(body, RegionOpened):
         return openings.judge(book, offset, envelope, body)
@@ -79,12 +83,3 @@ def _obey(book: Book, envelope: Envelope, body: Body | None) -> str | None:
         case _:
             return UNEXPECTED
     return None
-
-
-def _collect(book: Book, offset: int) -> None:
-    """Refilled up to the decision without outcome: what it includes leaves the ledgers again."""
-    last = book.state.pending[-1] if book.state.pending else None
-    if last is not None and last.offset == offset and last.before is not None:
-        before = last.before.regions
-        moved = [name for name, at in last.cut.items() if name not in before or at != before[name].ref]
-        book.settle(last.cut, moved)

@@ -20,10 +20,27 @@ class Completion(NamedTuple):
     body: CheckpointCompleted
 
 
+class Copy(NamedTuple):
+    """Where an event stands that was appended again."""
+
+    offset: int
+    time: int
+
+
 class Checkpoint:
     """What has arrived of one checkpoint of a lineage."""
 
-    __slots__ = ("completion", "first_offset", "first_time", "last_time", "missing", "parts", "sealed_at")
+    __slots__ = (
+        "completion",
+        "copies",
+        "first_offset",
+        "first_time",
+        "last_time",
+        "missing",
+        "parts",
+        "sealed_at",
+        "stored_at",
+    )
 
     def __init__(self, offset: int, time: int) -> None:
         self.parts: dict[str, Part] = {}
@@ -33,6 +50,10 @@ class Checkpoint:
         self.first_time = self.last_time = time
         self.sealed_at = time
         """Append time of the event that sealed it, once it is sealed."""
+        self.stored_at = time
+        """Append time of the oldest record that holds it; of the copies, once it was carried."""
+        self.copies: dict[str, Copy] = {}
+        """Of what was appended again, by event id; the completion's under its checkpoint's empty name."""
 
     @property
     def whole(self) -> bool:
@@ -44,15 +65,6 @@ class Checkpoint:
         if self.completion is None:
             return []
         return [self.parts[event] for event in dict.fromkeys(self.completion.body.events)]
-
-
-class Decided(NamedTuple):
-    """What a decision took out of a lineage's ledger."""
-
-    floor: int
-    checkpoints: dict[int, Checkpoint]
-    sealed: list[int]
-    successors: dict[int | None, int]
 
 
 class LineageLedger:
@@ -127,28 +139,31 @@ class LineageLedger:
             self.sealed.append(successor)
             self._tail = successor
 
-    def decide(self, checkpoint: int) -> Decided:
-        """Take the sealed checkpoints up to this one out of the ledger, with what losers left behind."""
-        old = Decided(
-            self.floor,
-            {number: entry for number, entry in self.checkpoints.items() if number <= checkpoint},
-            [number for number in self.sealed if number <= checkpoint],
-            {before: number for before, number in self._successors.items() if number <= checkpoint},
-        )
-        self.floor = checkpoint
-        self.sealed = self.sealed[len(old.sealed) :]
-        for number in old.checkpoints:
+    def decide(self, checkpoint: int) -> "LineageLedger":
+        """Split off what a decision takes: the checkpoints up to this one, with what losers left behind."""
+        taken = LineageLedger(self.opened_at, self.floor if self.floor >= 0 else None)
+        taken.ceiling = self.floor = checkpoint
+        taken.checkpoints = {
+            number: entry for number, entry in self.checkpoints.items() if number <= checkpoint
+        }
+        taken.sealed = [number for number in self.sealed if number <= checkpoint]
+        taken._tail = checkpoint
+        taken._successors = {
+            before: number for before, number in self._successors.items() if number <= checkpoint
+        }
+        self.sealed = self.sealed[len(taken.sealed) :]
+        for number in taken.checkpoints:
             self._forget(number)
-        for predecessor in old.successors:
+        for predecessor in taken._successors:
             del self._successors[predecessor]
-        return old
+        return taken
 
-    def undecide(self, old: Decided) -> None:
-        """Put back what `decide` took out."""
-        self.floor = old.floor
-        self.checkpoints |= old.checkpoints
-        self.sealed = old.sealed + self.sealed
-        self._successors |= old.successors
+    def undecide(self, taken: "LineageLedger") -> None:
+        """Put back what `decide` split off."""
+        self.floor = taken.floor
+        self.checkpoints |= taken.checkpoints
+        self.sealed = taken.sealed + self.sealed
+        self._successors |= taken._successors
 
     def last_completed(self) -> int | None:
         """The last checkpoint beyond the decided ones that is completed; None if none is."""

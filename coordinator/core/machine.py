@@ -10,6 +10,7 @@ from typing import Final
 from sluicegate.coordinator.core import owing
 from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.carrying import next_carry
 from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided
 from sluicegate.coordinator.core.effects import (
     Append,
@@ -19,6 +20,7 @@ from sluicegate.coordinator.core.effects import (
     AppendPolicy,
     AppendVoided,
     Ask,
+    Carry,
     CheckFiles,
     Effect,
     EndOffset,
@@ -43,6 +45,7 @@ from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Body,
+    CheckpointCarried,
     CutAbandoned,
     CutDecided,
     CutVoided,
@@ -78,6 +81,11 @@ class MachineSettings:
     """How often a stalled stream looks whether the cause is gone."""
     alignment_timeout: int = 10_000
     """How long something sealed waits for regions that owe, before they fall back."""
+    carry_after: int | None = None
+    """Age in the log at which what is pending is appended again: a share of the log's retention.
+
+    None: the log keeps everything.
+    """
 
 
 class StreamMachine:
@@ -105,6 +113,9 @@ class StreamMachine:
         self._proposal = Proposal(self.book, settings.alignment_timeout, settings.stall_pause)
         self._standing = Standing()
         self._ready = False
+        self._carry_at = 0
+        """When it is looked at next whether something has been pending for long."""
+        self._carry: Carry | None = None
         self._answers = Answers(dict(record.refused) if record else {})
         self._commit: Commit | None = None
         self._voided: Voided | None = None
@@ -188,8 +199,10 @@ class StreamMachine:
         self._settle()
         if self._proposal.align(now, acting=self._may_act()):
             self._fence.doubt(self._end.running)
+        self._look_at_age()
+        wanted = self._standing.inspected or self._carry is not None
         effects: list[Effect] = []
-        if self._end.free(now) and self._standing.inspected and self._fence.unknown:
+        if self._end.free(now) and wanted and self._fence.unknown:
             effects.append(self._end.start(FetchEnd()))
         if self._table.free(now) and (table := self._next_table()) is not None:
             effects.append(self._table.start(table))
@@ -223,7 +236,10 @@ class StreamMachine:
                 self._inspect(result)
             case CheckFiles(), FilesChecked(problems):
                 self._proposal.checked(effect, problems, self._now)
-            case ((AppendPolicy() | AppendDecision() | AppendAbandoned() | AppendVoided()), Appended(offset)):
+            case (
+                (AppendPolicy() | AppendDecision() | AppendAbandoned() | AppendVoided() | Carry()),
+                Appended(offset),
+            ):
                 decided = isinstance(effect, AppendDecision | AppendAbandoned)
                 self._proposal.logged(offset, candidate=decided)
             case Ask(digest=digest), _ if digest == PROBE:
@@ -284,6 +300,9 @@ class StreamMachine:
                 self._proposal.recheck()
             case RegionClosed():
                 self.outbox.note_change()
+            case CheckpointCarried():
+                self.outbox.note_change()
+                self._carry_at = self._now
             case StreamCommand():
                 # The order may be about what the table stalls for; and who asks for the state sees it.
                 self._table.pause(self._now, 0)
@@ -385,8 +404,15 @@ class StreamMachine:
         waiting = not self.book.state.pending and self.book.waits_for_others()
         most = min(self.settings.record_interval, WAITING_RECORD) if waiting else None
         effect = self.outbox.next(self.record, self._now, writable=writable, interval=most)
-        if effect is not None or not self._may_act() or self._proposal.logged_at is not None:
+        if effect is not None or not self._has_read_all() or self._proposal.logged_at is not None:
             return effect
+        entry = self._next_entry() if self._may_act() else None
+        if entry is None and self._carry is not None and not self._is_deciding():
+            entry, self._carry = self._carry, None
+        return entry
+
+    def _next_entry(self) -> Effect | None:
+        """What the log lacks: a void that is in the table, the policy, a decision."""
         if self._voided is not None:
             return self._next_void()
         wanted = self.settings.policy.model_copy(update={"joined": self._standing.joined or ""})
@@ -403,9 +429,26 @@ class StreamMachine:
         region, checkpoint = pending[0].void
         return AppendVoided(CutVoided(decision=pending[0].id, region=region, checkpoint=checkpoint))
 
+    def _look_at_age(self) -> None:
+        """See whether something has been pending for so long that the log might lose it."""
+        age, time = self.settings.carry_after, self._proposal.alignment.time(self._now)
+        if age is None or time is None or self._now < self._carry_at or self._carry is not None:
+            return
+        self._carry_at = self._now + max(1, age // 20)
+        self._carry = next_carry(self.book, time - age)
+
+    def _is_deciding(self) -> bool:
+        """Whether a cut may be on its way, which is better than carrying what it has."""
+        idle = self.book.state.pending or not self._may_act() or not self._table.free(self._now)
+        return not idle and self._proposal.has_work
+
+    def _has_read_all(self) -> bool:
+        """Whether the log is read to its known end."""
+        return self._unreadable is None and self._fence.passed(self.position)
+
     def _may_act(self) -> bool:
         """Whether decisions may be made and executed: the log is read to its known end, nothing stalls."""
-        return self._ready and self._unreadable is None and self._fence.passed(self.position)
+        return self._ready and self._has_read_all()
 
     # --- outcomes ---------------------------------------------------------------------------------
 
@@ -468,7 +511,7 @@ class StreamMachine:
         if isinstance(outcome, Resolved):
             decision = state.pending.pop(0)
             if not state.pending:
-                self.book.forget_taken()
+                self.book.forget_included()
             state.committed = decision.id
             state.snapshot = outcome.snapshot.id if outcome.snapshot else None
             self._proposal.committed(decision)

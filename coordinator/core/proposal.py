@@ -39,6 +39,11 @@ class Proposal:
         """How many decisions of ours in a row were void."""
         self._resume_at = 0
 
+    @property
+    def has_work(self) -> bool:
+        """Whether there is a candidate, or one may be found."""
+        return self._candidate is not None or self._stale
+
     def reconsider(self) -> None:
         """Something has changed that may make a cut possible."""
         self._stale = True

@@ -237,6 +237,7 @@ class PartitionRunner:
             MachineSettings(
                 policy=wanted.policy(),
                 record_interval=round(settings.state_record_interval * 1000),
+                carry_after=round(settings.kafka.carry_after * 1000),
                 alignment_timeout=max(1, round(wanted.alignment_timeout * 1000)),
             ),
         )

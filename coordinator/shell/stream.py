@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
+from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.effects import (
     Announce,
+    Append,
     AppendAbandoned,
     AppendDecision,
     Appended,
     AppendPolicy,
     AppendVoided,
     Ask,
+    Carry,
     CheckFiles,
     Done,
     Effect,
@@ -43,11 +46,11 @@ from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
 from sluicegate.coordinator.shell.waiting import Waiting
 from sluicegate.coordinator.wording import iso_time
-from sluicegate.events.codec import encode
-from sluicegate.events.envelope import Envelope, Event, EventType
+from sluicegate.events.codec import Header, encode, origin_headers
+from sluicegate.events.envelope import Envelope, Event, EventType, Origin
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import reach
-from sluicegate.events.models import Body, CutAbandoned, CutVoided, OpeningAnswered
+from sluicegate.events.models import CheckpointCarried, CutAbandoned, CutVoided, OpeningAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published, Refused
 from sluicegate.state_store import StateStoreUnavailable
@@ -205,14 +208,8 @@ class StreamRunner:
                 return await self._table.publish(effect, bodies)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
-            case AppendDecision(body):
-                return await self._append(EventType.CUT_DECIDED, body)
-            case AppendPolicy(body):
-                return await self._append(EventType.STREAM_POLICY, body)
-            case AppendAbandoned(body):
-                return await self._append(EventType.CUT_ABANDONED, body)
-            case AppendVoided(body):
-                return await self._append(EventType.CUT_VOIDED, body)
+            case AppendDecision() | AppendPolicy() | AppendAbandoned() | AppendVoided() | Carry():
+                return await self._append(effect)
         await self._follow_up(effect)
         return Done()
 
@@ -238,8 +235,41 @@ class StreamRunner:
             case ReleaseOffsets():
                 await self._partition.release_offsets()
 
-    async def _append(self, event_type: EventType, body: Body) -> Result:
-        event = Event(Envelope(str(uuid.uuid4()), event_type, self.stream), body)
+    async def _carry(self, effect: Carry) -> Result:
+        """Append what stands at these offsets again, as it is, and then the mark."""
+        topic, partition = self._links.topics.events, self._partition.number
+        found = await self._links.fetcher.records(partition, effect.offsets)
+        copies = [found[offset] for offset in effect.offsets if offset in found]
+        if len(copies) < len(effect.offsets):
+            raise BodyUnavailable(f"not all of {effect} is still in partition {partition}")
+        sent = [
+            await self._links.producer.send(
+                topic, copy.value, key=copy.key, partition=partition, headers=_copy_headers(copy)
+            )
+            for copy in copies
+        ]
+        await asyncio.gather(*sent)
+        at = (effect.region, effect.lineage, effect.checkpoint)
+        mark = Envelope(str(uuid.uuid4()), EventType.CHECKPOINT_CARRIED, self.stream, *at)
+        self._log.info("carried", region=effect.region, checkpoint=effect.checkpoint, events=len(copies))
+        return await self._append_event(Event(mark, CheckpointCarried(events=len(copies))))
+
+    async def _append(self, effect: Append | Carry) -> Result:
+        match effect:
+            case Carry():
+                return await self._carry(effect)
+            case AppendDecision():
+                event_type = EventType.CUT_DECIDED
+            case AppendPolicy():
+                event_type = EventType.STREAM_POLICY
+            case AppendAbandoned():
+                event_type = EventType.CUT_ABANDONED
+            case AppendVoided():
+                event_type = EventType.CUT_VOIDED
+        envelope = Envelope(str(uuid.uuid4()), event_type, self.stream)
+        return await self._append_event(Event(envelope, effect.body))
+
+    async def _append_event(self, event: Event) -> Result:
         message = encode(event)
         sent = await self._links.producer.send_and_wait(
             self._links.topics.events,
@@ -324,6 +354,14 @@ class StreamRunner:
                 self._log.info("goes on")
             else:
                 self._log.error("stalled", reason=reason)
+
+
+def _copy_headers(record: ConsumerRecord) -> list[Header]:
+    """The headers of a copy: those of the original, and where it stood first."""
+    known = [(name, value) for name, value in record.headers if value is not None]
+    if any(name == "ce_firstoffset" for name, _ in known):
+        return known
+    return [*known, *origin_headers(Origin(record.offset, record.timestamp))]
 
 
 def _outcome(decision: Decision) -> CutOutcome:

@@ -176,7 +176,7 @@ def resolve(machine: StreamMachine, decision: int) -> None:
     if state.pending and state.pending[0].id <= decision:
         state.committed = state.pending.pop(0).id
         if not state.pending:
-            machine.book.forget_taken()
+            machine.book.forget_included()
 
 
 def sight(machine: StreamMachine) -> tuple[object, ...]:
