@@ -38,13 +38,13 @@ PER_CHECKPOINT: Final = frozenset(
         EventType.FILES_WRITTEN,
         EventType.CHECKPOINT_COMPLETED,
         EventType.CHECKPOINT_FAILED,
-        EventType.CHECKPOINT_CARRIED,
     }
 )
 PER_REGION: Final = PER_CHECKPOINT | {
     EventType.REGION_OPENED,
     EventType.REGION_HEARTBEAT,
     EventType.REGION_CLOSED,
+    EventType.LINEAGE_CARRIED,
 }
 
 _WIRE_TYPES: Final = {

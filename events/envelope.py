@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 from sluicegate.events.models import (
     Body,
-    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
@@ -13,6 +12,7 @@ from sluicegate.events.models import (
     CutDecided,
     CutVoided,
     FilesWritten,
+    LineageCarried,
     OpeningAnswered,
     RegionClosed,
     RegionHeartbeat,
@@ -31,7 +31,7 @@ class EventType(StrEnum):
     FILES_WRITTEN = "files.written"
     CHECKPOINT_COMPLETED = "checkpoint.completed"
     CHECKPOINT_FAILED = "checkpoint.failed"
-    CHECKPOINT_CARRIED = "checkpoint.carried"
+    LINEAGE_CARRIED = "lineage.carried"
     REGION_HEARTBEAT = "region.heartbeat"
     REGION_CLOSED = "region.closed"
     STREAM_POLICY = "stream.policy"
@@ -51,7 +51,7 @@ BODIES: Final[dict[EventType, type[Body]]] = {
     EventType.FILES_WRITTEN: FilesWritten,
     EventType.CHECKPOINT_COMPLETED: CheckpointCompleted,
     EventType.CHECKPOINT_FAILED: CheckpointFailed,
-    EventType.CHECKPOINT_CARRIED: CheckpointCarried,
+    EventType.LINEAGE_CARRIED: LineageCarried,
     EventType.REGION_HEARTBEAT: RegionHeartbeat,
     EventType.REGION_CLOSED: RegionClosed,
     EventType.STREAM_POLICY: StreamPolicy,

@@ -135,14 +135,14 @@ class CheckpointFailed(Body):
     reason: str = ""
 
 
-class CheckpointCarried(Body):
-    """All that is needed of a checkpoint stands in the log again, behind what stood there first.
+class LineageCarried(Body):
+    """All that a lineage still needs stands in the log again: the copies before this event.
 
-    It says so of the copies before it, and has an effect only if they are whole.
+    It has an effect only if they are whole.
     """
 
-    events: Count
-    """How many copies were made."""
+    upto: Count
+    """The offset up to which the log had been read when the copies were made."""
 
 
 class RegionHeartbeat(Body):

@@ -13,22 +13,18 @@ Group = tuple[str, str, int]
 class Pile:
     """What has arrived of one checkpoint of a lineage."""
 
-    first: int
+    opened: int
     """Offset of its first event."""
     arrived: set[str] = field(default_factory=set)
     completion: CheckpointCompleted | None = None
-    copies: dict[str, int] = field(default_factory=dict)
-    """Where its events, and its completion under no name, were appended again."""
+    stands: dict[str, int] = field(default_factory=dict)
+    """Where its events, and its completion under no name, stand last: there, or where they were copied."""
 
-    def carry(self) -> bool:
-        """Take the copies for the originals, if they are whole."""
-        named = self.completion.events if self.completion else tuple(self.arrived)
-        wanted = {name for name in named if name in self.arrived} | ({""} if self.completion else set())
-        if not wanted or not wanted <= set(self.copies):
-            return False
-        self.first = min(self.copies[name] for name in wanted)
-        self.copies.clear()
-        return True
+    @property
+    def first(self) -> int:
+        """The offset from which on everything of it can be read that is needed."""
+        needed = {*self.completion.events, ""} if self.completion else self.arrived
+        return min((self.stands[name] for name in needed if name in self.stands), default=self.opened)
 
     @property
     def whole(self) -> bool:

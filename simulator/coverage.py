@@ -124,8 +124,7 @@ OF_CHECKPOINTS: Final = (
     "completion: contradicted at the ref",
     "completion: decided or void",
     "completion: of no live lineage",
-    "carried: whole",
-    "carried: not whole",
+    "carried",
     "lost: region stalls",
     "lost: too late",
 )

@@ -28,7 +28,7 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType, Origin
-from sluicegate.events.models import Body, CheckpointCarried, FilesWritten
+from sluicegate.events.models import Body, FilesWritten, LineageCarried
 from sluicegate.lakes.memory import FaultPoint, Faults
 from sluicegate.lakes.port import (
     Conflict,
@@ -156,6 +156,11 @@ class Node:
         self.machine.reached(self.next)
         return len(batch)
 
+    def needed(self) -> int:
+        """The first offset that this process, or a record that it is about to write, may need."""
+        marks = [effect.record.low_water for effect in self.in_flight if isinstance(effect, WriteRecord)]
+        return min(self.next, self.machine.book.low_water(self.machine.position), *marks)
+
     def poll(self) -> None:
         """Let the core hand out effects."""
         handed = self.machine.poll(self._world.now)
@@ -226,9 +231,8 @@ class Node:
             entry = world.log[offset]
             origin = entry.envelope.origin or Origin(offset, entry.time)
             world.append(entry.envelope._replace(origin=origin), entry.body)
-        at = (effect.region, effect.lineage, effect.checkpoint)
-        mark = Envelope(world.new_id("c"), EventType.CHECKPOINT_CARRIED, STREAM, *at)
-        result = self._produce(lambda: world.append(mark, CheckpointCarried(events=len(copies))))
+        mark = Envelope(world.new_id("c"), EventType.LINEAGE_CARRIED, STREAM, effect.region, effect.lineage)
+        result = self._produce(lambda: world.append(mark, LineageCarried(upto=effect.upto)))
         return Appended(len(world.log) - 1) if isinstance(result, Done) else result
 
     def _produce(self, write: Callable[[], object]) -> Result:

@@ -97,13 +97,13 @@ class Outside:
     def retain(self, dice: Dice) -> None:
         """Retention takes from the log what no record needs that may still be read back.
 
-        The product does not carry events yet, so retention never overtakes what is pending.
+        It is far slower than any coordinator that lags, and close behind what was carried.
         """
         world = self.world
         if world.record is None or self.fleet.late():
             return
         record = StateRecord.model_validate_json(world.record)
-        start = min(record.low_water, *(node.next for node in self.fleet.nodes))
+        start = min(record.low_water, *(node.needed() for node in self.fleet.nodes))
         if start > world.log_start:
             world.log_start = start
             self.fleet.records.clear()

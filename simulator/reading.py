@@ -7,13 +7,13 @@ are checked against.
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import (
     Body,
-    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
     CutDecided,
     CutVoided,
     FilesWritten,
+    LineageCarried,
     Position,
     RegionClosed,
     RegionHeartbeat,
@@ -35,7 +35,7 @@ class Reading(Standing):
     def read(self, entry: Entry) -> None:
         """Take the next record in."""
         offset, _, envelope, body = entry
-        if envelope.origin is not None or isinstance(body, CheckpointCarried):
+        if envelope.origin is not None or isinstance(body, LineageCarried):
             self._carried(offset, envelope, body)
             return
         match body:
@@ -69,16 +69,14 @@ class Reading(Standing):
                 void(self, body)
 
     def _carried(self, offset: int, envelope: Envelope, body: Body) -> None:
-        """Copies are news to nobody who has read all; with the mark they are what is needed."""
+        """Copies are news to nobody who has read all, and serve those who begin behind the originals."""
         account = self.regions.get(envelope.region)
         life = account.lives.get(envelope.lineage) if account else None
         pile = life.piles.get(envelope.checkpoint) if life else None
-        if pile is None:
-            return
-        if isinstance(body, CheckpointCarried):
-            self.saw("carried: whole" if pile.carry() else "carried: not whole")
-        else:
-            pile.copies["" if isinstance(body, CheckpointCompleted) else envelope.id] = offset
+        if isinstance(body, LineageCarried):
+            self.saw("carried")
+        elif pile is not None:
+            pile.stands["" if isinstance(body, CheckpointCompleted) else envelope.id] = offset
 
     # --- writers and drivers ----------------------------------------------------------------------
 
@@ -131,7 +129,10 @@ class Reading(Standing):
         else:
             self.saw("files: arrived" if pile.completion is None else "files: late, after the completion")
             pile.arrived.add(envelope.id)
-            found[0].idle = False
+            pile.stands[envelope.id] = offset
+            # A loser's files are no sign of work.
+            if pile.completion is None or envelope.id in pile.completion.events:
+                found[0].idle = False
 
     def _completed(self, offset: int, envelope: Envelope, body: CheckpointCompleted) -> None:
         found = self._life(envelope)
@@ -151,6 +152,7 @@ class Reading(Standing):
                 _stall(account, life, envelope.checkpoint)
             self.saw(f"completion: {'contradicted' if other else 'replayed'}")
         else:
+            pile.stands[""] = offset
             self._win(account, life, pile, envelope, body)
 
     def _win(

@@ -14,7 +14,6 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import (
     Body,
-    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
@@ -22,6 +21,7 @@ from sluicegate.events.models import (
     CutDecided,
     CutVoided,
     FilesWritten,
+    LineageCarried,
     OpeningAnswered,
     Position,
     RegionClosed,
@@ -57,8 +57,8 @@ def entry_in_words(envelope: Envelope, body: Body) -> str:
             return _completion(envelope, body)
         case RegionOpened():
             return _opening(envelope, body)
-        case CheckpointCarried():
-            return f"checkpoint {checkpoint} of {lineage} of {region} is carried"
+        case LineageCarried():
+            return f"{lineage} of {region} is carried, as of offset {body.upto}"
         case CheckpointFailed(outcome=outcome):
             return f"{region} says that checkpoint {checkpoint} of {lineage} is {outcome}"
         case RegionHeartbeat(idle=idle):
@@ -135,7 +135,7 @@ def effect_in_words(effect: Effect) -> str:
         case AppendDecision(body):
             return f"AppendDecision {body.decision}"
         case Carry():
-            return f"Carry of checkpoint {effect.checkpoint} of {effect.region}, offsets {effect.offsets}"
+            return f"Carry of {effect.lineage} of {effect.region}, offsets {effect.offsets}"
         case WriteRecord(record):
             return f"WriteRecord (up to offset {record.applied}, low-water mark {record.low_water})"
         case Announce(due):

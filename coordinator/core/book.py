@@ -82,7 +82,9 @@ class Book:
             return DUPLICATE
         entry.parts[envelope.id] = Part(offset, envelope.files)
         entry.last_time = time
-        if entry.completion is not None and envelope.id in entry.missing:
+        if entry.completion is not None:
+            if envelope.id not in entry.missing:
+                return None
             entry.missing.discard(envelope.id)
             if not entry.missing:
                 ledger.advance(time)
@@ -104,15 +106,18 @@ class Book:
                 self._compare(region, envelope, region.ref_digest, body.source_digest)
             return SETTLED
         if entry.completion is not None:
+            ledger.disputed = offset
             if fresh:
                 self._compare(region, envelope, entry.completion.body.source_digest, body.source_digest)
             return REPLAYED
         entry.last_time = time
         problem = _misplaced(ledger, envelope.checkpoint, body.predecessor)
         if problem is None and not ledger.complete(
-            envelope.checkpoint, entry, Completion(offset, time, body)
+            envelope.checkpoint, entry, Completion(offset, time, body, offset)
         ):
             problem = f"another checkpoint already follows {body.predecessor}"
+        if problem:
+            ledger.disputed = offset
         if problem and fresh:
             self._fault(region, envelope, problem)
         if fresh:

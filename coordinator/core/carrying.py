@@ -1,8 +1,9 @@
 """Carrying: what is pending for long is appended again, so that the log's retention never overtakes it.
 
-A checkpoint is carried whole or not at all: copies of its events, then a mark. The copies are duplicates,
-found by their ids; with the mark, readers take them in place of the originals. A reader that begins behind
-the originals finds the same in the copies.
+A lineage is carried whole or not at all: copies of the events that it still needs, in their order, then a
+mark. The copies are duplicates, found by their ids; with the mark, readers take them in place of the
+originals. A reader that begins behind the originals finds in the copies what it missed, with where it stood
+first: that orders completions, so a later one that it met before is withdrawn.
 """
 
 from collections.abc import Iterator
@@ -12,23 +13,32 @@ from sluicegate.coordinator.core.book import DUPLICATE, REPLAYED, SETTLED, UNOPE
 from sluicegate.coordinator.core.effects import Carry
 from sluicegate.coordinator.core.ledger import Checkpoint, Completion, Copy, LineageLedger, Part
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, CheckpointCompleted
+from sluicegate.events.models import Body, CheckpointCompleted, LineageCarried
 
 NOT_WHOLE: Final = "it was not carried whole"
 UNEXPECTED: Final = "nothing of this type is carried"
 _COMPLETION: Final = ""
 
 
-def next_carry(book: Book, before: int) -> Carry | None:
-    """The oldest checkpoint of which a record was appended before that time, in milliseconds."""
-    found = min(_stored(book), key=lambda each: each[3].stored_at, default=None)
-    if found is None or found[3].stored_at >= before:
+def next_carry(book: Book, before: int, upto: int) -> Carry | None:
+    """What has been pending since before that time, in milliseconds: the lineage with the oldest record.
+
+    Everything up to the offset `upto` has been read.
+    """
+    ages = [
+        (entry.stored_at, place)
+        for place in (*book.included, *book.ledgers)
+        for entry in _entries(book, place, upto + 1)
+        if entry.parts or entry.completion is not None
+    ]
+    oldest, place = min(ages, default=(before, None))
+    if place is None or oldest >= before:
         return None
-    region, lineage, number, entry = found
-    offsets = [part.offset for part in _needed(entry).values()]
-    if entry.completion is not None:
-        offsets.append(entry.completion.offset)
-    return Carry(region, lineage, number, tuple(offsets))
+    offsets: list[int] = []
+    for entry in _entries(book, place, upto + 1):
+        offsets += [part.offset for part in _needed(entry).values()]
+        offsets += [entry.completion.offset] if entry.completion is not None else []
+    return Carry(*place, upto, tuple(sorted(offsets)))
 
 
 def copied(book: Book, offset: int, time: int, envelope: Envelope, body: Body | None) -> str | None:
@@ -42,65 +52,94 @@ def copied(book: Book, offset: int, time: int, envelope: Envelope, body: Body | 
         return SETTLED
     if not known:
         entry.stored_at = time
+    copy = Copy(offset, time, origin.time)
     if envelope.type is EventType.FILES_WRITTEN:
-        entry.copies[envelope.id] = Copy(offset, time)
-        return _part(ledger, entry, offset, envelope)
+        entry.copies[envelope.id] = copy
+        return _part(ledger, entry, copy, envelope)
     if not isinstance(body, CheckpointCompleted):
         return UNEXPECTED
-    entry.copies[_COMPLETION] = Copy(offset, time)
+    entry.copies[_COMPLETION] = copy
+    for number in (envelope.checkpoint, ledger.follower(body.predecessor)):
+        rival = ledger.checkpoints[number].completion if number in ledger.checkpoints else None
+        if number is not None and rival is not None and rival.first > origin.offset:
+            ledger.withdraw(number)
     if entry.completion is not None:
         return REPLAYED
-    ledger.complete(envelope.checkpoint, entry, Completion(offset, origin.time, body))
+    ledger.complete(envelope.checkpoint, entry, Completion(offset, origin.time, body, origin.offset))
     return None
 
 
-def _part(ledger: LineageLedger, entry: Checkpoint, offset: int, envelope: Envelope) -> str | None:
+def _part(ledger: LineageLedger, entry: Checkpoint, copy: Copy, envelope: Envelope) -> str | None:
     if envelope.id in entry.parts:
         return DUPLICATE
-    entry.parts[envelope.id] = Part(offset, envelope.files)
-    if envelope.origin is not None:
-        entry.last_time = envelope.origin.time
+    entry.parts[envelope.id] = Part(copy.offset, envelope.files)
+    entry.last_time = copy.first_time
     if envelope.id in entry.missing:
         entry.missing.discard(envelope.id)
         if not entry.missing:
-            ledger.advance(entry.last_time)
+            ledger.advance(copy.first_time)
     return None
 
 
-def carried(book: Book, offset: int, envelope: Envelope) -> str | None:
-    """Enter the mark: from now on the copies are what is needed of the checkpoint."""
-    place = (envelope.region, envelope.lineage)
-    for ledger in (book.included.get(place), book.ledgers.get(place)):
-        entry = ledger.checkpoints.get(envelope.checkpoint) if ledger is not None else None
-        if entry is None:
-            continue
-        parts = _needed(entry)
-        wanted = [*parts, *([_COMPLETION] if entry.completion is not None else [])]
-        if not wanted or not entry.copies.keys() >= set(wanted):
-            return NOT_WHOLE
-        moved = {part.offset: entry.copies[name].offset for name, part in parts.items()}
-        _move(entry, wanted, parts)
-        if ledger is book.included.get(place) and offset > book.applied:
-            _move_decision(book, moved)
-        return None
-    return SETTLED
+def carried(book: Book, offset: int, envelope: Envelope, body: LineageCarried) -> str | None:
+    """Enter the mark: from now on the copies are what is needed of the lineage."""
+    place, fresh = (envelope.region, envelope.lineage), offset > book.applied
+    ledger = book.ledgers.get(place)
+    entries = list(_entries(book, place, offset))
+    # What was disputed behind `upto` could look otherwise to who reads the copies only.
+    disputed = ledger is not None and ledger.disputed > body.upto
+    if not entries:
+        return SETTLED
+    if disputed or not all(_is_whole(entry, body.upto) for entry in entries):
+        return NOT_WHOLE
+    for entry in entries:
+        _move(entry, body.upto)
+    if ledger is not None:
+        ledger.forget_empty()
+    if place in book.included and fresh:
+        _find_parts(book)
+    return None
 
 
-def _move(entry: Checkpoint, wanted: list[str], parts: dict[str, Part]) -> None:
-    entry.parts = {name: part._replace(offset=entry.copies[name].offset) for name, part in parts.items()}
+def _find_parts(book: Book) -> None:
+    """Let the last decision say where its parts stand now, in the order that it included them."""
+    decision, offsets, found = book.state.pending[-1], [], []
+    for place in sorted(book.included, key=lambda place: place[0]):
+        ledger = book.included[place]
+        for entry in (ledger.checkpoints[number] for number in ledger.sealed):
+            found.append(entry.first_offset)
+            offsets += [part.offset for part in entry.named()]
+    decision.parts, decision.first_offset = offsets, min(found)
+
+
+def _wanted(entry: Checkpoint, upto: int) -> list[str]:
+    """The names of what must have been copied."""
+    names = [name for name, part in _needed(entry).items() if part.offset <= upto]
+    completion = entry.completion
+    return [*names, _COMPLETION] if completion is not None and completion.offset <= upto else names
+
+
+def _is_whole(entry: Checkpoint, upto: int) -> bool:
+    return all(name in entry.copies for name in _wanted(entry, upto))
+
+
+def _move(entry: Checkpoint, upto: int) -> None:
+    """Take the copies for the originals."""
+    copies = {name: entry.copies[name] for name in _wanted(entry, upto)}
+    entry.parts = {
+        name: part._replace(offset=copies[name].offset) if name in copies else part
+        for name, part in _needed(entry).items()
+    }
+    offsets = [part.offset for part in entry.parts.values()]
     if entry.completion is not None:
-        entry.completion = entry.completion._replace(offset=entry.copies[_COMPLETION].offset)
-    entry.first_offset = min(entry.copies[name].offset for name in wanted)
-    entry.stored_at = min(entry.copies[name].time for name in wanted)
+        if _COMPLETION in copies:
+            entry.completion = entry.completion._replace(offset=copies[_COMPLETION].offset)
+        offsets.append(entry.completion.offset)
+    # Who began behind the originals has no others than these.
+    entry.first_offset = min(offsets, default=entry.first_offset)
+    if copies:
+        entry.stored_at = min(copy.time for copy in copies.values())
     entry.copies = {}
-
-
-def _move_decision(book: Book, moved: dict[int, int]) -> None:
-    """The last decision finds its parts where they stand now."""
-    decision = book.state.pending[-1]
-    decision.parts = [moved.get(part, part) for part in decision.parts]
-    entries = [ledger.checkpoints[number] for ledger in book.included.values() for number in ledger.sealed]
-    decision.first_offset = min(entry.first_offset for entry in entries)
 
 
 def _needed(entry: Checkpoint) -> dict[str, Part]:
@@ -110,11 +149,18 @@ def _needed(entry: Checkpoint) -> dict[str, Part]:
     return {name: entry.parts[name] for name in entry.completion.body.events if name in entry.parts}
 
 
-def _stored(book: Book) -> Iterator[tuple[str, str, int, Checkpoint]]:
-    for (region, lineage), ledger in book.ledgers.items():
-        for number, entry in ledger.checkpoints.items():
-            if entry.parts or entry.completion is not None:
-                yield region, lineage, number, entry
-    for (region, lineage), ledger in book.included.items():
-        for number in ledger.sealed:
-            yield region, lineage, number, ledger.checkpoints[number]
+def _entries(book: Book, place: tuple[str, str], offset: int) -> Iterator[Checkpoint]:
+    """What is pending of a lineage, decided or not, at an offset."""
+    yield from _included(book, place, offset)
+    if place in book.ledgers:
+        yield from book.ledgers[place].checkpoints.values()
+
+
+def _included(book: Book, place: tuple[str, str], offset: int) -> Iterator[Checkpoint]:
+    ledger = book.included.get(place)
+    if ledger is not None:
+        # What the decision passed by is needed no more, once it is read.
+        passed = offset > book.state.pending[-1].offset
+        yield from (
+            ledger.checkpoints[number] for number in (ledger.sealed if passed else ledger.checkpoints)
+        )

@@ -69,14 +69,14 @@ class AppendVoided:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Append the events at these offsets again, then `checkpoint.carried`. Result: Appended or Failed.
+    """Append the events at these offsets again, in order, then `lineage.carried`. Result: Appended or Failed.
 
-    The copies name where their originals stood. Offset and time in the result are those of the last event.
+    The copies name where their originals stood first. The result is the offset of the last event.
     """
 
     region: str
     lineage: str
-    checkpoint: int
+    upto: int
     offsets: tuple[int, ...]
 
 

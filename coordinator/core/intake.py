@@ -7,12 +7,12 @@ from sluicegate.coordinator.core.book import Book
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Body,
-    CheckpointCarried,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
     CutDecided,
     CutVoided,
+    LineageCarried,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
@@ -35,8 +35,8 @@ def enter(book: Book, offset: int, time: int, envelope: Envelope, body: Body | N
     if envelope.type is EventType.FILES_WRITTEN:
         return book.part(offset, time, envelope)
     match body:
-        case CheckpointCarried():
-            return carrying.carried(book, offset, envelope)
+        case LineageCarried():
+            return carrying.carried(book, offset, envelope, body)
         case CheckpointCompleted():
             return book.completion(offset, time, envelope, body)
         case CheckpointFailed():

@@ -18,6 +18,8 @@ class Completion(NamedTuple):
     offset: int
     time: int
     body: CheckpointCompleted
+    first: int
+    """Where it stood first, which orders it; the same as the offset, unless it was carried."""
 
 
 class Copy(NamedTuple):
@@ -25,6 +27,8 @@ class Copy(NamedTuple):
 
     offset: int
     time: int
+    first_time: int
+    """Append time of the original."""
 
 
 class Checkpoint:
@@ -75,6 +79,7 @@ class LineageLedger:
         "_tail",
         "ceiling",
         "checkpoints",
+        "disputed",
         "floor",
         "gaps",
         "garbled",
@@ -93,6 +98,8 @@ class LineageLedger:
         """Checkpoints whose completion cannot be read, with the problem, as long as no other has come."""
         self.gaps: dict[int, int] = {}
         """Completed checkpoints whose predecessor nobody completed, with that predecessor."""
+        self.disputed = -1
+        """Offset of the last completion that lost against an earlier one."""
         self.sealed: list[int] = []
         """Sealed and undecided checkpoints, in order."""
         self._successors: dict[int | None, int] = {}
@@ -122,6 +129,21 @@ class LineageLedger:
         entry.missing = set(body.events).difference(entry.parts)
         self.advance(completion.time)
         return True
+
+    def withdraw(self, checkpoint: int) -> None:
+        """Forget a completion: an earlier one turned up in a copy."""
+        entry = self.checkpoints[checkpoint]
+        entry.completion, entry.missing = None, set()
+        self._successors = {
+            before: number for before, number in self._successors.items() if number != checkpoint
+        }
+        if checkpoint in self.sealed:
+            self.sealed = self.sealed[: self.sealed.index(checkpoint)]
+            self._tail = self.sealed[-1] if self.sealed else (self.floor if self.floor >= 0 else None)
+
+    def follower(self, predecessor: int | None) -> int | None:
+        """The checkpoint whose completion names this predecessor; None if there is none."""
+        return self._successors.get(predecessor)
 
     def _note_gap(self, checkpoint: int, predecessor: int | None) -> None:
         """Completions come in order, so a predecessor that has not come by now was lost, or never was."""
@@ -183,6 +205,12 @@ class LineageLedger:
         }
         if self._tail is not None and self._tail > ceiling:
             self._tail = self.sealed[-1] if self.sealed else (self.floor if self.floor >= 0 else None)
+
+    def forget_empty(self) -> None:
+        """Forget checkpoints of which nothing is needed."""
+        for number, entry in list(self.checkpoints.items()):
+            if not entry.parts and entry.completion is None:
+                self._forget(number)
 
     def _forget(self, number: int) -> None:
         del self.checkpoints[number]

@@ -45,10 +45,10 @@ from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Body,
-    CheckpointCarried,
     CutAbandoned,
     CutDecided,
     CutVoided,
+    LineageCarried,
     RegionClosed,
     RegionOpened,
     StreamCommand,
@@ -300,7 +300,7 @@ class StreamMachine:
                 self._proposal.recheck()
             case RegionClosed():
                 self.outbox.note_change()
-            case CheckpointCarried():
+            case LineageCarried():
                 self.outbox.note_change()
                 self._carry_at = self._now
             case StreamCommand():
@@ -408,7 +408,8 @@ class StreamMachine:
             return effect
         entry = self._next_entry() if self._may_act() else None
         if entry is None and self._carry is not None and not self._is_deciding():
-            entry, self._carry = self._carry, None
+            self._carry = None
+            entry = self._oldest()
         return entry
 
     def _next_entry(self) -> Effect | None:
@@ -431,11 +432,16 @@ class StreamMachine:
 
     def _look_at_age(self) -> None:
         """See whether something has been pending for so long that the log might lose it."""
+        age = self.settings.carry_after
+        if age is not None and self._now >= self._carry_at and self._carry is None:
+            self._carry_at = self._now + max(1, age // 20)
+            self._carry = self._oldest()
+
+    def _oldest(self) -> Carry | None:
         age, time = self.settings.carry_after, self._proposal.alignment.time(self._now)
-        if age is None or time is None or self._now < self._carry_at or self._carry is not None:
-            return
-        self._carry_at = self._now + max(1, age // 20)
-        self._carry = next_carry(self.book, time - age)
+        if age is None or time is None:
+            return None
+        return next_carry(self.book, time - age, self.position - 1)
 
     def _is_deciding(self) -> bool:
         """Whether a cut may be on its way, which is better than carrying what it has."""

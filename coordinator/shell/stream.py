@@ -50,12 +50,16 @@ from sluicegate.events.codec import Header, encode, origin_headers
 from sluicegate.events.envelope import Envelope, Event, EventType, Origin
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import reach
-from sluicegate.events.models import CheckpointCarried, CutAbandoned, CutVoided, OpeningAnswered
+from sluicegate.events.models import CutAbandoned, CutVoided, LineageCarried, OpeningAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published, Refused
 from sluicegate.state_store import StateStoreUnavailable
 
 log = structlog.get_logger(__name__)
+
+
+COPIED_AT_ONCE = 500
+"""Events that are fetched and appended again together."""
 
 
 class LogPartition(Protocol):
@@ -237,22 +241,29 @@ class StreamRunner:
 
     async def _carry(self, effect: Carry) -> Result:
         """Append what stands at these offsets again, as it is, and then the mark."""
+        for start in range(0, len(effect.offsets), COPIED_AT_ONCE):
+            await self._copy(effect.offsets[start : start + COPIED_AT_ONCE])
+        await reach(Failpoint.CARRY_COPIED)
+        mark = Envelope(
+            str(uuid.uuid4()), EventType.LINEAGE_CARRIED, self.stream, effect.region, effect.lineage
+        )
+        told = {"region": effect.region, "lineage": effect.lineage, "events": len(effect.offsets)}
+        self._log.info("carried ahead of the log's retention", **told)
+        return await self._append_event(Event(mark, LineageCarried(upto=effect.upto)))
+
+    async def _copy(self, offsets: Sequence[int]) -> None:
         topic, partition = self._links.topics.events, self._partition.number
-        found = await self._links.fetcher.records(partition, effect.offsets)
-        copies = [found[offset] for offset in effect.offsets if offset in found]
-        if len(copies) < len(effect.offsets):
-            raise BodyUnavailable(f"not all of {effect} is still in partition {partition}")
+        found = await self._links.fetcher.records(partition, offsets)
+        lacking = [offset for offset in offsets if offset not in found]
+        if lacking:
+            raise BodyUnavailable(f"there is no event at offset {lacking[0]} of partition {partition}")
         sent = [
             await self._links.producer.send(
                 topic, copy.value, key=copy.key, partition=partition, headers=_copy_headers(copy)
             )
-            for copy in copies
+            for copy in (found[offset] for offset in offsets)
         ]
         await asyncio.gather(*sent)
-        at = (effect.region, effect.lineage, effect.checkpoint)
-        mark = Envelope(str(uuid.uuid4()), EventType.CHECKPOINT_CARRIED, self.stream, *at)
-        self._log.info("carried", region=effect.region, checkpoint=effect.checkpoint, events=len(copies))
-        return await self._append_event(Event(mark, CheckpointCarried(events=len(copies))))
 
     async def _append(self, effect: Append | Carry) -> Result:
         match effect:
