@@ -54,7 +54,10 @@ class Attempts:
     def note(self, offset: int, time: int, taken: Taken) -> None:
         """Take note of what a record made of the stream."""
         envelope = taken.envelope
-        if envelope.type is EventType.FILES_WRITTEN:
+        if envelope.type is EventType.FILES_WRITTEN and envelope.origin is not None:
+            # A copy is judged where its original stands; without that it stays unjudged.
+            pass
+        elif envelope.type is EventType.FILES_WRITTEN:
             self._arrived(
                 Arrival(
                     offset,
@@ -138,7 +141,7 @@ class Attempts:
         for span in settled.spans:
             checkpoints = self._open.get((span.region, span.lineage), {})
             for checkpoint in [each for each in checkpoints if span.after < each <= span.upto]:
-                named = self._named.pop((span.region, span.lineage, checkpoint), frozenset())
+                named = self._named.pop((span.region, span.lineage, checkpoint), None)
                 for arrival in checkpoints.pop(checkpoint):
-                    if arrival.event not in named and arrival.offset not in taken:
+                    if named is not None and arrival.event not in named and arrival.offset not in taken:
                         self._losers.append((arrival, number, since))

@@ -32,7 +32,7 @@ class Watched(Schedule):
 
     def __init__(self, seed: int) -> None:
         self.looks: list[Look] = []
-        super().__init__(draw_plan(seed, LENGTH))
+        super().__init__(draw_plan(seed, LENGTH, ("void", "expire")))
 
     def _take(self, step: Step) -> None:
         super()._take(step)
