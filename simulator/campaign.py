@@ -43,11 +43,23 @@ class Campaign:
         """Steps a second of processor time."""
         return self.steps / self.seconds if self.seconds else 0.0
 
+    def add(self, other: "Campaign") -> None:
+        """Take in the schedules of another one."""
+        self.schedules += other.schedules
+        self.lengths += other.lengths
+        self.coverage.update(other.coverage)
+        self.failing |= other.failing
+        self.failures |= other.failures
+        self.seconds += other.seconds
+
 
 def run_campaign(
-    seeds: range, length: int = LENGTH, progress: Callable[[Campaign], None] = lambda campaign: None
+    seeds: range,
+    length: int = LENGTH,
+    progress: Callable[[Campaign], None] = lambda campaign: None,
+    shrunk: int = MOST_SHRUNK,
 ) -> Campaign:
-    """Run the schedules of these seeds, and shrink the first that fail."""
+    """Run the schedules of these seeds, and shrink the first so many that fail."""
     campaign = Campaign()
     for seed in seeds:
         plan = draw_plan(seed, length)
@@ -59,7 +71,7 @@ def run_campaign(
         campaign.coverage.update(schedule.world.coverage)
         if violation is not None:
             campaign.failing[seed] = violation.invariant
-            if len(campaign.failures) < MOST_SHRUNK:
+            if len(campaign.failures) < shrunk:
                 campaign.failures[seed] = shrink(plan, violation)
         progress(campaign)
     return campaign

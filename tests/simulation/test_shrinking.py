@@ -14,7 +14,7 @@ from sluicegate.simulator import (
     failure_in_words,
     shrink,
 )
-from tests.simulation.defects import DEFECTS
+from tests.simulation.defects.every import DEFECTS
 from tests.simulation.planting import Defect, planted
 
 LOSERS = next(defect for defect in DEFECTS if defect.name == "unnamed parts are committed")

@@ -1,0 +1,53 @@
+"""Defects in what is said of checkpoints."""
+
+from typing import Final
+
+from sluicegate.coordinator.core import decisions, intake
+from sluicegate.coordinator.core.book import Book
+from tests.simulation.planting import Defect
+
+CHECKPOINTS: Final = (
+    Defect(
+        "a later completion wins", Book, "completion", "if entry.completion is not None:", "if False:", "I1"
+    ),
+    Defect(
+        "unnamed parts are committed",
+        decisions,
+        "take",
+        "for part in entry.named()",
+        "for part in entry.parts.values()",
+        "I2",
+    ),
+    Defect("a contradiction is taken for a replay", Book, "_compare", "known != digest", "False", "I2"),
+    Defect(
+        "lost files are not missed",
+        Book,
+        "failure",
+        'if body.outcome != "lost":',
+        "if True:",
+        "I2",
+        ("lose", "hint"),
+    ),
+    Defect("an event does not end idleness", Book, "part", "region.idle = False", "pass", "I5"),
+    Defect(
+        "a heartbeat of a replaced lineage counts",
+        Book,
+        "heartbeat",
+        "region is None or region.live != envelope.lineage",
+        "region is None",
+        "I6",
+        ("zombie", "rewind"),
+    ),
+    Defect(
+        "a closing of a replaced lineage counts",
+        Book,
+        "close",
+        "region is None or region.live != envelope.lineage",
+        "region is None",
+        "I7",
+        ("zombie", "rewind"),
+    ),
+    Defect(
+        "refilling changes the state again", intake, "enter", "if offset <= book.applied:", "if False:", "I3"
+    ),
+)

@@ -1,0 +1,95 @@
+"""Defects in the order of effects, and the meaning of their outcomes."""
+
+from typing import Final
+
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.commit import Commit
+from sluicegate.coordinator.core.fence import Fence
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.outbox import Outbox
+from tests.simulation.planting import Defect
+
+EFFECTS: Final = (
+    Defect(
+        "a conflict passes for a commit",
+        Commit,
+        "_published",
+        "self.retries += 1\n            return None",
+        "return Resolved(None)",
+        "I8",
+    ),
+    Defect(
+        "an absence holds for ever",
+        Commit,
+        "_published",
+        "self._absent = None",
+        "pass",
+        "I12",
+        ("unknown, invisible", "conflict", "foreign"),
+    ),
+    Defect(
+        "the low-water mark forgets pending events",
+        Book,
+        "low_water",
+        "needed += [first for ledger",
+        "[first for ledger",
+        "I8",
+    ),
+    Defect(
+        "the low-water mark forgets pending decisions",
+        Book,
+        "low_water",
+        "needed += [decision.first_offset",
+        "[decision.first_offset",
+        "I8",
+    ),
+    Defect(
+        "notifications are not in the record",
+        Outbox,
+        "done",
+        "self._durable = len(record.due)",
+        "self.due.clear()",
+        "I12",
+    ),
+    Defect(
+        "a record hides unanswered openings",
+        StreamMachine,
+        "_next_log",
+        " and not self._answers.due",
+        "",
+        "I12",
+    ),
+    Defect(
+        "a failed announcement counts",
+        StreamMachine,
+        "finished",
+        "not isinstance(effect, ReleaseOffsets)",
+        'type(effect).__name__ not in ("ReleaseOffsets", "Announce")',
+        "I12",
+        ("lost append",),
+    ),
+    Defect(
+        "ids of notifications are counted",
+        Outbox,
+        "_add",
+        'f"{self._stream}/{name}"',
+        'f"{self._stream}/{name}/{len(self.due)}"',
+        "I10",
+    ),
+    Defect(
+        "notifications wait for the view",
+        Outbox,
+        "next",
+        "if self._durable > 0:",
+        "if self._durable > 0 and self._view is None:",
+        "I10",
+    ),
+    Defect(
+        "nobody waits for the log's end",
+        Fence,
+        "passed",
+        "self._end is not None and position >= self._end",
+        "True",
+        "I3",
+    ),
+)

@@ -1,0 +1,13 @@
+"""Defects in the product's code, one at a time: each breaks the invariant that it names."""
+
+from typing import Final
+
+from tests.simulation.defects.checkpoints import CHECKPOINTS
+from tests.simulation.defects.cuts import CUTS
+from tests.simulation.defects.descents import DESCENTS
+from tests.simulation.defects.effects import EFFECTS
+from tests.simulation.defects.lineages import LINEAGES
+from tests.simulation.defects.outcomes import MARKS
+from tests.simulation.defects.voids import VOIDS
+
+DEFECTS: Final = (*CHECKPOINTS, *LINEAGES, *DESCENTS, *CUTS, *MARKS, *VOIDS, *EFFECTS)
