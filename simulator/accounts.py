@@ -48,6 +48,8 @@ class Life:
     continued: int = 0
     """The assignment under which it was opened last."""
     decided: int | None = None
+    killed: bool = False
+    """Others went on from elsewhere, and nothing of it ever counts."""
     piles: dict[int, Pile] = field(default_factory=dict)
     after: dict[int | None, int] = field(default_factory=dict)
     """The checkpoint that follows each."""

@@ -29,11 +29,7 @@ class Families:
         self._next: dict[Member, Member] = {}
         self._named_by: dict[Member, list[Member]] = {}
         for name, account in now.regions.items():
-            counting = [
-                Member(name, each)
-                for each, life in account.lives.items()
-                if each in account.chain or life.decided is not None
-            ]
+            counting = [Member(name, each) for each, life in account.lives.items() if not life.killed]
             self._next |= dict(pairwise(counting))
             for member in counting:
                 for parent in self.life(member).elsewhere:
@@ -88,7 +84,7 @@ class Families:
         account = self._now.regions[member.region]
         if member.lineage in account.chain and self.life(member).decided is None:
             account.chain = [each for each in account.chain if each != member.lineage]
-            self.life(member).limit = -1
+            self.life(member).limit, self.life(member).killed = -1, True
 
     def is_held_out(self, parent: Parent) -> bool:
         """Whether the named checkpoint never comes into a cut."""

@@ -172,10 +172,11 @@ def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> st
         return "the parent ends elsewhere"
     if families.is_held_out(parent):
         return "the named checkpoint is held out"
-    for member in families.displaced(parent, region, number, body.parents):
+    members = families.displaced(parent, region, number, body.parents)
+    if any(families.life(member).decided is not None for member in members):
+        return "more than the named checkpoint is decided"
+    for member in members:
         gone = families.life(member)
-        if gone.decided is not None:
-            return "more than the named checkpoint is decided"
         foreign = member.region != region
         if foreign and gone.assignment < number <= gone.continued:
             return "another region goes on from there"

@@ -34,9 +34,11 @@ def last(parent: Parent) -> int:
 
 
 def line(region: RegionState) -> list[str]:
-    """The region's lineages that are in the table or may yet be, in the order of their openings."""
-    chain = set(region.chain)
-    return [name for name, each in region.lineages.items() if each.decided is not None or name in chain]
+    """The region's lineages that were not dropped, in the order of their openings.
+
+    Also one that a cut passed by with nothing of it: what goes on from it builds on its parents.
+    """
+    return [name for name, each in region.lineages.items() if not each.dropped]
 
 
 def successor(book: Book, place: Place) -> Place | None:

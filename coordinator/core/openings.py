@@ -213,10 +213,12 @@ def _parent_problem(book: Book, envelope: Envelope, parent: Parent, body: Region
 def _displacement_problem(book: Book, name: str, parent: Parent, body: RegionOpened) -> str | None:
     """Why what went on from the parent cannot be made void, if so."""
     number, parents = body.assignment.number, [Place.of(each) for each in body.parents]
-    for place in displaced(book, parent, name, number, parents):
-        known = lived(book, place)
-        if known.decided is not None:
+    places = displaced(book, parent, name, number, parents)
+    for place in places:
+        if lived(book, place).decided is not None:
             return _beyond(parent, place.region, book.state.regions[place.region].ref)
+    for place in places:
+        known = lived(book, place)
         if place.region != name and known.assignment < number <= known.continued:
             return _goes_on(place)
         if (place.region != name and known.assignment >= number) or place in parents:
@@ -285,7 +287,7 @@ def _drop(book: Book, places: list[Place]) -> None:
         known = region.lineages[lineage]
         if lineage in region.chain and known.decided is None:
             region.chain.remove(lineage)
-            known.limit = -1
+            known.limit, known.dropped = -1, True
             del book.ledgers[name, lineage]
 
 

@@ -50,6 +50,8 @@ class LineageState(Light):
     """Checkpoints of other regions that it builds on: they are in every cut that it is in."""
     held: int | None = None
     """Its first checkpoint that is never to be committed: lost, contradicted, or given up."""
+    dropped: bool = False
+    """Others went on from elsewhere: nothing of it was committed, or ever is."""
 
 
 class RegionState(Light):

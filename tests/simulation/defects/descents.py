@@ -65,7 +65,7 @@ DESCENTS: Final = (
         "decided heirs are not looked at",
         openings,
         "_displacement_problem",
-        "if known.decided is not None:",
+        "if lived(book, place).decided is not None:",
         "if False:",
         "I2",
         ("resplit", "rewind"),
