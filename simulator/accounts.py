@@ -39,6 +39,8 @@ class Life:
     start: int | None
     """Its parent's last checkpoint that counts, if it has a parent of the same region."""
     assignment: int
+    opened: int
+    """Offset of its opening."""
     elsewhere: tuple[Parent, ...] = ()
     """Checkpoints of other regions that it builds on."""
     limit: int | None = None

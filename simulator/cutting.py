@@ -96,21 +96,37 @@ def _put_in_force(now: Standing) -> None:
 
 
 def _move(now: Standing, verdict: Verdict, moves: dict[str, Position]) -> None:
+    silent: list[tuple[str, str]] = []
     for name, lineage, number in verdict.groups:
         account = now.regions[name]
         life = account.lives[lineage]
         said = life.piles[number].completion
+        if life.decided is None and life.elsewhere:
+            silent.append((name, lineage))
         life.decided = number
         if said is None:
             continue
         account.digest = said.source_digest
-        account.watermark = said.watermark if said.watermark is not None else account.watermark
+        if said.watermark is not None:
+            account.watermark = said.watermark
+            silent = [each for each in silent if each[0] != name]
         account.listeners = {**account.listeners, **said.listeners}
+    for name, lineage in sorted(silent, key=lambda each: now.regions[each[0]].lives[each[1]].opened):
+        _take_watermark(now, name, lineage)
     for name, at in moves.items():
         account = now.regions[name]
         account.chain = account.chain[account.chain.index(at.lineage) :]
         account.ref = at
         now.leave(account)
+
+
+def _take_watermark(now: Standing, name: str, lineage: str) -> None:
+    """A region that took over others' work is no further than they were, until it says so itself."""
+    account = now.regions[name]
+    marks = [now.regions[parent.region].watermark for parent in account.lives[lineage].elsewhere]
+    marks += [account.watermark] if account.ref is not None else []
+    known = [mark for mark in marks if mark is not None]
+    account.watermark = min(known) if len(known) == len(marks) else None
 
 
 def _raise(now: Standing, counted: list[str]) -> None:

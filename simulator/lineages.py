@@ -84,7 +84,7 @@ def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, bod
         for member in families.displaced(parent, name, number, body.parents):
             families.kill(member)
         now.regions[parent.region].lives[parent.lineage].limit = last(parent)
-    account.lives[envelope.lineage] = Life(own.checkpoint if own else None, number, elsewhere)
+    account.lives[envelope.lineage] = Life(own.checkpoint if own else None, number, offset, elsewhere)
     account.chain.append(envelope.lineage)
     account.accepted.discard(envelope.lineage)
     account.fault = False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.ledger import Checkpoint
 from sluicegate.coordinator.core.owing import active, exhausted, expected, owing, unreached
-from sluicegate.coordinator.core.state import Before, Decision, RegionState, Savepoint
+from sluicegate.coordinator.core.state import Before, Decision, LineageState, RegionState, Savepoint
 from sluicegate.events.models import CutDecided, CutVoided, Position
 
 Included = tuple[str, str, int, Checkpoint]
@@ -172,17 +172,24 @@ def _put_in_force(book: Book) -> None:
 
 
 def _move(book: Book, moves: Mapping[str, Position], content: list[Included]) -> None:
+    heirs: dict[str, LineageState] = {}
     for name, lineage, number, entry in content:
         region = book.state.regions[name]
-        region.lineages[lineage].decided = number
+        lived = region.lineages[lineage]
+        if lived.decided is None and lived.parents:
+            heirs[name] = lived
+        lived.decided = number
         if entry.completion is None:
             continue
         said = entry.completion.body
         region.ref_digest = said.source_digest
         if said.watermark is not None:
             region.watermark = said.watermark
+            heirs.pop(name, None)
         if said.listeners:
             region.listeners = {**region.listeners, **said.listeners}
+    for name, heir in sorted(heirs.items(), key=lambda each: each[1].opened_at):
+        _inherit(book, name, heir)
     for earlier in book.state.pending:
         earlier.before = None
     book.settle(moves, moves)
@@ -191,6 +198,16 @@ def _move(book: Book, moves: Mapping[str, Position], content: list[Included]) ->
         del region.chain[: region.chain.index(position.lineage)]
         region.ref = position
         book.leave(region)
+
+
+def _inherit(book: Book, name: str, heir: LineageState) -> None:
+    """What took over the work of others, and has said no watermark yet, is as far as the last of them."""
+    regions = book.state.regions
+    marks = [regions[parent.region].watermark for parent in heir.parents]
+    if regions[name].ref is not None:
+        marks.append(regions[name].watermark)
+    known = [mark for mark in marks if mark is not None]
+    regions[name].watermark = min(known) if len(known) == len(marks) else None
 
 
 def _watermark(book: Book, names: list[str]) -> int | None:
