@@ -63,6 +63,8 @@ def attribute_schema() -> dict[str, Any]:
         "ce_checkpoint": {**number, "description": "the region's own number for a piece of work"},
         "ce_writer": {**name, "description": "the writer, and its attempt, that wrote the files"},
         "ce_files": {**number, "description": "how many files the body lists"},
+        "ce_firstoffset": {**number, "description": "of a copy: the offset where its original stood first"},
+        "ce_firsttime": {**number, "description": "of a copy: its original's append time, in milliseconds"},
     }
     return {
         "$schema": DIALECT,

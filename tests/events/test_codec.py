@@ -19,6 +19,7 @@ from sluicegate.events import (
     EventType,
     FileInfo,
     FilesWritten,
+    Origin,
     Poison,
     RegionHeartbeat,
     encode,
@@ -37,6 +38,7 @@ PER_REGION = {
     EventType.CHECKPOINT_FAILED,
     EventType.REGION_HEARTBEAT,
     EventType.REGION_CLOSED,
+    EventType.LINEAGE_CARRIED,
 }
 PER_CHECKPOINT = {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}
 
@@ -99,8 +101,10 @@ def events(draw: st.DrawFn, event_type: EventType) -> Event:
     writer = draw(st.just("") | NAMES)
     files = len(body.files) if isinstance(body, FilesWritten) else 0
     event_id = draw(st.text(st.characters(codec="utf-8"), min_size=1, max_size=64))
+    count = st.integers(0, 10**18 - 1)
+    origin = draw(st.none() | st.builds(Origin, count, count))
     return Event(
-        Envelope(event_id, event_type, draw(NAMES), region, lineage, checkpoint, writer, files), body
+        Envelope(event_id, event_type, draw(NAMES), region, lineage, checkpoint, writer, files, origin), body
     )
 
 

@@ -41,6 +41,8 @@ class Deployment:
     policy: Mapping[str, Any] = field(default_factory=dict)
     """More lines of each stream's settings, in TOML."""
     session: float = SESSION
+    retention: str = "7d"
+    """How long the coordinators believe that the log keeps events."""
     prefix: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:10]}")
     lives: int = 0
     hits: Path | None = None
@@ -71,6 +73,7 @@ class Deployment:
             f'group_id = "{self.prefix}"',
             f"partitions = {PARTITIONS}",
             f"session_timeout = {self.session}",
+            f'retention = "{self.retention}"',
             f'seats_folder = "{self.folder / "seats"}"',
             *(["[redis]", f'url = "{self.redis}"', f'key_prefix = "{self.prefix}"'] if self.redis else []),
             "[http]",

@@ -91,6 +91,29 @@ async def voided(make: Maker) -> int:
     return kills
 
 
+async def carried(make: Maker) -> int:
+    """What waits for a region is appended again; killed before, in the middle and behind."""
+    where = await make(retention="1s")
+    regions = ("r1", "r2")
+    async with (
+        Feed(where, regions=regions) as busy,
+        Feed(where, region="r2", regions=regions, first=1_000_000) as silent,
+    ):
+        # Nothing is committed before the second region has something, and the log is said to be short.
+        life = where.start()
+        await busy.open()
+        await silent.open()
+        life.kill()
+        kills = 1
+        for point in (Failpoint.CARRY_BEFORE, Failpoint.CARRY_COPIED, Failpoint.CARRY_AFTER):
+            life = where.start(Plan(point).rule)
+            await busy.batch()
+            kills += await _killed(life)
+        await silent.batch()
+        await conclude(where, [busy, silent])
+    return kills
+
+
 async def revoked(make: Maker) -> int:
     """A second member joins; the owner is killed before and behind it gives its partitions up."""
     where = await make()
@@ -234,6 +257,7 @@ async def reached(where: Deployment, point: Failpoint, times: int, life: Life) -
 SCENES: Final[dict[str, Scene]] = {
     "abandoned": abandoned,
     "voided": voided,
+    "carried": carried,
     "revoked": revoked,
     "last record": last_record,
     "conflict": conflict,

@@ -16,7 +16,7 @@ from sluicegate.events.failpoints import read_actions
 from tests.faults.lives import Deployment
 from tests.faults.outages import lake_fails
 from tests.faults.rolling import Plan, roll
-from tests.faults.scenes import Maker, frozen
+from tests.faults.scenes import Maker, carried, frozen
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
@@ -53,6 +53,10 @@ async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Make
 
 async def test_an_owner_that_was_frozen_before_its_publication_does_no_harm(make: Maker) -> None:
     await frozen(make, [Failpoint.PAIMON_SNAPSHOT_DRAFTED])
+
+
+async def test_what_waits_is_carried_whatever_is_killed_meanwhile(make: Maker) -> None:
+    assert await carried(make) == 4
 
 
 async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make: Maker) -> None:

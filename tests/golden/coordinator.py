@@ -8,6 +8,7 @@ from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
     Appended,
+    Carry,
     CheckFiles,
     Done,
     Effect,
@@ -22,15 +23,15 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, FileInfo, FilesWritten
+from sluicegate.events.envelope import Envelope, EventType, Origin
+from sluicegate.events.models import Body, FileInfo, FilesWritten, LineageCarried
 from sluicegate.lakes.memory import FOREIGN_USER, MemoryTable
 from sluicegate.lakes.port import OutcomeUnknown, Refused
 from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, newer_view
 from tests.golden.tell import effect_line
 
 STREAM = "s"
-USUAL = frozenset({"AppendDecision", "AppendAbandoned", "AppendVoided", "Publish", "Announce"})
+USUAL = frozenset({"AppendDecision", "AppendAbandoned", "AppendVoided", "Carry", "Publish", "Announce"})
 
 
 class Entry(NamedTuple):
@@ -195,6 +196,13 @@ class Coordinator:
                 world.told.add(due.id)
             case WriteView(record):
                 world.view = newer_view(world.view, record)
+            case Carry():
+                for offset in effect.offsets:
+                    old = world.log[offset]
+                    origin = old.envelope.origin or Origin(offset, old.time)
+                    world.log.append(Entry(world.now, old.envelope._replace(origin=origin), old.body))
+                mark, at = LineageCarried(upto=effect.upto), (effect.region, effect.lineage, -1)
+                return Appended(world.append(EventType.LINEAGE_CARRIED, mark, at))
             case _ if isinstance(effect, Append):
                 return Appended(world.append(LOGGED[type(effect)], effect.body, ("", "", -1)))
         return Done()

@@ -40,8 +40,13 @@ class Script(LogWords, Mishaps):
             self.work()
 
     def do_settings(self, **wanted: str) -> None:
-        """partial=, max=, timeout= (of the alignment, ms), probe=."""
-        names = {"timeout": "alignment_timeout", "probe": "probe_interval", "record": "record_interval"}
+        """partial=, max=, timeout= (of the alignment, ms), probe=, record=, carry= (age)."""
+        names = {
+            "timeout": "alignment_timeout",
+            "probe": "probe_interval",
+            "record": "record_interval",
+            "carry": "carry_after",
+        }
         times = {names[key]: int(value) for key, value in wanted.items() if key in names}
         policy = dict(POLICY) | {key: value for key, value in wanted.items() if key == "partial"}
         policy |= {"max_consecutive_fallbacks": int(wanted["max"])} if "max" in wanted else {}

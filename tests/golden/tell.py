@@ -9,6 +9,7 @@ from sluicegate.coordinator.core.effects import (
     AppendPolicy,
     AppendVoided,
     Ask,
+    Carry,
     Effect,
     Failed,
     Publish,
@@ -50,6 +51,8 @@ def effect_line(effect: Effect, result: Result | None, names: Sequence[str], low
             said = f"{body.decision} attempt {body.attempt} waited for {' '.join(body.regions)}"
         case AppendVoided(body):
             said = f"{body.decision} holds out {body.region}:{body.checkpoint}"
+        case Carry():
+            said = f"{effect.region} {effect.lineage} [{' '.join(names)}]"
         case AppendPolicy(body):
             joined = f" joined: {body.joined}" if body.joined else ""
             said = f"{body.number} partial {body.partial} max {body.max_consecutive_fallbacks}{joined}"
