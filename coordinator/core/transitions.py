@@ -175,7 +175,8 @@ def checkpoint_state(
     if lived.limit is not None and position.checkpoint > lived.limit:
         return CheckpointIs.VOID
     if lived.decided is not None and position.checkpoint <= lived.decided:
-        if was in (CheckpointIs.WRITTEN, CheckpointIs.COMPLETED, CheckpointIs.VOID):
+        unsealed = (CheckpointIs.WRITTEN, CheckpointIs.COMPLETED, CheckpointIs.VOID)
+        if was in unsealed or _is_passed_by(book, region, position):
             return CheckpointIs.VOID
         pending = _is_pending(book, region, position, was)
         return CheckpointIs.DECIDED if pending else CheckpointIs.COMMITTED
@@ -210,6 +211,14 @@ def region_state(book: Book, name: str) -> RegionIs:
 
 def _states(names: tuple[str, ...]) -> set[str]:
     return {state for name in names for state in (_states(GROUPS[name]) if name in GROUPS else {name})}
+
+
+def _is_passed_by(book: Book, region: str, position: Position) -> bool:
+    """Whether what a decision passed by was collected again, for it may be given up."""
+    ledger = book.ledgers.get((region, position.lineage))
+    if ledger is None or position.checkpoint not in ledger.checkpoints:
+        return False
+    return position.checkpoint not in ledger.sealed and max(ledger.sealed, default=-1) > position.checkpoint
 
 
 def _is_pending(book: Book, region: str, position: Position, was: CheckpointIs) -> bool:
