@@ -29,7 +29,7 @@ REFUSALS: Final = (
 
 def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpened) -> None:
     """Enter an opening, if it is accepted where the standing is."""
-    problem = _assignment_problem(now, envelope, body) or _lineage_problem(now, envelope, body)
+    problem = problem_of(now, envelope, body)
     now.openings[offset] = problem
     if problem is not None:
         now.saw(f"opening refused: {problem}")
@@ -56,6 +56,11 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
         for back in (now.regions.get(name) for name in body.assignment.regions):
             if back is not None and back.left and not back.closed:
                 back.left = back.idle = False
+
+
+def problem_of(now: Standing, envelope: Envelope, body: RegionOpened) -> str | None:
+    """Why an opening would be refused where the standing is; None if it would be accepted."""
+    return _assignment_problem(now, envelope, body) or _lineage_problem(now, envelope, body)
 
 
 def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, body: RegionOpened) -> None:
@@ -103,8 +108,8 @@ def _assignment_problem(now: Standing, envelope: Envelope, body: RegionOpened) -
     most = now.policy.max_consecutive_fallbacks if now.policy else 1
     if now.next is None or wanted.number == now.next.number:
         return None
-    healthy, hopeless = _pending_assignments(now)
-    if len(healthy) >= most and now.next.number not in hopeless:
+    healthy, stuck = _pending(now)
+    if len(healthy) >= most and not stuck & set(now.next.regions):
         return "too many assignments have had no full cut yet"
     return None
 
@@ -141,16 +146,18 @@ def _restart_problem(account: Account, envelope: Envelope, body: RegionOpened) -
     return None
 
 
-def _pending_assignments(now: Standing) -> tuple[set[int], set[int]]:
-    """The assignments above the one in force: with lineages that have hope, and with such as have none."""
+def _pending(now: Standing) -> tuple[set[int], set[str]]:
+    """The assignments that wait for a full cut and may have one; the regions that will not be in one."""
     held, families = now.assignment.number if now.assignment else 0, Families(now)
-    found: tuple[set[int], set[int]] = (set(), set())
+    healthy: set[int] = set()
+    stuck: set[str] = set()
     for name, account in now.regions.items():
         for lineage in account.chain:
-            number = account.lives[lineage].assignment
-            if number > held:
-                found[families.is_hopeless(Member(name, lineage))].add(number)
-    return found
+            if families.is_hopeless(Member(name, lineage)):
+                stuck.add(name)
+            elif account.lives[lineage].assignment > held:
+                healthy.add(account.lives[lineage].assignment)
+    return healthy, stuck
 
 
 def _used(account: Account) -> bool:

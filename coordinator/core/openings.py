@@ -133,7 +133,7 @@ def _depth_problem(book: Book, wanted: Assignment) -> str | None:
     hopeless = {place for place in places if is_hopeless(book, place)}
     opened = {lived(book, place).assignment for place in places if place not in hopeless}
     waiting = {number for number in opened if number > state.assignment.number}
-    if any(lived(book, place).assignment == state.next.number for place in hopeless):
+    if any(place.region in state.next.regions for place in hopeless):
         return None
     if len(waiting) < (state.policy.max_consecutive_fallbacks if state.policy else 1):
         return None
