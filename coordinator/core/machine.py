@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.coordinator.core import owing
+from sluicegate.coordinator.core.aging import Aging
 from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.carrying import next_carry
 from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided
 from sluicegate.coordinator.core.effects import (
     Append,
@@ -113,9 +113,7 @@ class StreamMachine:
         self._proposal = Proposal(self.book, settings.alignment_timeout, settings.stall_pause)
         self._standing = Standing()
         self._ready = False
-        self._carry_at = 0
-        """When it is looked at next whether something has been pending for long."""
-        self._carry: Carry | None = None
+        self._aging = Aging(self.book, settings.carry_after)
         self._answers = Answers(dict(record.refused) if record else {})
         self._commit: Commit | None = None
         self._voided: Voided | None = None
@@ -199,8 +197,8 @@ class StreamMachine:
         self._settle()
         if self._proposal.align(now, acting=self._may_act()):
             self._fence.doubt(self._end.running)
-        self._look_at_age()
-        wanted = self._standing.inspected or self._carry is not None
+        self._aging.look(now, self._proposal.alignment.time(now), self.position - 1)
+        wanted = self._standing.inspected or self._aging.due
         effects: list[Effect] = []
         if self._end.free(now) and wanted and self._fence.unknown:
             effects.append(self._end.start(FetchEnd()))
@@ -302,7 +300,7 @@ class StreamMachine:
                 self.outbox.note_change()
             case LineageCarried():
                 self.outbox.note_change()
-                self._carry_at = self._now
+                self._aging.look_again()
             case StreamCommand():
                 # The order may be about what the table stalls for; and who asks for the state sees it.
                 self._table.pause(self._now, 0)
@@ -407,9 +405,8 @@ class StreamMachine:
         if effect is not None or not self._has_read_all() or self._proposal.logged_at is not None:
             return effect
         entry = self._next_entry() if self._may_act() else None
-        if entry is None and self._carry is not None and not self._is_deciding():
-            self._carry = None
-            entry = self._oldest()
+        if entry is None and self._aging.due and not self._is_deciding():
+            return self._aging.take(self._proposal.alignment.time(self._now), self.position - 1)
         return entry
 
     def _next_entry(self) -> Effect | None:
@@ -429,19 +426,6 @@ class StreamMachine:
             return None
         region, checkpoint = pending[0].void
         return AppendVoided(CutVoided(decision=pending[0].id, region=region, checkpoint=checkpoint))
-
-    def _look_at_age(self) -> None:
-        """See whether something has been pending for so long that the log might lose it."""
-        age = self.settings.carry_after
-        if age is not None and self._now >= self._carry_at and self._carry is None:
-            self._carry_at = self._now + max(1, age // 20)
-            self._carry = self._oldest()
-
-    def _oldest(self) -> Carry | None:
-        age, time = self.settings.carry_after, self._proposal.alignment.time(self._now)
-        if age is None or time is None:
-            return None
-        return next_carry(self.book, time - age, self.position - 1)
 
     def _is_deciding(self) -> bool:
         """Whether a cut may be on its way, which is better than carrying what it has."""
