@@ -132,6 +132,12 @@ class MemoryTable:
         for number in sorted(self._visible)[:-keep]:
             self._expired.append(self._visible.pop(number))
 
+    def restore(self, snapshots: Sequence[MemorySnapshot]) -> None:
+        """Put snapshots back that have expired, as from a backup of the table's metadata."""
+        back = {snapshot.id: snapshot for snapshot in snapshots}
+        self._expired = [each for each in self._expired if each.id not in back]
+        self._visible = dict(sorted({**back, **self._visible}.items()))
+
     def rollback(self, to: int) -> None:
         """Drop every snapshot after this one, with its files; 0 drops the whole history."""
         if to and to not in self._visible:

@@ -19,6 +19,8 @@ class Pile:
     completion: CheckpointCompleted | None = None
     stands: dict[str, int] = field(default_factory=dict)
     """Where its events, and its completion under no name, stand last: there, or where they were copied."""
+    passed: bool = False
+    """A cut has passed it by: its number was given up."""
 
     @property
     def first(self) -> int:

@@ -53,8 +53,10 @@ class Contents:
 
     def look(self) -> list[Verdict]:
         """Check the snapshots that are new; returns the decisions that they commit."""
-        if self.world.standing_in is not None and self.world.standing_in.files:
-            raise Violation("I1", f"committed to another table: {self.world.standing_in.files}")
+        if self.world.standing_in is not None:
+            known = set(self.world.table.files) if self.world.rolled_back else set()
+            if strange := [path for path in self.world.standing_in.files if path not in known]:
+                raise Violation("I1", f"committed to another table: {strange}")
         table = self.world.table
         if len(table.history) == self._seen:
             return []

@@ -103,6 +103,9 @@ def _move(now: Standing, verdict: Verdict, moves: dict[str, Position]) -> None:
         said = life.piles[number].completion
         if life.decided is None and life.elsewhere:
             silent.append((name, lineage))
+        for before in range((life.decided if life.decided is not None else -1) + 1, number):
+            if before in life.piles:
+                life.piles[before].passed = True
         life.decided = number
         if said is None:
             continue

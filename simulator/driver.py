@@ -14,7 +14,7 @@ from sluicegate.events.models import (
     RegionOpened,
 )
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.source import Batches
+from sluicegate.simulator.source import Batches, Reading
 from sluicegate.simulator.world import STREAM
 
 ASK_AGAIN: Final = 200
@@ -46,6 +46,8 @@ class Driver(Batches):
     """The opening was refused until the job starts under a higher assignment."""
     outrun: bool = False
     """More of the regions that it was to follow is committed than it knew of."""
+    tied: bool = False
+    """Another region goes on from one of its checkpoints, and the owner may have to undo that."""
     said_idle_at: int = 0
     ask_at: int = 0
     """When a refused opening is asked for again."""
@@ -188,7 +190,7 @@ class Driver(Batches):
         if "have had no full cut yet" in reason:
             self.too_deep += 1
             return "refused: depth"
-        if "raise the assignment's number" in reason:
+        if "raise the assignment's number" in reason or "or leave the region out" in reason:
             self.outnumbered = True
             return "refused: number"
         return "refused for a while"
@@ -203,17 +205,27 @@ class Driver(Batches):
         self.never.clear()
         if self.root is None:
             return
+        self.adopt = False
+        self.finished.clear()
         lineage, checkpoint = (target.lineage, target.checkpoint) if target else (self.root, None)
         self.parents = (Parent(region=self.region, lineage=lineage, checkpoint=checkpoint),)
         self.reading = self.lineage_start = self.reading_at(target)
         self.generation += 1
         self.batch = self.first = 0 if checkpoint is None else checkpoint + 1
 
+    def begin_anew(self, parents: tuple[Parent, ...], reading: Reading) -> None:
+        """Let the region's first lineage be another one, which goes on from elsewhere."""
+        self.restart()
+        self.generation += 1
+        self.lived.clear()
+        self.parents = parents
+        self.begin_at(reading)
+
     def _before_trouble(self) -> Position | None:
         """A completed checkpoint of the lineage that may not be stalled, and need not be committed."""
-        if self.batch - self.first < 2 or self.never:
+        if len(self.finished) < 2 or self.never:
             return self.committed()
-        return Position(lineage=self.lineage, checkpoint=self.batch - 2)
+        return Position(lineage=self.lineage, checkpoint=self.finished[-2])
 
     def committed(self) -> Position | None:
         """Where the region stands by the newest commit that it was told of."""
@@ -227,5 +239,5 @@ class Driver(Batches):
             self.said_idle_at = self.world.now
             self.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True))
             return "fall idle"
-        self.say(EventType.REGION_CLOSED, RegionClosed(final=self.batch - 1 if self.batch > 0 else None))
+        self.say(EventType.REGION_CLOSED, RegionClosed(final=self.last if self.last >= 0 else None))
         return "close"

@@ -19,7 +19,8 @@ BUSY: Final = 200
 """Effects that a process runs without a pause, at most."""
 
 
-RARE: Final = ("AppendAbandoned", "AppendVoided")
+RARE: Final = {"AppendAbandoned": 20, "AppendVoided": 15, "AppendPolicy": 3, "AppendDecision": 3}
+"""How much more often than others what happens rarely is waited for."""
 
 
 class First:
@@ -138,12 +139,26 @@ class Fleet:
         """The partition goes to another process, which may have the old one still at work beside it."""
         self.world.saw("rebalance")
         place = who % len(self.nodes)
+        if dice.chance(0.2):
+            self._back_and_forth(place, dice)
+            return
         if dice.chance(0.5) and len(self.nodes) < MOST:
             self.nodes.append(self.boot())
         else:
             self.nodes[place] = self.boot()
         if len(self.nodes) > 1 and dice.chance(0.5):
             self.nodes.pop(dice.below(len(self.nodes)))
+
+    def _back_and_forth(self, place: int, dice: Dice) -> None:
+        """It goes to another process and back, some times, and each does a little with it."""
+        self.world.saw("rebalanced back and forth")
+        for _ in range(dice.between(2, 4)):
+            self.nodes[place] = self.boot()
+            self.nodes[place].read(dice.pick((3, 10, 100)))
+            for _ in range(dice.between(1, 4)):
+                effect = self._take(self.nodes[place], dice)
+                if effect is not None:
+                    self._perform(self.nodes[place], effect, heard=dice.chance(0.8))
 
     def more(self, who: int, dice: Dice) -> None:
         """One process more believes that the partition is its own."""
@@ -270,4 +285,4 @@ class Fleet:
 
 def _pick(dice: Dice, names: list[str]) -> str:
     """One of the names; what happens rarely is waited for more often."""
-    return dice.pick([*names, *(name for name in names if name in RARE for _ in range(9))])
+    return dice.pick([name for name in names for _ in range(RARE.get(name, 1))])

@@ -1,6 +1,6 @@
 """What happens around the product: other writers, expiry, retention, a table that is not what it was."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
@@ -34,6 +34,8 @@ class Outside:
 
     def replace(self, dice: Dice) -> None:
         """Somebody puts another table in the place of the stream's, or the old one back."""
+        if self.world.rolled_back:
+            return
         if self.world.standing_in is not None:
             self.world.standing_in = None
         elif not self._known():
@@ -41,8 +43,64 @@ class Outside:
         else:
             self.world.standing_in = MemoryTable(self.world.table.name)
             self.world.standing_in.replace()
+            # A record from before the stream had a table cannot tell one from the other.
+            self.fleet.records.clear()
         self.world.saw("table replaced" if self.world.standing_in else "table put back")
         self.world.tell("{}", "another table stands there" if self.world.standing_in else "the table is back")
+
+    def roll_back(self, dice: Dice) -> None:
+        """Somebody rolls the table back behind what is known to be committed, and undoes that later."""
+        world = self.world
+        if world.rolled_back:
+            world.rolled_back, world.standing_in = False, None
+            world.saw("snapshots put back")
+            world.tell("the table has all its snapshots again")
+            return
+        oldest = self._oldest_recorded()
+        if world.standing_in is not None or oldest is None or world.table.at(oldest - 1) is None:
+            return
+        self.fleet.records.clear()
+        there = world.table
+        world.standing_in = replace(there, _visible=dict(there._visible), _expired=list(there._expired))
+        world.standing_in.rollback(oldest - 1)
+        world.rolled_back = True
+        if dice.chance(0.5):
+            world.standing_in.foreign_commit()
+        world.saw("table rolled back")
+        world.tell("the table is rolled back to snapshot {}", oldest - 1)
+
+    def expire_proof(self, dice: Dice) -> None:
+        """Snapshots expire from which an absence was to be proven, and are restored from a backup later."""
+        world = self.world
+        if world.backup:
+            self._restore()
+            return
+        oldest = self._oldest_recorded()
+        if world.standing_in is not None or oldest is None:
+            return
+        world.table.foreign_commit()
+        before = world.table.snapshots
+        world.table.expire(1)
+        world.backup = [each for each in before if each.id not in {one.id for one in world.table.snapshots}]
+        world.saw("proof of absence expired")
+        world.tell("all but the newest of the table's snapshots expire")
+
+    def _restore(self) -> None:
+        world = self.world
+        world.table.restore(world.backup)
+        world.backup = []
+        world.saw("expired snapshots restored")
+        world.tell("the expired snapshots are restored from a backup")
+
+    def _oldest_recorded(self) -> int | None:
+        """The oldest snapshot from which somebody proves an absence, if everybody knows one."""
+        if self._settled_state() is None or not self._known():
+            return None
+        nodes = [*self.fleet.nodes, *self.fleet.asleep]
+        record = StateRecord.model_validate_json(self.world.record or "{}")
+        refs = [record.state.recorded, *(node.machine.book.state.recorded for node in nodes)]
+        known = [ref.id for ref in refs if ref is not None]
+        return min(known) if len(known) == len(refs) else None
 
     def join(self, dice: Dice) -> None:
         """The table becomes one whose writers are one region, or is that no more."""
@@ -77,7 +135,9 @@ class Outside:
         """Put everything right."""
         self.world.table.refusal = None
         self.world.standing_in = self.world.joined = None
-        self.world.upgraded = True
+        self.world.rolled_back, self.world.upgraded = False, True
+        if self.world.backup:
+            self._restore()
 
     def expire(self, dice: Dice) -> None:
         """Expire snapshots when no outcome is open: what is then decided must still be provable."""

@@ -5,7 +5,7 @@ out, and the others still mean the same.
 """
 
 from bisect import bisect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
@@ -26,22 +26,40 @@ ALWAYS: Final = {"drive": 26, "read": 16, "effect": 46, "view": 1}
 
 FAULTS: Final = {
     # The job.
-    "speculate": 2, "replay": 2, "redo": 2, "zombie": 2, "duplicate": 2, "deliver": 3, "idle": 3, "hint": 1,
-    "restart": 2, "rewind": 2, "amnesia": 1, "accept": 1, "lose": 1, "contradict": 1, "silence": 3,
-    "die": 1, "resplit": 1, "close early": 1, "bad opening": 2,
+    "speculate": 2, "replay": 2, "skip": 2, "redo": 2, "zombie": 2, "duplicate": 2, "deliver": 3, "idle": 3,
+    "hint": 1, "restart": 2, "rewind": 2, "amnesia": 1, "accept": 1, "lose": 1, "contradict": 2, "silence": 3,
+    "die": 1, "resplit": 2, "close early": 1, "bad opening": 2, "others' opening": 2,
     # The coordinators.
     "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "more coordinators": 1, "old record": 1,
     "lost append": 2, "unheard append": 2, "wait": 2,
     # The table and the other stores.
     "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
-    "files refused": 1, "foreign": 2, "unfit table": 1, "replaced table": 1, "joined table": 1, "expire": 3,
+    "files refused": 1, "foreign": 2, "unfit table": 1, "replaced table": 1,
+    "table rolled back": 1, "proof expired": 1, "joined table": 1, "expire": 3,
     "view wiped": 1,
     "view lost": 1, "newer record": 1, "retention": 3, "bodies dropped": 2,
     # The operator.
-    "pause": 1, "log stall": 1, "resume": 2, "savepoint": 1, "drain": 1, "void": 4, "remove": 1, "policy": 1,
+    "pause": 1, "log stall": 1, "resume": 2, "savepoint": 1, "drain": 1, "void": 4, "remove": 1, "policy": 2,
 }  # fmt: skip
 """What goes wrong or is ordered, with its weight; every schedule has some of them."""
 
+THEMES: Final = (
+    ("resplit", "rewind"),
+    ("resplit", "rewind", "restart", "die"),
+    ("resplit", "void"),
+    ("resplit", "contradict", "lose"),
+    ("resplit", "contradict", "hint", "lose"),
+    ("resplit", "policy", "rewind"),
+    ("resplit", "others' opening"),
+    ("void", "skip", "deliver"),
+    ("void", "rewind"),
+    ("silence", "policy", "die"),
+    ("contradict", "replay", "zombie"),
+    ("close early", "bad opening"),
+    ("crash", "lost append", "unheard append", "silence", "die"),
+    ("lost append", "unheard append", "silence", "freeze"),
+)
+"""What is favoured together in some schedules, since each of it alone seldom leads anywhere."""
 FAVOURED: Final = 6.0
 """The weight of what is favoured."""
 Sink = Literal["independent", "all-to-all", "shared-files"]
@@ -103,10 +121,13 @@ def draw_plan(seed: int, length: int, favour: tuple[str, ...] = ()) -> Plan:
         stall_pause=dice.pick((100, 1_000, 15_000)),
         carry_after=dice.pick((None, 300, 1_000, 5_000)),
         memory=dice.pick((0, 0, 5, 1_000)),
-        watched=dice.chance(0.2),
+        watched=dice.chance(0.35),
         twice=dice.chance(0.05),
     )
-    return Plan(setting, _draw_steps(dice, length, favour))
+    theme = dice.pick(THEMES) if dice.chance(0.45) else ()
+    if "silence" in theme:
+        setting = replace(setting, partial=True, most_fallbacks=dice.between(1, 2), alignment_timeout=100)
+    return Plan(setting, _draw_steps(dice, length, favour or theme))
 
 
 def _draw_steps(dice: Dice, length: int, favour: tuple[str, ...]) -> tuple[Step, ...]:

@@ -17,6 +17,7 @@ from sluicegate.simulator.node import FATES, Fate, Node
 from sluicegate.simulator.orders import Orders
 from sluicegate.simulator.outside import Outside
 from sluicegate.simulator.plan import Plan, Step
+from sluicegate.simulator.refused import Refused
 from sluicegate.simulator.slow import check_slow
 from sluicegate.simulator.source import Job
 from sluicegate.simulator.splits import Splits
@@ -78,6 +79,7 @@ class Schedule:
         self._outside = Outside(self.world, self.fleet, self.checker)
         self._orders = Orders(self.world, self.fleet, self.checker, self.drivers)
         self._splits = Splits(self.world, self.checker, self.drivers)
+        self._refused = Refused(self.world, self.checker.reading)
         self._actions = self._all_actions()
 
     def run(self) -> Outcome:
@@ -149,6 +151,9 @@ class Schedule:
             "remove": orders.remove,
             "policy": orders.policy,
             "resplit": self._splits.split,
+            "others' opening": self._refused.open,
+            "table rolled back": outside.roll_back,
+            "proof expired": outside.expire_proof,
         }
         actions: dict[str, Action] = {
             "drive": self._drive,

@@ -39,6 +39,10 @@ class Batches:
     """The number of the next checkpoint."""
     first: int = 0
     """The first checkpoint of the lineage."""
+    finished: list[int] = field(default_factory=list)
+    """The checkpoints of the lineage that were completed; numbers that were given up are not among them."""
+    kept: dict[tuple[str, int] | None, frozenset[str]] = field(default_factory=dict)
+    """The shards that are still its own behind (lineage, checkpoint); others read the rest from there."""
     location: str = "q"
     """A deleted checkpoint location is followed by one of another name."""
     start: Reading = field(init=False)
@@ -56,7 +60,14 @@ class Batches:
     """Checkpoints of the live lineage of which an upload will never come."""
 
     def __post_init__(self) -> None:
-        self.start = self.lineage_start = dict(self.reading)
+        self.begin_at(self.reading)
+
+    def begin_at(self, reading: Reading) -> None:
+        """Let the region's first lineage begin there."""
+        self.start, self.reading, self.lineage_start = dict(reading), dict(reading), dict(reading)
+        self.batch = self.first = 0
+        self.finished.clear()
+        self.never.clear()
 
     @property
     def lineage(self) -> str:
@@ -69,9 +80,19 @@ class Batches:
 
     def reading_at(self, target: Position | None) -> Reading:
         """Where the source stood after a checkpoint; None: before everything."""
-        if target is None:
-            return dict(self.start)
-        return dict(self.marks[self.region, target.lineage, target.checkpoint])
+        key = (target.lineage, target.checkpoint) if target else None
+        read = self.marks[self.region, *key] if key else self.start
+        kept = self.kept.get(key, read.keys())
+        return {shard: at for shard, at in read.items() if shard in kept}
+
+    @property
+    def last(self) -> int:
+        """The last checkpoint that was completed, or that the lineage begins behind; -1 for none."""
+        return self.finished[-1] if self.finished else self.first - 1
+
+    def stands(self) -> Position | None:
+        """The last checkpoint of the live lineage, if it has completed any."""
+        return Position(lineage=self.lineage, checkpoint=self.finished[-1]) if self.finished else None
 
     def run_batch(
         self, dice: Dice, *, completed: bool = True, speculate: bool = False, lose: bool = False
@@ -102,9 +123,9 @@ class Batches:
             said["tags"] = f"t{self.batch}"
         body = CheckpointCompleted(
             events=events,
-            predecessor=None if self.batch == self.first else self.batch - 1,
+            predecessor=self.finished[-1] if self.finished else None,
             source_digest=self._digest(read),
-            watermark=None if self.batch % 5 == 4 else 100 * min(after.values(), default=0),
+            watermark=None if self.finished and self.batch % 5 == 4 else 100 * min(after.values(), default=0),
             listeners=said,
         )
         self.say(EventType.CHECKPOINT_COMPLETED, body, self.batch)
@@ -112,6 +133,7 @@ class Batches:
         self.marks[key] = after
         self.world.reached[key] = 100 * min(after.values(), default=0)
         self.reading = after
+        self.finished.append(self.batch)
         self.batch += 1
 
     def _range(self, dice: Dice) -> tuple[Item, ...]:

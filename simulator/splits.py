@@ -6,11 +6,12 @@ from typing import Final
 from sluicegate.events.models import Assignment, Parent, Position
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.driver import Driver
+from sluicegate.simulator.halves import Halves
 from sluicegate.simulator.invariants import Checker
 from sluicegate.simulator.source import Reading
 from sluicegate.simulator.world import World
 
-MOST_REGIONS: Final = 7
+MOST_REGIONS: Final = 8
 PATIENCE: Final = 2
 """Refusals after which the owner does something."""
 
@@ -25,6 +26,8 @@ class Split:
     children: list[Driver]
     instead_of: "Split | None" = None
     """The one before from the same ends, of which nothing was committed that its owner knew of."""
+    replaced: "Split | None" = None
+    """The one before whose children were never accepted, because they named what they may not."""
 
 
 @dataclass
@@ -35,6 +38,10 @@ class Splits:
     checker: Checker
     drivers: list[Driver]
     _splits: list[Split] = field(default_factory=list)
+    halves: Halves = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.halves = Halves(self.world, self.checker, self.drivers, self._start_anew)
 
     def split(self, dice: Dice) -> None:
         """Start the job again: one region is split, two are merged, or both."""
@@ -44,17 +51,19 @@ class Splits:
         if not fit or len(self.drivers) >= MOST_REGIONS:
             return
         ended = [fit.pop(dice.below(len(fit)))]
+        if dice.chance(0.45) and self.halves.begin(ended[0], dice):
+            return
         if fit and dice.chance(0.5):
             ended.append(fit.pop(dice.below(len(fit))))
         count = dice.between(1, 2)
-        last = [Position(lineage=driver.lineage, checkpoint=driver.batch - 1) for driver in ended]
-        self._follow(ended, [*last], count)
+        self._follow(ended, [driver.stands() for driver in ended], count)
         self.world.saw(f"split {len(ended)} to {count}")
 
     def watch(self) -> None:
         """Do something where an opening is refused for its assignment, or what others build on stalls."""
-        if self._splits and any(each.too_deep > PATIENCE and not each.stopped for each in self.drivers):
+        if any(each.too_deep > PATIENCE and not each.stopped for each in self.drivers):
             self._go_back()
+        self.halves.watch()
         if any(driver.outnumbered and not driver.stopped for driver in self.drivers):
             self._start_anew([])
             self.world.saw("started under the next number")
@@ -70,7 +79,8 @@ class Splits:
         """Whether another region may go on from where this one is."""
         account = self.checker.reading.regions.get(driver.region)
         sound = account is not None and not account.fault and account.live == driver.lineage
-        return sound and driver.active and not driver.never and driver.batch > driver.first
+        fit = driver.active and not driver.never and bool(driver.finished)
+        return sound and fit and not self.halves.holds(driver)
 
     def _follow(self, ended: list[Driver], ends: list[Position | None], count: int) -> None:
         """End regions at these checkpoints, and let others follow them."""
@@ -80,10 +90,7 @@ class Splits:
         names = [f"r{first + number}" for number in range(count)]
         assignment = self._start_anew(names)
         parents = tuple(_parent(driver, end) for driver, end in zip(ended, ends, strict=True))
-        shards = [
-            shard for driver, end in zip(ended, ends, strict=True) for shard in driver.reading_at(end).items()
-        ]
-        readings: list[Reading] = [dict(shards[place::count]) for place in range(count)]
+        readings = _readings(ended, ends, count)
         children = [
             Driver(self.world, ended[0].job, name, assignment, reading, parents=parents)
             for name, reading in zip(names, readings, strict=True)
@@ -106,11 +113,17 @@ class Splits:
 
     def _go_back(self) -> None:
         """Run the regions before, under their number, until they have had a full cut."""
-        last, reading = self._splits[-1], self.checker.reading
+        reading = self.checker.reading
         known = reading.next or reading.assignment
         for driver in self.drivers:
             driver.too_deep = 0
-        if known is not None and known.number > last.before.number:
+        newest = max(driver.assignment.number for driver in self.drivers)
+        if known is None or self.halves.go_back(newest, known.number) or not self._splits:
+            return
+        last = self._splits[-1]
+        if last.replaced is not None and known.number == last.replaced.children[0].assignment.number:
+            self._name_others(last, last.replaced)
+        if known.number > last.before.number:
             return
         self._splits.pop()
         if last.instead_of is not None:
@@ -124,6 +137,25 @@ class Splits:
                 driver.restart()
         self.world.tell("the job starts again with the regions {}", ", ".join(last.before.regions))
         self.world.saw("back to the regions before")
+
+    def _name_others(self, last: Split, again: Split) -> None:
+        """Go on with the children that were refused: they name what those do that were to replace them."""
+        self._splits[-1] = again
+        again.ended, again.ends, again.instead_of = last.ended, last.ends, last.instead_of
+        readings = _readings(again.ended, again.ends, len(again.children))
+        pairs = zip(again.ended, again.ends, strict=True)
+        parents = tuple(_parent(driver, end) for driver, end in pairs)
+        assignment = again.children[0].assignment
+        for driver in (*last.children, *again.children):
+            driver.stopped = driver in last.children
+        for child, reading in zip(again.children, readings, strict=True):
+            child.begin_anew(parents, reading)
+        for driver in self.drivers:
+            driver.assignment = assignment
+            if not driver.stopped and not driver.closed:
+                driver.restart()
+        self.world.tell("the job starts again with the regions {}", ", ".join(assignment.regions))
+        self.world.saw("refused children name others")
 
     def _never_comes(self, driver: Driver, end: Position | None) -> bool:
         """Whether a region stalls before the checkpoint that others build on, and was told so."""
@@ -147,23 +179,20 @@ class Splits:
         if any(driver.region in cut for driver in gone):
             return
         roots = [driver for each in concerned for driver in each.ended if driver not in gone]
-        ends = [
-            driver.committed()
-            if driver in split.ended
-            else Position(lineage=driver.lineage, checkpoint=driver.batch - 1)
-            for driver in roots
-        ]
+        ends = [driver.committed() if driver in split.ended else driver.stands() for driver in roots]
         for driver in gone:
             driver.stopped = True
         self._splits = [each for each in self._splits if each not in concerned]
         self._follow(roots, ends, 1)
         self._splits[-1].instead_of = split.instead_of
+        if concerned == [split] and all(child.root is None for child in split.children):
+            self._splits[-1].replaced = split
         self.world.saw("built anew on what is committed")
 
     def _replace_children(self) -> bool:
         """Start again with other regions that follow from the same checkpoints as the last ones."""
         last, cut = self._splits[-1], self.world.newest.cut if self.world.newest else {}
-        fresh = [child.generation == 0 and child.batch == 0 and child.opened for child in last.children]
+        fresh = [child.generation == 0 and not child.finished and child.opened for child in last.children]
         if not all(new or self._may_end(child) for new, child in zip(fresh, last.children, strict=True)):
             return False
         if any(child.region in cut for child in last.children) or len(self.drivers) >= MOST_REGIONS:
@@ -187,11 +216,9 @@ class Splits:
         for driver in gone:
             driver.stopped = True
         self._splits = [each for each in self._splits if each not in concerned]
-        ends = [
-            Position(lineage=driver.lineage, checkpoint=driver.batch - 1) if driver.batch > 0 else None
-            for driver in split.children
-        ]
-        self._follow(split.children, ends, 1)
+        self._follow(split.children, [driver.stands() for driver in split.children], 1)
+        if len(concerned) == 1 and all(child.root is None for child in gone):
+            self._splits[-1].replaced = concerned[0]
         self.world.saw("went on from what was to be replaced")
 
     def _heirs(self, split: Split) -> tuple[list[Split], list[Driver]]:
@@ -202,6 +229,13 @@ class Splits:
                 concerned.append(later)
                 gone += later.children
         return concerned, gone
+
+
+def _readings(ended: list[Driver], ends: list[Position | None], count: int) -> list[Reading]:
+    """What each of so many regions reads on from these ends."""
+    pairs = zip(ended, ends, strict=True)
+    shards = [shard for driver, end in pairs for shard in driver.reading_at(end).items()]
+    return [dict(shards[place::count]) for place in range(count)]
 
 
 def _parent(driver: Driver, end: Position | None) -> Parent:

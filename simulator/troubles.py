@@ -41,16 +41,22 @@ def _redo(driver: Driver, dice: Dice) -> bool:
 
 def _replay(driver: Driver, dice: Dice) -> bool:
     """The driver crashes between the completion and the job's own log: the batch runs again."""
-    if not driver.active or driver.batch <= driver.first or driver.in_trouble:
+    if not driver.active or not driver.finished or driver.in_trouble:
         return False
-    driver.batch -= 1
-    before = driver.batch - 1
-    driver.reading = (
-        dict(driver.lineage_start)
-        if driver.batch == driver.first
-        else driver.reading_at(Position(lineage=driver.lineage, checkpoint=before))
-    )
+    following, driver.batch = driver.batch, driver.finished.pop()
+    before = driver.stands()
+    driver.reading = dict(driver.lineage_start) if before is None else driver.reading_at(before)
     driver.run_batch(dice)
+    driver.batch = following
+    return True
+
+
+def _skip(driver: Driver, dice: Dice) -> bool:
+    """A batch is given up after its writers have written; the next one has another number."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    driver.run_batch(dice, completed=False)
+    driver.batch += 1
     return True
 
 
@@ -107,10 +113,10 @@ def _idle(driver: Driver, dice: Dice) -> bool:
 def _hint(driver: Driver, dice: Dice) -> bool:
     if not driver.active:
         return False
-    if driver.batch > driver.first and dice.chance(0.3):
+    if driver.finished and dice.chance(0.3):
         # Somebody believes that files are lost; they may be there all the same.
         outcome = CheckpointFailed(outcome="lost", reason="an executor died")
-        driver.say(EventType.CHECKPOINT_FAILED, outcome, driver.batch - 1)
+        driver.say(EventType.CHECKPOINT_FAILED, outcome, driver.last)
     else:
         outcome = CheckpointFailed(outcome=dice.pick(("late", "redo")))
         driver.say(EventType.CHECKPOINT_FAILED, outcome, driver.batch)
@@ -131,9 +137,9 @@ def _rewind(driver: Driver, dice: Dice) -> bool:
         return False
     target = driver.committed()
     way = dice.below(4)
-    done = driver.batch - driver.first
-    if way == 0 and done > 0 and not driver.never:
-        target = Position(lineage=driver.lineage, checkpoint=driver.batch - 1 - dice.below(min(done, 3)))
+    done = driver.finished
+    if way == 0 and done and not driver.never:
+        target = Position(lineage=driver.lineage, checkpoint=done[-1 - dice.below(min(len(done), 3))])
     elif (
         way == 1
         and target is not None
@@ -146,7 +152,7 @@ def _rewind(driver: Driver, dice: Dice) -> bool:
 
 def _amnesia(driver: Driver, dice: Dice) -> bool:
     """The checkpoint location was deleted, and the job opens a lineage that knows nothing: refused."""
-    if not driver.active or driver.batch <= driver.first:
+    if not driver.active or not driver.finished:
         return False
     body = RegionOpened(assignment=driver.assignment, bounded=not driver.job.unbounded, sink=driver.job.sink)
     name = driver.world.new_id(f"forgotten-{driver.region}")
@@ -157,7 +163,7 @@ def _amnesia(driver: Driver, dice: Dice) -> bool:
 
 def _accept(driver: Driver, dice: Dice) -> bool:
     """The checkpoint location was deleted, and the operator accepts it: the source goes on from the ref."""
-    if not driver.active or driver.root is None:
+    if not driver.active or driver.root is None or driver.tied:
         return False
     driver.location = driver.world.new_id("a")
     driver.generation = 0
@@ -165,6 +171,7 @@ def _accept(driver: Driver, dice: Dice) -> bool:
     driver.world.append(Envelope(driver.world.new_id("c"), EventType.STREAM_COMMAND, STREAM), body)
     driver.parents = ()
     driver.batch = driver.first = 0
+    driver.finished.clear()
     driver.never.clear()
     driver.adopt = True
     driver.restart()
@@ -181,12 +188,12 @@ def _lose(driver: Driver, dice: Dice) -> bool:
 
 def _contradict(driver: Driver, dice: Dice) -> bool:
     """The last checkpoint is completed again, for another range of the source."""
-    if not driver.active or driver.batch <= driver.first:
+    if not driver.active or not driver.finished:
         return False
-    last = driver.batch - 1
+    last = driver.last
     body = CheckpointCompleted(
         events=(),
-        predecessor=None if last == driver.first else last - 1,
+        predecessor=driver.finished[-2] if len(driver.finished) > 1 else None,
         source_digest=driver.world.new_id("another-range"),
     )
     driver.say(EventType.CHECKPOINT_COMPLETED, body, last)
@@ -220,9 +227,9 @@ def _die(driver: Driver, dice: Dice) -> bool:
 
 def _close_early(driver: Driver, dice: Dice) -> bool:
     """The job is stopped behind its last checkpoint; the next run goes on in the same lineage."""
-    if not driver.active or driver.batch <= driver.first or driver.in_trouble:
+    if not driver.active or not driver.finished or driver.in_trouble:
         return False
-    older = driver.batch - 1 if dice.chance(0.6) else max(0, driver.batch - 4)
+    older = driver.last if dice.chance(0.6) else max(0, driver.last - 3)
     driver.say(EventType.REGION_CLOSED, RegionClosed(final=older))
     if dice.chance(0.7):
         driver.restart()
@@ -237,7 +244,7 @@ Wrong = tuple[str, Assignment, tuple[Parent, ...], int | None]
 def _wrongs(driver: Driver) -> list[Wrong]:
     """What no opening of this region may say."""
     held, fresh = driver.assignment, driver.world.new_id(f"bad-{driver.region}")
-    last = Parent(region=driver.region, lineage=driver.lineage, checkpoint=driver.batch - 1)
+    last = Parent(region=driver.region, lineage=driver.lineage, checkpoint=driver.last)
     unknown = Parent(region=driver.region, lineage="nothing", checkpoint=0)
     other = next((name for name in held.regions if name != driver.region), None)
     more = Assignment(number=held.number, regions=(*held.regions, "r99"))
@@ -267,7 +274,7 @@ def _wrongs(driver: Driver) -> list[Wrong]:
 
 def _bad_opening(driver: Driver, dice: Dice) -> bool:
     """Somebody opens what must not be opened: an old lineage, an old assignment, a parent that never was."""
-    if not driver.active or driver.batch <= driver.first:
+    if not driver.active or not driver.finished:
         return False
     lineage, assignment, parents, planned = dice.pick(_wrongs(driver))
     body = RegionOpened(
@@ -282,6 +289,7 @@ TROUBLES: Final[dict[str, Trouble]] = {
     "speculate": _speculate,
     "redo": _redo,
     "replay": _replay,
+    "skip": _skip,
     "zombie": _zombie,
     "duplicate": _duplicate,
     "deliver": _deliver,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core.state import Due, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, CutCommitted, FileInfo, FilesWritten, OpeningAnswered
-from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemoryTable
+from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
 from sluicegate.simulator.words import entry_in_words, notice_in_words
 
 STREAM: Final = "sim"
@@ -55,6 +55,10 @@ class World:
     """Why all writers of the table are one region, if they are."""
     standing_in: MemoryTable | None = None
     """Another table in the place of the stream's own."""
+    rolled_back: bool = False
+    """That is the stream's own, as it was before some of its commits."""
+    backup: list[MemorySnapshot] = field(default_factory=list)
+    """Snapshots that expired too early, and can be restored."""
     answers: dict[str, OpeningAnswered] = field(default_factory=dict)
     stalls: dict[str, int] = field(default_factory=dict)
     """Where in `commits` the last stall of each region stands."""
