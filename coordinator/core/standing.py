@@ -70,7 +70,7 @@ class Standing:
         "inspect": none is known, and there is nothing pending that another inspection could miss.
         """
         known = state.pending[0].id - 1 if state.pending else state.decided
-        if self._clean is not None and self._clean[1] == known and self._clean[0] != state.recorded:
+        if self._clean is not None and self._clean[1] == known and _is_newer(self._clean[0], state.recorded):
             state.recorded = self._clean[0]
             return "moved"
         if state.pending:
@@ -78,3 +78,8 @@ class Standing:
         self._clean = None
         self.inspected = False
         return "inspect"
+
+
+def _is_newer(head: SnapshotRef | None, recorded: SnapshotRef | None) -> bool:
+    """Whether a head may still be there when the recorded snapshot is not: an older one proves nothing."""
+    return head is not None and (recorded is None or head.id > recorded.id)
