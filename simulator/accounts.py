@@ -52,6 +52,8 @@ class Life:
     continued: int = 0
     """The assignment under which it was opened last."""
     decided: int | None = None
+    watermark: int | None = None
+    """The region's, at the decided checkpoint."""
     killed: bool = False
     """Others went on from elsewhere, and nothing of it ever counts."""
     piles: dict[int, Pile] = field(default_factory=dict)

@@ -113,6 +113,7 @@ def _move(now: Standing, verdict: Verdict, moves: dict[str, Position]) -> None:
         if said.watermark is not None:
             account.watermark = said.watermark
             silent = [each for each in silent if each[0] != name]
+        life.watermark = account.watermark
         account.listeners = {**account.listeners, **said.listeners}
     for name, lineage in sorted(silent, key=lambda each: now.regions[each[0]].lives[each[1]].opened):
         _take_watermark(now, name, lineage)
@@ -126,10 +127,11 @@ def _move(now: Standing, verdict: Verdict, moves: dict[str, Position]) -> None:
 def _take_watermark(now: Standing, name: str, lineage: str) -> None:
     """A region that took over others' work is no further than they were, until it says so itself."""
     account = now.regions[name]
-    marks = [now.regions[parent.region].watermark for parent in account.lives[lineage].elsewhere]
+    life = account.lives[lineage]
+    marks = [now.regions[parent.region].lives[parent.lineage].watermark for parent in life.elsewhere]
     marks += [account.watermark] if account.ref is not None else []
     known = [mark for mark in marks if mark is not None]
-    account.watermark = min(known) if len(known) == len(marks) else None
+    life.watermark = account.watermark = min(known) if len(known) == len(marks) else None
 
 
 def _raise(now: Standing, counted: list[str]) -> None:
@@ -168,6 +170,7 @@ def void(now: Standing, body: CutVoided) -> None:
         account.listeners, account.fallbacks, account.left = was.listeners, was.fallbacks, was.left
         for lineage, life in was.lives.items():
             account.lives[lineage].decided = life.decided
+            account.lives[lineage].watermark = life.watermark
         now.leave(account)
     assignment, following, savepoint, watermark = verdict.was
     if now.next is None or (following and now.next.number <= following.number):

@@ -124,6 +124,7 @@ def void(book: Book, body: CutVoided) -> str | None:
             setattr(region, field, getattr(was, field))
         for lineage, lived in was.lineages.items():
             region.lineages[lineage].decided = lived.decided
+            region.lineages[lineage].watermark = lived.watermark
         book.leave(region)
     if state.next is None or (before.next and state.next.number <= before.next.number):
         state.next = before.next
@@ -186,6 +187,7 @@ def _move(book: Book, moves: Mapping[str, Position], content: list[Included]) ->
         if said.watermark is not None:
             region.watermark = said.watermark
             heirs.pop(name, None)
+        lived.watermark = region.watermark
         if said.listeners:
             region.listeners = {**region.listeners, **said.listeners}
     for name, heir in sorted(heirs.items(), key=lambda each: each[1].opened_at):
@@ -203,11 +205,11 @@ def _move(book: Book, moves: Mapping[str, Position], content: list[Included]) ->
 def _inherit(book: Book, name: str, heir: LineageState) -> None:
     """What took over the work of others, and has said no watermark yet, is as far as the last of them."""
     regions = book.state.regions
-    marks = [regions[parent.region].watermark for parent in heir.parents]
+    marks = [regions[parent.region].lineages[parent.lineage].watermark for parent in heir.parents]
     if regions[name].ref is not None:
         marks.append(regions[name].watermark)
     known = [mark for mark in marks if mark is not None]
-    regions[name].watermark = min(known) if len(known) == len(marks) else None
+    heir.watermark = regions[name].watermark = min(known) if len(known) == len(marks) else None
 
 
 def _watermark(book: Book, names: list[str]) -> int | None:

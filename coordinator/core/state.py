@@ -42,6 +42,8 @@ class LineageState(Light):
     """Set when a child names it: its last checkpoint that counts; -1 if none does."""
     decided: int | None = None
     """Its last checkpoint that a valid decision includes."""
+    watermark: int | None = None
+    """The region's, in milliseconds, at that checkpoint."""
     assignment: int = 0
     """The number of the assignment under which it was first opened."""
     continued: int = 0
