@@ -65,5 +65,9 @@ class Recovery:
 
     def _first_needed(self, applied: int) -> int | None:
         """The first offset of what is neither in the table nor void, up to where somebody has read."""
-        needed = [pile.first for pile in (*self._undecided(), *self._pending()) if not pile.passed]
+        needed = [
+            pile.first
+            for pile in (*self._undecided(), *self._pending())
+            if not pile.passed and (pile.arrived or pile.completion)
+        ]
         return min((offset for offset in needed if offset <= applied), default=None)

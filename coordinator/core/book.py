@@ -136,6 +136,11 @@ class Book:
                 "or rewind the region to its committed checkpoint, as a new lineage"
             )
 
+    def give_up(self, envelope: Envelope, checkpoint: int) -> None:
+        """Stop waiting for a readable completion: what cannot be read is not carried."""
+        region, at = self.state.regions[envelope.region], envelope._replace(checkpoint=checkpoint)
+        self._fault(region, at, "its completion cannot be read, and none that can has come for long")
+
     def waits(self, name: str) -> str | None:
         """Why a region cannot go on before a driver or an operator does something; None if it can."""
         region = self.state.regions[name]

@@ -29,7 +29,6 @@ def next_carry(book: Book, before: int, upto: int) -> Carry | None:
         (entry.stored_at, place)
         for place in (*book.included, *book.ledgers)
         for entry in _entries(book, place, upto + 1)
-        if entry.parts or entry.completion is not None
     ]
     oldest, place = min(ages, default=(before, None))
     if place is None or oldest >= before:
@@ -95,6 +94,8 @@ def carried(book: Book, offset: int, envelope: Envelope, body: LineageCarried) -
     for entry in entries:
         _move(entry, body.upto)
     if ledger is not None:
+        if fresh and ledger.garbled:
+            book.give_up(envelope, min(ledger.garbled))
         ledger.forget_empty()
     if place in book.included and fresh:
         _find_parts(book)

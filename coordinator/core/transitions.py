@@ -105,7 +105,9 @@ CHECKPOINT: Final = (
     Transition(("decided",), "cut.voided names its region", ("held_out",)),
     Transition(("unknown", "written", "completed", "sealed"), "its region stalls", ("held_out",)),
     Transition(("held_out",), "a new lineage builds on it", ("sealed",)),
-    Transition(("written", "completed", "sealed", "held_out"), "a new lineage begins before it", ("void",)),
+    Transition(
+        ("unknown", "written", "completed", "sealed", "held_out"), "a new lineage begins before it", ("void",)
+    ),
     Transition(("written", "completed"), "a cut passes it by", ("void",)),
     Transition(("void",), "cut.voided, of the cut that passed it by", ("written", "completed")),
 )
@@ -184,7 +186,7 @@ def checkpoint_state(
         return CheckpointIs.HELD_OUT if known.fault is not None else CheckpointIs.SEALED
     ledger = book.ledgers.get((region, position.lineage))
     entry = ledger.checkpoints.get(position.checkpoint) if ledger else None
-    if entry is None:
+    if entry is None or not (entry.parts or entry.completion):
         return CheckpointIs.UNKNOWN
     return CheckpointIs.WRITTEN if entry.completion is None else CheckpointIs.COMPLETED
 
