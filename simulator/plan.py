@@ -49,9 +49,11 @@ THEMES: Final = (
     ("resplit", "void"),
     ("resplit", "contradict", "lose"),
     ("resplit", "contradict", "hint", "lose"),
+    ("resplit", "void", "contradict", "hint"),
     ("resplit", "policy", "rewind"),
     ("resplit", "others' opening"),
     ("void", "skip", "deliver"),
+    ("void", "lost append", "unheard append", "crash"),
     ("void", "rewind"),
     ("silence", "policy", "die"),
     ("contradict", "replay", "zombie"),
@@ -124,7 +126,7 @@ def draw_plan(seed: int, length: int, favour: tuple[str, ...] = ()) -> Plan:
         watched=dice.chance(0.35),
         twice=dice.chance(0.05),
     )
-    theme = dice.pick(THEMES) if dice.chance(0.45) else ()
+    theme = dice.pick(THEMES) if dice.chance(0.5) else ()
     if "silence" in theme:
         setting = replace(setting, partial=True, most_fallbacks=dice.between(1, 2), alignment_timeout=100)
     return Plan(setting, _draw_steps(dice, length, favour or theme))

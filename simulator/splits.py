@@ -11,7 +11,7 @@ from sluicegate.simulator.invariants import Checker
 from sluicegate.simulator.source import Reading
 from sluicegate.simulator.world import World
 
-MOST_REGIONS: Final = 8
+MOST_REGIONS: Final = 9
 PATIENCE: Final = 2
 """Refusals after which the owner does something."""
 
@@ -51,7 +51,7 @@ class Splits:
         if not fit or len(self.drivers) >= MOST_REGIONS:
             return
         ended = [fit.pop(dice.below(len(fit)))]
-        if dice.chance(0.45) and self.halves.begin(ended[0], dice):
+        if dice.chance(0.4) and self.halves.begin(ended[0], dice):
             return
         if fit and dice.chance(0.5):
             ended.append(fit.pop(dice.below(len(fit))))

@@ -19,15 +19,6 @@ EFFECTS: Final = (
         "I8",
     ),
     Defect(
-        "an absence holds for ever",
-        Commit,
-        "_published",
-        "self._absent = None",
-        "pass",
-        "I12",
-        ("unknown, invisible", "conflict", "foreign"),
-    ),
-    Defect(
         "the low-water mark forgets pending events",
         Book,
         "low_water",
