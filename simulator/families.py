@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from sluicegate.events.models import Parent
+from sluicegate.events.models import Assignment, Parent
 from sluicegate.simulator.accounts import Life
 from sluicegate.simulator.standing import Standing
 
@@ -48,13 +48,17 @@ class Families:
                 return found
             found = found | more
 
-    def displaced(self, parent: Parent, region: str, number: int, named: Iterable[Parent]) -> list[Member]:
-        """What cannot stay when a region goes on from a parent under an assignment of this number."""
+    def displaced(
+        self, parent: Parent, region: str, wanted: Assignment, named: Iterable[Parent]
+    ) -> list[Member]:
+        """What cannot stay when a region goes on from a parent under an assignment."""
+        number = wanted.number
         at = Member(parent.region, parent.lineage)
         mine, after = parent.region == region, self._next.get(at)
         children = self._named_by.get(at, [])
         gone: set[Member] = set()
-        if after is not None and (mine or self._is_stranger(after, region, number)):
+        left_out = parent.region not in wanted.regions
+        if after is not None and (mine or left_out or self._is_stranger(after, region, number)):
             gone.add(after)
         elsewhere = self.life(at).limit is not None and self.life(at).limit != last(parent)
         for child in children:

@@ -86,7 +86,7 @@ def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, bod
         now.starts[offset] = (own.lineage, own.checkpoint)
     for parent in [*([own] if own else []), *elsewhere]:
         families = Families(now)
-        for member in families.displaced(parent, name, number, body.parents):
+        for member in families.displaced(parent, name, body.assignment, body.parents):
             families.kill(member)
         now.regions[parent.region].lives[parent.lineage].limit = last(parent)
     account.lives[envelope.lineage] = Life(own.checkpoint if own else None, number, offset, elsewhere)
@@ -179,7 +179,7 @@ def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> st
         return "the parent ends elsewhere"
     if families.is_held_out(parent):
         return "the named checkpoint is held out"
-    members = families.displaced(parent, region, number, body.parents)
+    members = families.displaced(parent, region, body.assignment, body.parents)
     if any(families.life(member).decided is not None for member in members):
         return "more than the named checkpoint is decided"
     for member in members:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.state import LineageState, RegionState
-from sluicegate.events.models import Parent
+from sluicegate.events.models import Assignment, Parent
 
 
 class Place(NamedTuple):
@@ -88,21 +88,26 @@ def ancestors(book: Book, places: Iterable[Place]) -> set[Place]:
     return found
 
 
-def displaced(book: Book, parent: Parent, region: str, number: int, named: Iterable[Place]) -> list[Place]:
-    """What an opening of this region, under an assignment of this number, displaces by naming a parent.
+def displaced(
+    book: Book, parent: Parent, region: str, wanted: Assignment, named: Iterable[Place]
+) -> list[Place]:
+    """What an opening of this region, under the wanted assignment, displaces by naming a parent.
 
     Whoever went on from the parent elsewhere than at the named checkpoint, or under an older assignment
     that does not have the region, with all that goes on from it. Siblings stay: those of one assignment at
-    the same checkpoint, and those of a lineage that only takes the place of its region's last one.
+    the same checkpoint, and those of a lineage that only takes the place of its region's last one. The
+    parent's own region has to go on under the wanted assignment for that: else its work is taken over.
     """
     place, own = Place.of(parent), parent.region == region
     following, others = successor(book, place), takers(book, place)
-    roots = [following] if following and (own or not _are_siblings(book, following, region, number)) else []
+    stays = not own and parent.region in wanted.regions
+    sibling = following is not None and _are_siblings(book, following, region, wanted.number)
+    roots = [following] if following and not (stays and sibling) else []
     if lived(book, place).limit not in (None, last(parent)):
         roots += others
     elif not (own and following):
         merged = ancestors(book, named)
-        strangers = [other for other in others if not _are_siblings(book, other, region, number)]
+        strangers = [other for other in others if not _are_siblings(book, other, region, wanted.number)]
         roots += [other for other in strangers if other not in merged]
     return descendants(book, roots)
 

@@ -213,7 +213,7 @@ def _parent_problem(book: Book, envelope: Envelope, parent: Parent, body: Region
 def _displacement_problem(book: Book, name: str, parent: Parent, body: RegionOpened) -> str | None:
     """Why what went on from the parent cannot be made void, if so."""
     number, parents = body.assignment.number, [Place.of(each) for each in body.parents]
-    places = displaced(book, parent, name, number, parents)
+    places = displaced(book, parent, name, body.assignment, parents)
     for place in places:
         if lived(book, place).decided is not None:
             return _beyond(parent, place.region, book.state.regions[place.region].ref)
@@ -270,7 +270,7 @@ def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> N
     if own is not None:
         begun.start = own.checkpoint
     for parent in (*([own] if own else []), *others):
-        _drop(book, displaced(book, parent, name, number, map(Place.of, body.parents)))
+        _drop(book, displaced(book, parent, name, body.assignment, map(Place.of, body.parents)))
         lived(book, Place.of(parent)).limit = last(parent)
         book.ledgers[parent.region, parent.lineage].cap(last(parent))
     region.lineages[envelope.lineage] = begun
