@@ -58,7 +58,7 @@ class Standing:
 
     def leave(self, account: Account) -> None:
         """Let a closed region go whose final checkpoint is in the cut."""
-        if not account.closed or account.left:
+        if not account.closed or account.left or not account.chain:
             return
         *earlier, live = [account.lives[name] for name in account.chain]
         stands = live.floor if live.decided is not None or live.start is None else live.start

@@ -193,7 +193,7 @@ class Book:
 
     def leave(self, region: RegionState) -> None:
         """Let a closed region go whose final checkpoint is in the cut."""
-        if not region.closed or region.left:
+        if not region.closed or region.left or not region.chain:
             return
         *parents, live = [region.lineages[name] for name in region.chain]
         drained = all(_decided(parent) >= (parent.limit or 0) for parent in parents)
