@@ -1,18 +1,27 @@
 """Which locations a stream's files may stand in."""
 
 import posixpath
+import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from sluicegate.events.models import FilesWritten
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
+_DECODED: Final = 4
+"""How often a location is decoded at most; one that is not plain then has been made to deceive."""
 
 
 def location_problem(body: FilesWritten, allowed: Sequence[str]) -> str | None:
     """Why an event's files are outside all allowed locations; None if they are not."""
     folder = normal(body.location)
     for file in body.files:
-        if urlsplit(file.path).scheme or file.path.startswith("/") or ".." in file.path.split("/"):
+        if _escapes(file.path):
             return f"the path {file.path!r} is not relative to {body.location}"
+    if (deceit := _deceit(body.location)) is not None:
+        return f"the location {body.location!r} {deceit}; the job has to name the folder plainly"
     if not _inside(folder, allowed):
         return (
             f"the location {body.location} is outside the allowed ones ({', '.join(allowed)}); "
@@ -23,7 +32,7 @@ def location_problem(body: FilesWritten, allowed: Sequence[str]) -> str | None:
 
 def table_problem(table: str | None, allowed: Sequence[str]) -> str | None:
     """Why files of a job that writes to this table would be refused; None if not, or if it is not told."""
-    if table is None or _inside(normal(table), allowed):
+    if table is None or (_deceit(table) is None and _inside(normal(table), allowed)):
         return None
     return (
         f"the job writes to {table}, but this stream's files must stand in {', '.join(allowed)}; set the "
@@ -34,6 +43,45 @@ def table_problem(table: str | None, allowed: Sequence[str]) -> str | None:
 
 def _inside(folder: str, allowed: Sequence[str]) -> bool:
     return any(folder == prefix or folder.startswith(f"{prefix}/") for prefix in map(normal, allowed))
+
+
+def _escapes(path: str) -> bool:
+    """Whether a path leads out of its folder, as it stands or to a reader that decodes it."""
+    if urlsplit(path).scheme or _CONTROL.search(path):
+        return True
+    # An encoded slash in a partition's value may have dots behind it: only climbing above the folder counts.
+    for text in _readings(path):
+        if text.startswith("/") or _SCHEME.match(text):
+            return True
+        depth = 0
+        for segment in text.split("/"):
+            depth += {"..": -1, ".": 0, "": 0}.get(segment, 1)
+            if depth < 0:
+                return True
+    # Nobody has to write a whole segment of dots in another way.
+    return any(".." in _readings(segment) for segment in path.split("/"))
+
+
+def _deceit(location: str) -> str | None:
+    """What in a location could be read in two ways; None if nothing can."""
+    if _CONTROL.search(location):
+        return "has control characters"
+    parts = urlsplit(location)
+    if parts.scheme and (parts.query or parts.fragment):
+        return "has a query or a fragment"
+    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        return f"is on another machine ({parts.netloc})"
+    if any(".." in text.split("/") for text in _readings(parts.path)[1:]):
+        return "has encoded parent folders"
+    return None
+
+
+def _readings(text: str) -> list[str]:
+    """A text, and what is read from it by those who decode it once, twice and so on."""
+    found = [text]
+    while len(found) < _DECODED and (decoded := unquote(found[-1])) != found[-1]:
+        found.append(decoded)
+    return found
 
 
 def normal(location: str) -> str:

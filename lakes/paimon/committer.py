@@ -1,5 +1,6 @@
 """The committer half: asks a Paimon table for a decision, and publishes one."""
 
+import posixpath
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -81,13 +82,18 @@ class PaimonCommitter:
         _refuse_twins(files)
 
     def _look(self, event: FilesWritten) -> None:
-        """See whether the event's files are there and whole."""
+        """See whether the event's files are there, whole, and in the table by every link on the way."""
+        for folder in {posixpath.dirname(file.path) for file in event.files}:
+            if self._storage.leads_out(folder):
+                raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
         for file in event.files:
             size = self._storage.size(file.path)
             if size is None:
                 raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
             if size != file.size:
                 raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+            if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
+                raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
         self._looked[_paths(event)] = self._clock()
 
     def _look_again(self, files: Sequence[FilesWritten]) -> None:

@@ -18,6 +18,9 @@ from sluicegate.lakes.port import LakeUnavailable, TableRefused
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
+_NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+"""No file can have the name: it is as good as not there, and trying again does not help."""
+
 
 class Uncertain(Exception):
     """The file may or may not have been put."""
@@ -43,6 +46,14 @@ class Storage(Protocol):
 
     def size(self, name: str) -> int | None:
         """The file's size in bytes, None if there is no such file. Raises LakeUnavailable."""
+        ...
+
+    def leads_out(self, name: str) -> bool:
+        """Whether a name, followed through all links, is outside of the folder."""
+        ...
+
+    def is_link(self, name: str) -> bool:
+        """Whether the name itself is a link."""
         ...
 
     def write(self, folder: str, files: dict[str, bytes]) -> None:
@@ -116,10 +127,22 @@ class LocalStorage:
     def size(self, name: str) -> int | None:
         try:
             return os.stat(self._path(name)).st_size
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         except OSError as error:
+            if error.errno in _NO_SUCH_NAME:
+                return None
             raise LakeUnavailable(f"cannot look at {name} of {self.uri}: {error}") from error
+
+    def leads_out(self, name: str) -> bool:
+        try:
+            found = os.path.realpath(self._path(name))
+        except ValueError:
+            return True
+        return not f"{found}/".startswith(f"{os.path.realpath(self.root).rstrip('/')}/")
+
+    def is_link(self, name: str) -> bool:
+        return os.path.islink(self._path(name))
 
     def write(self, folder: str, files: dict[str, bytes]) -> None:
         try:
@@ -189,8 +212,7 @@ class LocalStorage:
     def remove(self, name: str) -> bool:
         path = self._path(name)
         try:
-            folder = os.path.realpath(os.path.dirname(path))
-            if not f"{folder}/".startswith(f"{os.path.realpath(self.root)}/"):
+            if self.leads_out(os.path.dirname(name)):
                 raise LakeUnavailable(f"{name} of {self.uri} leads out of the table by a link: not removed")
             os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,11 @@
 """Where a stream's files may stand."""
 
+import json
+
 import pytest
 
-from sluicegate.events.locations import table_problem
+from sluicegate.events import FileInfo, FilesWritten
+from sluicegate.events.locations import location_problem, table_problem
 
 ALLOWED = ("file:///lake/flights.db/flights", "s3://bucket/lake/")
 
@@ -37,3 +40,91 @@ def test_another_table_is_named_beside_the_allowed_ones(table: str) -> None:
     assert table in problem
     assert all(each in problem for each in ALLOWED)
     assert "option `table`" in problem
+
+
+def written(path: str, location: str = "s3://bucket/lake/t") -> FilesWritten:
+    """An event of a stranger, whose path no model has looked at."""
+    file = FileInfo.model_construct(path=path, size=1, rows=1, partition={}, metadata=b"")
+    return FilesWritten.model_construct(
+        format="paimon", format_version=1, location=location, schema_id=0, files=(file,)
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "bucket-0/data-1.parquet",
+        "dt=2026%2F11%2F21/bucket-0/data.parquet",
+        "dt=a%2F..%2Fb/bucket-0/data.parquet",
+        "dt=50%25/bucket-0/x",
+        "dt=%0A/bucket-0/x",
+        "dt=10%3A30/bucket-0/x",
+        "dt=caf\u00e9\u00a0/x",
+        "a..b/..c/d..",
+    ],
+)
+def test_paths_of_partitions_stay_inside(path: str) -> None:
+    assert location_problem(written(path), ALLOWED) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../x",
+        "a/../../x",
+        "a/../x",
+        "/etc/passwd",
+        "file:///etc/passwd",
+        "s3://other/x",
+        "a/\x00/x",
+        "a\nb",
+        "%2e%2e/x",
+        "a/%2E%2e/x",
+        "%2e%2e%2fx",
+        "%252e%252e/x",
+        "%25252e%25252e/x",
+        "a%2f..%2f..%2fx",
+        "%2Fetc/passwd",
+        "s3%3A//other/x",
+    ],
+)
+def test_paths_that_lead_out_are_refused_however_they_are_written(path: str) -> None:
+    problem = location_problem(written(path), ALLOWED)
+    assert problem is not None
+    assert "is not relative" in problem
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://bucket/lake/../other",
+        "s3://bucket/lake/%2e%2e/other",
+        "s3://bucket/lake/%252e%252e/other",
+        "s3://bucket/lake/a%2f..%2f..%2fother",
+        "s3://bucket/lake2",
+        "s3://bucket.evil/lake/t",
+        "s3://bucket@evil/lake/t",
+        "s3a://bucket/lake/t",
+        "https://bucket/lake/t",
+        "//bucket/lake/t",
+        "s3://bucket/lake/t?x=/../..",
+        "s3://bucket/lake/t#/../..",
+        "s3://bucket/lake/\x00",
+        "file://evil/lake/flights.db/flights",
+        "file:///lake/flights.db/flights/../../x",
+        "file:///lake/flights.db/flights%2f..%2f..%2fx",
+        "/lake/flights.db/flights/../../x",
+        "lake/flights.db/flights",
+        "",
+    ],
+)
+def test_locations_outside_are_refused_however_they_are_written(location: str) -> None:
+    assert location_problem(written("a", location), ALLOWED) is not None
+
+
+def test_a_path_in_json_escapes_is_read_before_it_is_judged() -> None:
+    body = json.loads(written("a").model_dump_json())
+    body["files"][0]["path"] = "X"
+    text = json.dumps(body).replace('"X"', r'"\u002e\u002e/x"')
+    with pytest.raises(ValueError, match="relative"):
+        FilesWritten.model_validate_json(text)
