@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, Validat
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sluicegate.coordinator.settings_kafka import KafkaSecurity, KafkaSettings
+from sluicegate.coordinator.settings_redis import RedisSettings
 from sluicegate.coordinator.settings_sources import EnvironmentSource, Section, SettingsError, Text, explain
 from sluicegate.coordinator.units import Bytes, Seconds
 from sluicegate.events.failpoints import parse as parse_failpoints
@@ -36,43 +37,6 @@ __all__ = [
 
 _SOUNDS_SECRET: Final = re.compile(r"secret|passw|token|key|credential|signature", re.IGNORECASE)
 _SHORTEST_SECRET: Final = 6
-_REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
-
-
-class RedisSettings(Section):
-    """Where status and dashboards find the light state; nothing is decided from it."""
-
-    url: SecretStr
-    """`redis://[user:password@]host:port/db`, `rediss://` or `unix://`."""
-    key_prefix: Text = "sluicegate"
-    timeout: Seconds = 2.0
-
-    @field_validator("url")
-    @classmethod
-    def _check_url(cls, value: SecretStr) -> SecretStr:
-        try:
-            parts = urlsplit(value.get_secret_value())
-            usable = parts.scheme in _REDIS_SCHEMES and bool(parts.hostname or parts.path)
-            usable = usable and (parts.port is None or parts.port > 0)
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ValueError("must look like redis://host:6379/0, rediss://... or unix:///path")
-        return value
-
-    @property
-    def password(self) -> SecretStr | None:
-        """The password in the address."""
-        password = urlsplit(self.url.get_secret_value()).password
-        return None if password is None else SecretStr(password)
-
-    @property
-    def shown(self) -> str:
-        """The address without user and password."""
-        parts = urlsplit(self.url.get_secret_value())
-        if parts.scheme == "unix":
-            return f"unix://{parts.path}"
-        return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}"
 
 
 class HttpSettings(Section):
@@ -138,6 +102,10 @@ class StreamSettings(Section):
     """How many cuts in a row a region may stay behind, before the next one has to be full."""
     alignment_timeout: Seconds = 10.0
     """How long something that could be committed waits for regions that are expected to come along."""
+    max_files_per_checkpoint: Annotated[int, Field(ge=1)] = 100_000
+    """A region with more in one checkpoint stays behind, told why: such a commit would take long."""
+    max_pending_bytes: Bytes = 4 << 30
+    """Of events, in one commit; the regions with the most stay behind. A commit holds them all in memory."""
     janitor: JanitorSettings = JanitorSettings()
     options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
     """For the table format's adapter. They may be credentials, so all are kept out of logs."""
@@ -223,7 +191,7 @@ class Settings(BaseSettings):
         """What must not appear in logs or messages; of the adapters' options those that sound secret."""
         found = [self.kafka.security.password, self.kafka.security.key_password]
         if self.redis is not None:
-            found += [self.redis.url, self.redis.password]
+            found += [self.redis.url, *self.redis.secrets()]
         for stream in self.streams.values():
             found += [
                 value

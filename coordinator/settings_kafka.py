@@ -1,12 +1,14 @@
 """Settings of the connection to Kafka."""
 
 import ssl
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr, model_validator
 
-from sluicegate.coordinator.settings_sources import Section, SettingsError, Text
+from sluicegate.coordinator.settings_sources import Section, SettingsError, Text, from_files
 from sluicegate.coordinator.units import Bytes, Seconds
+from sluicegate.events.tokens import TokenFile
 from sluicegate.events.topics import MAX_MESSAGE_BYTES, TopicNames, TopicSpec, topic_specs
 
 MIN_MESSAGE_BYTES: Final = 64 << 10
@@ -18,24 +20,44 @@ def _reveal(secret: SecretStr | None) -> str | None:
 
 
 class KafkaSecurity(Section):
-    """How to prove to Kafka who we are; file names are paths of PEM files."""
+    """How to prove to Kafka who we are; TLS files are PEM."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"] = "PLAIN"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = "PLAIN"
     username: Text | None = None
     password: SecretStr | None = None
+    password_file: Path | None = None
+    """A file with the password, in its place."""
+    token_file: Path | None = None
+    """A file with the token of OAUTHBEARER, read anew for each connection."""
     kerberos_service_name: Text = "kafka"
     ca_file: FilePath | None = None
     """The authorities to trust; None: those of the system."""
     certificate_file: FilePath | None = None
     key_file: FilePath | None = None
     key_password: SecretStr | None = None
+    key_password_file: Path | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secrets(cls, values: object) -> object:
+        return from_files(values, "password", "key_password")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        needs_password = self.protocol.startswith("SASL") and self.mechanism != "GSSAPI"
+        sasl = self.protocol.startswith("SASL")
+        needs_password = sasl and self.mechanism not in ("GSSAPI", "OAUTHBEARER")
         if needs_password and (self.username is None or self.password is None):
-            raise ValueError(f"{self.protocol} with {self.mechanism} needs `username` and `password`")
+            raise ValueError(
+                f"{self.protocol} with {self.mechanism} needs `username` and `password` (or `password_file`)"
+            )
+        if sasl and self.mechanism == "OAUTHBEARER" and self.token_file is None:
+            raise ValueError(f"{self.protocol} with OAUTHBEARER needs `token_file`")
+        if not sasl and (self.username is not None or self.token_file is not None):
+            raise ValueError(
+                f"`username` or `token_file` is set, but with the protocol {self.protocol} nobody would ask "
+                "for it; set `protocol` to SASL_SSL (or SASL_PLAINTEXT)"
+            )
         if self.key_file is not None and self.certificate_file is None:
             raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
         return self
@@ -48,6 +70,8 @@ class KafkaSecurity(Section):
             options["sasl_plain_username"] = self.username
             options["sasl_plain_password"] = _reveal(self.password)
             options["sasl_kerberos_service_name"] = self.kerberos_service_name
+        if options.get("sasl_mechanism") == "OAUTHBEARER" and self.token_file is not None:
+            options["sasl_oauth_token_provider"] = TokenFile(self.token_file)
         if self.protocol.endswith("SSL"):
             options["ssl_context"] = self._ssl_context()
         return options

@@ -42,6 +42,14 @@ def _quantity(value: object, units: dict[str, float] | dict[str, int], unit: str
     return float(match[1]) * factor
 
 
+def words_of_bytes(size: int) -> str:
+    """A size as people read it, rounded: `12 MiB`."""
+    unit, factor = next(
+        ((unit, factor) for unit, factor in reversed(_BYTES.items()) if size >= factor), ("B", 1)
+    )
+    return f"{round(size / factor, 1):g} {unit}"
+
+
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 """A duration in seconds, above 0."""
 

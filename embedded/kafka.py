@@ -26,12 +26,17 @@ _JVM_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSZ",
 )
 _FORMAT_SECONDS: Final = 60.0
+_PROTOCOLS: Final = (
+    "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+)
 
 
 class EmbeddedKafka(EmbeddedServer):
     """Kafka in KRaft mode: one process, one broker, nothing replicated, topics made on request only.
 
-    `settings` are broker settings that go over the defaults.
+    `settings` are broker settings that go over the defaults. `listeners` are further ones, such as
+    `SASL_SSL://127.0.0.1:9093`, whose name is their protocol; `scram` are users that exist from the first
+    start on, as `kafka-storage format --add-scram` takes them.
     """
 
     name: ClassVar[str] = "Kafka"
@@ -44,9 +49,14 @@ class EmbeddedKafka(EmbeddedServer):
         data_dir: Path | None = None,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        *,
+        listeners: Sequence[str] = (),
+        scram: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir, port)
         self._settings = dict(settings or {})
+        self._listeners = tuple(listeners)
+        self._scram = tuple(scram)
         self._cluster_id = ""
         self._archive: _ClassArchive | None = None
 
@@ -80,12 +90,13 @@ class EmbeddedKafka(EmbeddedServer):
 
     def _write_properties(self) -> Path:
         controller = f"{LOOPBACK}:{free_port()}"
+        clients = ",".join([f"PLAINTEXT://{self.bootstrap}", *self._listeners])
         properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"{clients},CONTROLLER://{controller}",
+            "advertised.listeners": clients,
+            "listener.security.protocol.map": _PROTOCOLS,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@{controller}",
             "log.dirs": str(self._log_dir),
@@ -109,6 +120,8 @@ class EmbeddedKafka(EmbeddedServer):
             "-c",
             str(properties),
         ]
+        for user in self._scram:
+            tool += ["--add-scram", user]
         log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         process = ChildProcess([*java_command, *tool], log_file=self.log_file, cwd=self.data_dir)
         try:

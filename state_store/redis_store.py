@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 from redis.asyncio import Redis
@@ -34,9 +34,19 @@ return 1
 
 
 class RedisStateStore:
-    """Keeps the views in Redis or Valkey. `timeout` is in seconds and bounds each call as a whole."""
+    """Keeps the views in Redis or Valkey. `timeout` is in seconds and bounds each call as a whole.
 
-    def __init__(self, url: str, *, prefix: str = "sluicegate", timeout: float = 1.0) -> None:
+    `options` go to `Redis.from_url` beside the address: user, password, TLS files.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "sluicegate",
+        timeout: float = 1.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         # No retries inside: the caller's time is bounded, and a commit must not wait for a view.
         self._redis: Redis = Redis.from_url(
             url,
@@ -44,6 +54,7 @@ class RedisStateStore:
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 0),
+            **(options or {}),
         )
         self._write = self._redis.register_script(_WRITE)
         self._prefix = prefix

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from sluicegate.coordinator.cli.finding import Finding, fine, problem
 from sluicegate.coordinator.settings import RedisSettings, StreamSettings
@@ -18,20 +18,44 @@ from sluicegate.lakes.registry import adapter
 _WRITTEN_FOLDERS: Final = ("", "snapshot", "manifest")
 """Where commits write, if it is there already."""
 
+_REDIS_PROBE: Final = """\
+redis.call('HSET', KEYS[1], 'revision', '0')
+redis.call('SADD', KEYS[2], 'check')
+return redis.call('DEL', KEYS[1], KEYS[2])
+"""
+"""What a write of a view does, on keys that nobody reads."""
+
 
 async def check_redis(redis: RedisSettings | None) -> Finding:
     """Whether Redis answers; without one configured nothing is missing."""
     if redis is None:
         return fine("redis", "not configured, not needed: only other services would read it")
     client = Redis.from_url(
-        redis.url.get_secret_value(), socket_timeout=redis.timeout, socket_connect_timeout=redis.timeout
+        redis.url.get_secret_value(),
+        socket_timeout=redis.timeout,
+        socket_connect_timeout=redis.timeout,
+        **redis.client_options(),
     )
     try:
         await client.ping()
+        # Keys named as the coordinator's are: a user of an ACL may have those alone.
+        await client.eval(_REDIS_PROBE, 2, *(f"{redis.key_prefix}:check-{uuid.uuid4().hex}" for _ in "ab"))
     except AuthenticationError:
-        return problem("redis", f"{redis.shown} refuses user or password; check redis.url")
+        return problem(
+            "redis",
+            f"{redis.shown} refuses user or password; check redis.username, redis.password and redis.url",
+        )
+    except NoPermissionError as error:
+        return problem(
+            "redis",
+            f"{redis.shown} refuses: {error}; allow the user the keys {redis.key_prefix}:* and the commands "
+            "ping, hget, hgetall, hset, sadd, srem, smembers, del, eval, evalsha, script, multi and exec",
+        )
     except (RedisError, OSError) as error:
-        return problem("redis", f"{redis.shown} does not answer ({error}); check redis.url and that it runs")
+        return problem(
+            "redis",
+            f"{redis.shown} does not answer ({error}); check redis.url, redis.ca_file and that it runs",
+        )
     finally:
         await client.aclose()
     return fine("redis", f"{redis.shown} answers")

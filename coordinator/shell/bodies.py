@@ -42,9 +42,11 @@ class Bodies:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._held: dict[int, bytes] = {}
+        self._sizes: dict[int, int] = {}
 
     def keep(self, offset: int, body: bytes) -> None:
         """Hold a body if the budget allows; else it is fetched again when it is needed."""
+        self._sizes[offset] = len(body)
         if offset not in self._held and self._budget.take(len(body)):
             self._held[offset] = body
 
@@ -52,20 +54,25 @@ class Bodies:
         """The body, if it is held."""
         return self._held.get(offset)
 
+    def size(self, offset: int) -> int:
+        """The bytes of a pending event's body, held or not; 0 if the event is not known."""
+        return self._sizes.get(offset, 0)
+
     def drop(self, offsets: Iterable[int]) -> None:
         """Forget bodies that are not needed any more."""
         for offset in offsets:
+            self._sizes.pop(offset, None)
             body = self._held.pop(offset, None)
             if body is not None:
                 self._budget.give_back(len(body))
 
     def drop_all(self) -> None:
         """Forget everything."""
-        self.drop(list(self._held))
+        self.drop(self.offsets())
 
     def offsets(self) -> list[int]:
-        """The offsets of the bodies that are held."""
-        return list(self._held)
+        """The offsets of the events that are known."""
+        return list(self._sizes)
 
 
 class BodyFetcher:

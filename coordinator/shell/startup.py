@@ -80,4 +80,5 @@ def make_store(settings: Settings) -> StateStore | None:
         settings.redis.url.get_secret_value(),
         prefix=settings.redis.key_prefix,
         timeout=settings.redis.timeout,
+        options=settings.redis.client_options(),
     )

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -40,6 +41,7 @@ from sluicegate.coordinator.metrics import CutOutcome
 from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
 from sluicegate.coordinator.shell.failing import between_failpoints
+from sluicegate.coordinator.shell.limits import over_limits
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import GROUP_HEADER
 from sluicegate.coordinator.shell.table import StreamTable
@@ -194,16 +196,7 @@ class StreamRunner:
                 self._asked_at.setdefault(effect.decision, time.monotonic())
                 return await self._table.ask(effect)
             case CheckFiles():
-                offsets = [offset for part in effect.parts for offset in part.offsets]
-                try:
-                    bodies = await self._read_bodies(offsets)
-                except BodyUnavailable as error:
-                    return FilesChecked(
-                        {part.region: f"region {part.region}: {error}" for part in effect.parts}
-                    )
-                checked = await self._table.check(effect, bodies)
-                self._put_aside(bodies)
-                return checked
+                return await self._check(effect)
             case Publish():
                 try:
                     bodies = await self._read_bodies(effect.offsets)
@@ -216,6 +209,22 @@ class StreamRunner:
                 return await self._append(effect)
         await self._follow_up(effect)
         return Done()
+
+    async def _check(self, effect: CheckFiles) -> Result:
+        """See which regions' files could not be committed, those that are too many first."""
+        too_much = over_limits(self.stream, self._settings, self.machine.book, effect, self.bodies.size)
+        parts = tuple(part for part in effect.parts if part.region not in too_much)
+        offsets = [offset for part in parts for offset in part.offsets]
+        try:
+            bodies = await self._read_bodies(offsets) if offsets else {}
+        except BodyUnavailable as error:
+            unread = {part.region: f"region {part.region}: {error}" for part in parts}
+            return FilesChecked({**unread, **too_much})
+        checked = await self._table.check(replace(effect, parts=parts), bodies)
+        self._put_aside(bodies)
+        if isinstance(checked, FilesChecked):
+            return FilesChecked({**checked.problems, **too_much})
+        return checked
 
     async def _follow_up(self, effect: Effect) -> None:
         match effect:

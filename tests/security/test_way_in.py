@@ -1,0 +1,176 @@
+"""The ways in: each mechanism against a real broker, and a whole commit behind closed doors."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.coordinator.cli.checks_rest import check_redis
+from sluicegate.coordinator.settings import KafkaSettings, RedisSettings
+from sluicegate.coordinator.shell.startup import make_store
+from sluicegate.events.topics import BrokersUnavailable, verify_topics
+from sluicegate.writer_hooks.errors import PublishFailed
+from sluicegate.writer_hooks.kafka import KafkaSettings as HookSettings
+from sluicegate.writer_hooks.publisher import Publisher
+from tests.integration.coordinator import running
+from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
+from tests.security.conftest import (
+    PLAIN_SECRET,
+    REDIS_SECRET,
+    SCRAM_SECRET,
+    SecureKafka,
+    SecureRedis,
+)
+from tests.security.deployment import secure_settings
+from tests.tls import KEY_WORD
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+SASL_WAYS = {
+    "PLAIN": PLAIN_SECRET,
+    "SCRAM-SHA-256": SCRAM_SECRET,
+    "SCRAM-SHA-512": SCRAM_SECRET,
+    "OAUTHBEARER": None,
+}
+
+
+def security(kafka: SecureKafka, mechanism: str, secret: str | None, folder: Path) -> dict[str, Any]:
+    """The settings of a way in; secrets in files."""
+    given: dict[str, Any] = {"protocol": "SASL_SSL", "mechanism": mechanism, "ca_file": kafka.certificates.ca}
+    if secret is None:
+        return {**given, "token_file": kafka.token_file}
+    file = folder / "password"
+    file.write_text(f"{secret}\n")
+    return {**given, "username": "writer", "password_file": file}
+
+
+@pytest.mark.parametrize(("mechanism", "secret"), SASL_WAYS.items())
+async def test_every_mechanism_over_tls(
+    secure_kafka: SecureKafka, mechanism: str, secret: str | None, tmp_path: Path
+) -> None:
+    given = security(secure_kafka, mechanism, secret, tmp_path)
+    kafka = KafkaSettings(
+        bootstrap_servers=secure_kafka.sasl, topic_prefix="doors", partitions=PARTITIONS, security=given
+    )
+    options = kafka.client_options()
+    assert await verify_topics(options.pop("bootstrap_servers"), kafka.topic_specs(), options) == []
+
+
+@pytest.mark.parametrize(("mechanism", "secret"), SASL_WAYS.items())
+def test_hooks_come_in_by_every_mechanism(
+    secure_kafka: SecureKafka, mechanism: str, secret: str | None, tmp_path: Path
+) -> None:
+    options = {
+        "kafka.bootstrap.servers": secure_kafka.sasl,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.ssl.ca.location": str(secure_kafka.certificates.ca),
+    }
+    if secret is None:
+        options["kafka.sasl.oauth.token.file"] = str(secure_kafka.token_file)
+    else:
+        file = tmp_path / "password"
+        file.write_text(f"{secret}\n")
+        options |= {"kafka.sasl.username": "writer", "kafka.sasl.password.file": str(file)}
+    assert partitions_seen(secure_kafka, options) == PARTITIONS
+
+
+def partitions_seen(kafka: SecureKafka, options: dict[str, str]) -> int:
+    """What a producer of the hooks hears from the broker. Raises PublishFailed."""
+    publisher = Publisher(HookSettings.from_options(options))
+    try:
+        return publisher.partitions(kafka.topics.events, 5)
+    finally:
+        publisher.close()
+
+
+def test_a_client_certificate_is_a_way_in_and_needed(secure_kafka: SecureKafka) -> None:
+    files = secure_kafka.certificates
+    options = {
+        "kafka.bootstrap.servers": secure_kafka.mutual,
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.ca.location": str(files.ca),
+        "kafka.ssl.certificate.location": str(files.client),
+        "kafka.ssl.key.location": str(files.client_key),
+        "kafka.ssl.key.password": KEY_WORD,
+    }
+    assert partitions_seen(secure_kafka, options) == PARTITIONS
+    without = {name: value for name, value in options.items() if "certificate" not in name}
+    with pytest.raises(PublishFailed, match="did not acknowledge"):
+        partitions_seen(secure_kafka, without)
+
+
+@pytest.mark.parametrize("lacks", ["ca", "certificate", "host"])
+async def test_tls_that_does_not_hold_is_refused(secure_kafka: SecureKafka, lacks: str) -> None:
+    files = secure_kafka.certificates
+    given: dict[str, Any] = {"protocol": "SSL", "ca_file": files.ca}
+    if lacks != "certificate":
+        given |= {
+            "certificate_file": files.client,
+            "key_file": files.client_key,
+            "key_password": KEY_WORD,
+        }
+    if lacks == "ca":
+        del given["ca_file"]
+    address = secure_kafka.mutual
+    if lacks == "host":  # the certificate names the address alone
+        address = address.replace("127.0.0.1", "localhost")
+    kafka = KafkaSettings(bootstrap_servers=address, request_timeout=3.0, security=given)
+    options = kafka.client_options()
+    with pytest.raises(BrokersUnavailable, match="check the address and the security settings"):
+        await verify_topics(options.pop("bootstrap_servers"), kafka.topic_specs(), options, seconds=4.0)
+
+
+async def test_a_commit_behind_closed_doors(
+    secure_kafka: SecureKafka, secure_redis: SecureRedis, tmp_path: Path
+) -> None:
+    prefix = secure_redis.prefix
+    topics = await make_topics(secure_kafka.plaintext, prefix)
+    table = create_table(tmp_path)
+    settings = secure_settings(secure_kafka, secure_redis, table, tmp_path)
+    assert settings.redis is not None
+    assert (await check_redis(settings.redis)).ok
+    async with running(settings), Job(secure_kafka.plaintext, topics, "flights", table) as job:
+        await job.open()
+        await job.run_batch([1, 2])
+        await job.committed([1, 2])
+    assert read_ids(table) == [1, 2]
+    store = make_store(settings)
+    assert store is not None
+    view = await store.read("flights")
+    assert view is not None
+    assert view.decision == 1
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"password": "another"},
+        {"ca_file": None},
+        {"certificate_file": None, "key_file": None, "key_password": None},
+        {"key_prefix": "foreign"},
+    ],
+    ids=lambda each: next(iter(each)),
+)
+async def test_redis_lets_nobody_in_otherwise(
+    secure_redis: SecureRedis, secure_kafka: SecureKafka, wrong: dict[str, Any]
+) -> None:
+    files = secure_kafka.certificates
+    given = {
+        "url": secure_redis.url,
+        "username": secure_redis.username,
+        "password": REDIS_SECRET,
+        "ca_file": files.ca,
+        "certificate_file": files.client,
+        "key_file": files.client_key,
+        "key_password": KEY_WORD,
+        "key_prefix": secure_redis.prefix,
+    }
+    assert (await check_redis(RedisSettings.model_validate(given))).ok
+    redis = RedisSettings.model_validate(given | wrong)
+    found = await check_redis(redis)
+    assert not found.ok
+    assert REDIS_SECRET not in found.detail
+    if "key_prefix" in wrong:
+        assert "foreign:*" in found.detail
