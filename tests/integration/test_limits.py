@@ -1,0 +1,52 @@
+"""Limits of a commit: a region with more is told which setting it takes, and nothing is lost."""
+
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import read_ids
+from tests.integration.letters import stalls
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"max_files_per_checkpoint": 2}, "streams.flights.max_files_per_checkpoint"),
+        ({"max_pending_bytes": "100B"}, "streams.flights.max_pending_bytes"),
+    ],
+)
+async def test_what_is_too_much_waits_for_a_higher_limit(
+    place: Place, limits: dict[str, Any], said: str
+) -> None:
+    async with place.job() as job:
+        async with running(place.settings(options=limits)) as service:
+            await job.open()
+            body = job.write_files([1], [2], [3])
+            await job.complete(await job.written(body))
+            reasons = await until(lambda: stalls(job))
+            assert said in reasons[0]
+            assert "not lost" in reasons[0]
+            assert said in service.status()["streams"]["flights"]["stalled"]
+        assert read_ids(place.table) == []
+        async with running(place.settings()):
+            await job.committed([1, 2, 3])
+
+
+async def test_a_region_with_too_much_holds_up_no_other(place: Place) -> None:
+    options = {"partial": "allow", "alignment_timeout": 0.3}
+    regions = ("r1", "r2")
+    async with place.job(regions=regions) as one, place.job(region="r2", regions=regions) as two:
+        async with running(place.settings(options={**options, "max_files_per_checkpoint": 2})):
+            await one.open()
+            await two.open()
+            await one.complete(await one.written(one.write_files([1], [2], [3])))
+            for number in (4, 5):
+                await two.run_batch([number])
+            await two.committed([4, 5])
+        async with running(place.settings(options=options)):
+            await one.committed([1, 2, 3, 4, 5])

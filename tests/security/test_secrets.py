@@ -1,0 +1,146 @@
+"""Secrets are looked for everywhere that people and other programs read."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner
+
+from sluicegate.coordinator.cli import main
+from tests.integration.job import Job, create_table, make_topics
+from tests.integration.waiting import until
+from tests.security.conftest import PLAIN_SECRET, REDIS_SECRET, SCRAM_SECRET, SecureKafka, SecureRedis
+from tests.security.deployment import secure_config
+from tests.tls import KEY_WORD
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+_PROGRAM = "from sluicegate.coordinator.cli import main; main()"
+WRONG_KAFKA, WRONG_REDIS, OPTION = "wrong-secret-of-kafka", "wrong%2Dsecret-of-redis", "secret-of-the-store"
+SECRETS = (
+    SCRAM_SECRET,
+    PLAIN_SECRET,
+    REDIS_SECRET,
+    KEY_WORD,
+    WRONG_KAFKA,
+    WRONG_REDIS,
+    "wrong-secret-of-redis",
+    OPTION,
+)
+COMMANDS = (
+    ("topics", "create"),
+    ("check",),
+    ("status",),
+    ("status", "--json"),
+    ("dead-letters", "list"),
+    ("orphans", "--stream", "flights"),
+    ("replay", "--stream", "flights", "--verify"),
+    ("pause", "--stream", "flights"),
+    ("resume", "--stream", "flights"),
+)
+
+
+async def command(config: Path, *arguments: str, **env: str) -> str:
+    """Run a command; all that it says, and the traceback if it ends with one."""
+    variables = {**env, "SLUICEGATE_CONFIG": str(config)}
+    result = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=variables)
+    return result.output + "".join(traceback.format_exception(result.exception))
+
+
+@asynccontextmanager
+async def service(config: Path, log: Path, **env: str) -> AsyncIterator[int]:
+    """The coordinator at its most talkative; gives its port."""
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _PROGRAM, "run"),
+            env={**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_LOG__LEVEL": "debug", **env},
+            stdout=stderr,
+            stderr=stderr,
+        )
+    try:
+        yield (await until(lambda: _ports(log)))[0]
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), 30)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _ports(log: Path) -> list[int]:
+    lines = (line for line in log.read_text().splitlines() if '"listening"' in line)
+    return [int(json.loads(line)["port"]) for line in lines]
+
+
+def answers(port: int) -> dict[str, str]:
+    """What each endpoint says now."""
+    found = {}
+    for path in ("livez", "readyz", "metrics", "status"):
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+                found[path] = answer.read().decode()
+        except HTTPError as error:
+            with error:
+                found[path] = error.read().decode()
+    return found
+
+
+def leaks(said: dict[str, str]) -> list[tuple[str, str]]:
+    """Which secret is seen where."""
+    return [(where, secret) for where, text in said.items() for secret in SECRETS if secret in text]
+
+
+async def test_no_secret_is_seen_where_all_is_well(
+    secure_kafka: SecureKafka, secure_redis: SecureRedis, tmp_path: Path
+) -> None:
+    topics = await make_topics(secure_kafka.plaintext, secure_redis.prefix)
+    table = create_table(tmp_path)
+    config, log = secure_config(secure_kafka, secure_redis, table, tmp_path), tmp_path / "log"
+    said: dict[str, str] = {}
+    async with service(config, log) as port, Job(secure_kafka.plaintext, topics, "flights", table) as job:
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        for arguments in COMMANDS:
+            said[" ".join(arguments)] = await command(config, *arguments)
+        said |= await asyncio.to_thread(answers, port)
+    said["log"] = log.read_text()
+    assert "may be joined" in said["check"]
+    assert '"committed"' in said["log"]
+    assert leaks(said) == []
+
+
+async def test_no_secret_is_seen_where_it_is_wrong(
+    secure_kafka: SecureKafka, secure_redis: SecureRedis, tmp_path: Path
+) -> None:
+    """Each as it is most easily given away: in the environment, and in an address."""
+    config, log = secure_config(secure_kafka, secure_redis, "/absent/flights", tmp_path), tmp_path / "log"
+    text = config.read_text().replace(f'password_file = "{tmp_path}/kafka.secret"\n', "")
+    redis = text.index("[redis]")
+    text = text[:redis] + text[text.index("[http]") :] + 'options."store.secret-key" = "X"\n'
+    config.write_text(text.replace("X", OPTION))
+    env = {
+        "SLUICEGATE_KAFKA__SECURITY__PASSWORD": WRONG_KAFKA,
+        "SLUICEGATE_KAFKA__REQUEST_TIMEOUT": "2s",
+        "SLUICEGATE_REDIS__URL": secure_redis.url.replace("://", f"://keeper:{WRONG_REDIS}@"),
+    }
+    said: dict[str, str] = {}
+    async with service(config, log, **env) as port:
+        await until(log.read_text, lambda seen: "invalid credentials" in seen)
+        said |= await asyncio.to_thread(answers, port)
+        for name in ("check", "status"):
+            said[name] = await command(config, name, **env)
+    said["log"] = log.read_text()
+    assert "check the address and the security settings" in said["readyz"]
+    assert "PROBLEM" in said["check"]
+    assert "kafka.security" in said["status"]
+    assert leaks(said) == []
