@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +105,7 @@ class Region:
     bootstrap: str
     topics: TopicNames
     name: str = "r1"
+    stream: str = STREAM
     regions: tuple[str, ...] = ("r1",)
     lineage: str = "q1.0"
     previous: int | None = None
@@ -122,7 +123,9 @@ class Region:
 
     def envelope(self, kind: EventType, checkpoint: int = -1, files: int = 0) -> Envelope:
         writer = "w0" if kind is EventType.FILES_WRITTEN else ""
-        return Envelope(str(uuid.uuid4()), kind, STREAM, self.name, self.lineage, checkpoint, writer, files)
+        return Envelope(
+            str(uuid.uuid4()), kind, self.stream, self.name, self.lineage, checkpoint, writer, files
+        )
 
     async def send(self, envelope: Envelope, body: Body) -> "asyncio.Future[Any]":
         """Append an event; the future holds its offset and append time."""
@@ -132,7 +135,7 @@ class Region:
             message.value,
             key=message.key,
             headers=message.headers,
-            partition=partition_of(STREAM, PARTITIONS),
+            partition=partition_of(self.stream, PARTITIONS),
         )
         return sent
 
@@ -173,15 +176,18 @@ async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[tuple[Any, Eve
         await consumer.stop()
 
 
-async def wait_for_answer(bootstrap: str, topics: TopicNames) -> None:
-    """Wait until an opening has been accepted."""
+async def wait_for_answer(bootstrap: str, topics: TopicNames, openings: int = 1) -> None:
+    """Wait until so many openings have been accepted."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
+        answered: set[tuple[str, str]] = set()
         async for _, event in read_topic(bootstrap, topics.commits):
             if isinstance(event.body, OpeningAnswered):
                 if not event.body.accepted:
                     raise RuntimeError(event.body.reason)
-                return
+                answered.add((event.envelope.stream, event.envelope.region))
+        if len(answered) >= openings:
+            return
         await asyncio.sleep(0.1)
     raise TimeoutError("no answer to the opening")
 
@@ -204,16 +210,24 @@ def write_settings(
     return settings
 
 
+def start_coordinator(settings: Path, environment: Mapping[str, str] | None = None) -> ChildProcess:
+    """Start the coordinator as a process of its own; its log stands beside the settings."""
+    command = [sys.executable, *_PROFILE, "-c", "from sluicegate.coordinator.cli import main; main()"]
+    return ChildProcess(
+        [*command, "run", "--config", str(settings)],
+        log_file=settings.parent / "coordinator.log",
+        cwd=settings.parent,
+        env={**os.environ, **environment} if environment is not None else None,
+    )
+
+
 @contextmanager
 def coordinator(folder: Path, bootstrap: str, topics: TopicNames, table: Path) -> Iterator[ChildProcess]:
     """Give the coordinator as a process of its own, with default settings, once it is ready."""
     port = free_port()
-    settings = write_settings(folder, bootstrap, topics, table, port)
-    command = [sys.executable, *_PROFILE, "-c", "from sluicegate.coordinator.cli import main; main()"]
-    log_file = folder / "coordinator.log"
-    process = ChildProcess([*command, "run", "--config", str(settings)], log_file=log_file, cwd=folder)
+    process = start_coordinator(write_settings(folder, bootstrap, topics, table, port))
     try:
-        _wait_ready(process, port, log_file)
+        wait_ready(process, port, folder / "coordinator.log")
         yield process
     finally:
         process.end(20.0)
@@ -223,7 +237,8 @@ _PROFILE: Final = os.environ.get("BENCH_PYTHON_OPTIONS", "").split()
 """Options of the coordinator's interpreter, such as a profiler's."""
 
 
-def _wait_ready(process: ChildProcess, port: int, log_file: Path) -> None:
+def wait_ready(process: ChildProcess, port: int, log_file: Path) -> None:
+    """Wait until it serves. Raises RuntimeError with the end of its log."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:

@@ -32,6 +32,7 @@ from sluicegate.events import FileInfo, FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import BUCKET, FORMAT, FORMAT_VERSION, TOTAL_BUCKETS
+from sluicegate.lakes.paimon.committer import _paths
 from sluicegate.lakes.port import Absent, CommitRequest, Published
 
 COLUMNS = pa.schema(
@@ -111,7 +112,7 @@ class Bench:
     def pretend(self, events: list[FilesWritten]) -> None:
         """Let the committer believe that it has seen the files, none of which was ever written."""
         for event in events:
-            self.committer._looked[tuple(file.path for file in event.files)] = time.monotonic()
+            self.committer._looked[_paths(event)] = time.monotonic()
 
     def theirs(self, messages: list[CommitMessage]) -> None:
         self.bare.file_store_commit.commit(messages, self.decision)

@@ -142,6 +142,10 @@ class CommitRequest:
     watermark: int | None
     """Milliseconds since the Unix epoch."""
     files: Sequence[FilesWritten]
+    """Possibly too much to hold, and made anew whenever one is asked for: to be gone through once, in order.
+
+    Going through them may raise; what it raises is not to be caught, and nothing may be visible by then.
+    """
 
 
 class Committer(Protocol):

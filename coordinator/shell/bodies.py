@@ -58,6 +58,16 @@ class Bodies:
         """The bytes of a pending event's body, held or not; 0 if the event is not known."""
         return self._sizes.get(offset, 0)
 
+    def first_of(self, offsets: Iterable[int]) -> dict[int, bytes]:
+        """The bodies at the first of these offsets, up to one that is not held."""
+        found: dict[int, bytes] = {}
+        for offset in offsets:
+            body = self._held.get(offset)
+            if body is None:
+                break
+            found[offset] = body
+        return found
+
     def drop(self, offsets: Iterable[int]) -> None:
         """Forget bodies that are not needed any more."""
         for offset in offsets:
@@ -85,16 +95,29 @@ class BodyFetcher:
         self._consumer: AIOKafkaConsumer | None = None
         self._lock = asyncio.Lock()
 
-    async def fetch(self, partition: int, offsets: Sequence[int]) -> dict[int, bytes]:
-        """Read the bodies at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError."""
-        found = await self.records(partition, offsets)
-        missing = [offset for offset in offsets if offset not in found]
+    async def fetch(
+        self, partition: int, offsets: Sequence[int], most: int | None = None
+    ) -> dict[int, bytes]:
+        """Read the bodies at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError.
+
+        `most`: only those at the smallest of them, one at least, until about so many bytes are read.
+        """
+        found = await self.records(partition, offsets, most)
+        read_to = max(found, default=None) if most is not None else None
+        missing = [
+            offset for offset in offsets if offset not in found and (read_to is None or offset < read_to)
+        ]
         if missing:
-            raise BodyUnavailable(f"there is no event at offset {missing[0]} of partition {partition}")
+            raise BodyUnavailable(f"there is no event at offset {min(missing)} of partition {partition}")
         return {offset: record.value or b"" for offset, record in found.items()}
 
-    async def records(self, partition: int, offsets: Sequence[int]) -> dict[int, ConsumerRecord]:
-        """Read what stands at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError."""
+    async def records(
+        self, partition: int, offsets: Sequence[int], most: int | None = None
+    ) -> dict[int, ConsumerRecord]:
+        """Read what stands at these offsets, or the first `most` bytes of it.
+
+        Raises BodyUnavailable, KafkaError or TimeoutError.
+        """
         async with self._lock:
             if self._consumer is None:
                 consumer = AIOKafkaConsumer(
@@ -106,7 +129,8 @@ class BodyFetcher:
                     await consumer.stop()
                     raise
                 self._consumer = consumer
-            return await self._read(self._consumer, TopicPartition(self._topic, partition), sorted(offsets))
+            source = TopicPartition(self._topic, partition)
+            return await self._read(self._consumer, source, sorted(offsets), most)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -114,7 +138,7 @@ class BodyFetcher:
             await self._consumer.stop()
 
     async def _read(
-        self, consumer: AIOKafkaConsumer, source: TopicPartition, wanted: list[int]
+        self, consumer: AIOKafkaConsumer, source: TopicPartition, wanted: list[int], most: int | None
     ) -> dict[int, ConsumerRecord]:
         consumer.assign([source])
         first = (await consumer.beginning_offsets([source]))[source]
@@ -127,7 +151,9 @@ class BodyFetcher:
         found: dict[int, ConsumerRecord] = {}
         for run in _runs(wanted):
             consumer.seek(source, run[0])
-            await self._read_run(consumer, source, run, found)
+            await self._read_run(consumer, source, run, found, most)
+            if most is not None and _size(found) >= most:
+                break
         return found
 
     async def _read_run(
@@ -136,6 +162,7 @@ class BodyFetcher:
         source: TopicPartition,
         run: list[int],
         found: dict[int, ConsumerRecord],
+        most: int | None,
     ) -> None:
         needed = set(run)
         position = run[0]
@@ -150,6 +177,12 @@ class BodyFetcher:
                 if position > before:
                     # However long a run is, what counts is that it goes on.
                     limit.reschedule(loop.time() + self._patience)
+                if most is not None and _size(found) >= most:
+                    break
+
+
+def _size(found: dict[int, ConsumerRecord]) -> int:
+    return sum(len(record.value or b"") for record in found.values())
 
 
 def _runs(offsets: list[int]) -> list[list[int]]:

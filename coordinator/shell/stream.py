@@ -5,7 +5,8 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from itertools import takewhile
+from typing import Final, Protocol
 
 import structlog
 from aiokafka import ConsumerRecord
@@ -27,7 +28,6 @@ from sluicegate.coordinator.core.effects import (
     EndOffset,
     Failed,
     FetchEnd,
-    FilesChecked,
     InspectTable,
     Publish,
     ReleaseOffsets,
@@ -44,6 +44,7 @@ from sluicegate.coordinator.shell.failing import between_failpoints
 from sluicegate.coordinator.shell.limits import over_limits
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import GROUP_HEADER
+from sluicegate.coordinator.shell.supply import Supply
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
 from sluicegate.coordinator.shell.waiting import Waiting
@@ -54,13 +55,15 @@ from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import reach
 from sluicegate.events.models import CutAbandoned, CutVoided, LineageCarried, OpeningAnswered
 from sluicegate.events.partitioning import partition_of
-from sluicegate.lakes.port import Found, OutcomeUnknown, Published, Refused
+from sluicegate.lakes.port import Found, OutcomeUnknown, Published
 from sluicegate.state_store import StateStoreUnavailable
 
 log = structlog.get_logger(__name__)
 
+FETCHED_AT_ONCE: Final = 16 << 20
+"""Bytes of bodies that are brought back into memory for one step of a check or a commit."""
 
-COPIED_AT_ONCE = 500
+COPIED_AT_ONCE: Final = 500
 """Events that are fetched and appended again together."""
 
 
@@ -198,11 +201,7 @@ class StreamRunner:
             case CheckFiles():
                 return await self._check(effect)
             case Publish():
-                try:
-                    bodies = await self._read_bodies(effect.offsets)
-                except BodyUnavailable as error:
-                    return Refused(str(error))
-                return await self._table.publish(effect, bodies)
+                return await self._table.publish(effect, self._supply(effect.offsets))
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case AppendDecision() | AppendPolicy() | AppendAbandoned() | AppendVoided() | Carry():
@@ -215,13 +214,8 @@ class StreamRunner:
         too_much = over_limits(self.stream, self._settings, self.machine.book, effect, self.bodies.size)
         parts = tuple(part for part in effect.parts if part.region not in too_much)
         offsets = [offset for part in parts for offset in part.offsets]
-        try:
-            bodies = await self._read_bodies(offsets) if offsets else {}
-        except BodyUnavailable as error:
-            unread = {part.region: f"region {part.region}: {error}" for part in parts}
-            return FilesChecked({**unread, **too_much})
-        checked = await self._table.check(replace(effect, parts=parts), bodies)
-        self._put_aside(bodies)
+        checked = await self._table.check(replace(effect, parts=parts), self._supply(offsets))
+        self._put_aside()
         if isinstance(checked, FilesChecked):
             return FilesChecked({**checked.problems, **too_much})
         return checked
@@ -320,19 +314,23 @@ class StreamRunner:
         )
         self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
 
-    async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, bytes]:
-        held = {offset: body for offset in offsets if (body := self.bodies.get(offset)) is not None}
-        dropped = [offset for offset in offsets if offset not in held]
-        if dropped:
-            held |= await self._links.fetcher.fetch(self._partition.number, dropped)
-            self._links.metrics.bodies_refetched(len(dropped))
-        return held
+    def _supply(self, offsets: Sequence[int]) -> Supply:
+        return Supply(offsets, self.bodies.first_of(sorted(offsets)), self._read_bodies)
 
-    def _put_aside(self, bodies: dict[int, bytes]) -> None:
+    async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, bytes]:
+        """The bodies at the first of these offsets: what is held, or what has to be fetched again."""
+        if held := self.bodies.first_of(offsets):
+            return held
+        dropped = list(takewhile(lambda offset: self.bodies.get(offset) is None, offsets))
+        fetched = await self._links.fetcher.fetch(self._partition.number, dropped, FETCHED_AT_ONCE)
+        self._links.metrics.bodies_refetched(len(fetched))
+        return fetched
+
+    def _put_aside(self) -> None:
         """Tell of unreadable bodies where poison is looked for, beside barring their region."""
-        for offset, reason in self._table.broken.items():
+        for offset, (body, reason) in self._table.broken.items():
             source = (self._links.topics.events, self._partition.number, offset)
-            self._links.dead_letters.put_body(source, bodies[offset], "broken body", reason)
+            self._links.dead_letters.put_body(source, body, "broken body", reason)
         self._table.broken.clear()
 
     def _measure(self, effect: Effect, result: Result) -> None:

@@ -1,9 +1,9 @@
 """A stream's table: effects of the core become calls of the committer half, in a thread."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Final, TypeVar, overload
 
 from sluicegate.coordinator.core.effects import (
     Ask,
@@ -16,6 +16,8 @@ from sluicegate.coordinator.core.effects import (
     TableUnfit,
 )
 from sluicegate.coordinator.settings import StreamSettings
+from sluicegate.coordinator.shell.bodies import BodyUnavailable
+from sluicegate.coordinator.shell.supply import BodySource
 from sluicegate.events.codec import BadBody, read_files
 from sluicegate.events.locations import location_problem
 from sluicegate.events.models import FilesWritten
@@ -29,8 +31,12 @@ from sluicegate.lakes.port import (
     TableRefused,
 )
 from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.twins import Twins
 
 T = TypeVar("T")
+
+STEP: Final = 8 << 20
+"""Bytes of bodies whose events are checked together."""
 
 
 class StreamTable:
@@ -40,7 +46,7 @@ class StreamTable:
         self._settings = settings
         self._threads = threads
         self._committer: Committer | None = None
-        self.broken: dict[int, str] = {}
+        self.broken: dict[int, tuple[bytes, str]] = {}
         """Bodies that turned out to be unreadable, by offset, with the reason."""
 
     async def inspect(self, _: InspectTable) -> Result:
@@ -62,18 +68,18 @@ class StreamTable:
         except LakeUnavailable as error:
             return Failed(str(error))
 
-    async def check(self, effect: CheckFiles, bodies: dict[int, bytes]) -> Result:
-        """Check the events' files, region by region."""
+    async def check(self, effect: CheckFiles, bodies: BodySource) -> Result:
+        """Check the events' files. Raises KafkaError or TimeoutError if a body cannot be read now."""
         try:
             return FilesChecked(await self._call(lambda: self._problems(effect, bodies)))
         except LakeUnavailable as error:
             return Failed(str(error))
 
-    async def publish(self, effect: Publish, bodies: dict[int, bytes]) -> Result:
+    async def publish(self, effect: Publish, bodies: BodySource) -> Result:
         """Publish a commit; whatever is not known for sure is an unknown outcome."""
         try:
             return await self._call(lambda: self._publish(effect, bodies))
-        except (BadBody, BadFiles) as error:
+        except (BadBody, BadFiles, BodyUnavailable) as error:
             return Refused(str(error))
         except Exception as error:
             return OutcomeUnknown(f"{type(error).__name__}: {error}")
@@ -100,33 +106,46 @@ class StreamTable:
         self._committer = committer
         return state
 
-    def _problems(self, effect: CheckFiles, bodies: dict[int, bytes]) -> dict[str, str]:
+    def _problems(self, effect: CheckFiles, bodies: BodySource) -> dict[str, str]:
+        """Go through the log once, however many regions stand in it, and hold a part of it at a time."""
+        regions = {offset: part.region for part in effect.parts for offset in part.offsets}
         problems: dict[str, str] = {}
-        for part in effect.parts:
+        checks = {part.region: _Check(self._opened()) for part in effect.parts}
+        for offset in sorted(regions):
+            region = regions[offset]
             try:
-                files = [self._read_at(offset, bodies, effect.allowed_locations) for offset in part.offsets]
-                self._opened().check(files)
-            except (BadBody, BadFiles, TableRefused) as error:
-                problems[part.region] = f"region {part.region}: {error}"
+                if region not in problems:
+                    body = bodies[offset]
+                    checks[region].add(self._read_at(offset, body, effect.allowed_locations), len(body))
+            except (BadBody, BadFiles, BodyUnavailable, TableRefused) as error:
+                problems[region] = f"region {region}: {error}"
+        for region, check in checks.items():
+            try:
+                if region not in problems:
+                    check.finish()
+            except (BadFiles, TableRefused) as error:
+                problems[region] = f"region {region}: {error}"
         return problems
 
-    def _publish(self, effect: Publish, bodies: dict[int, bytes]) -> Result:
-        files = [self._read(bodies[offset], effect.allowed_locations) for offset in effect.offsets]
+    def _publish(self, effect: Publish, bodies: BodySource) -> Result:
+        def read(offset: int) -> FilesWritten:
+            return self._read(bodies[offset], effect.allowed_locations)
+
         return self._opened().publish(
             CommitRequest(
                 decision=effect.decision,
                 digest=effect.digest,
                 head=effect.head,
                 watermark=effect.watermark,
-                files=files,
+                files=_Events(sorted(effect.offsets), read),
             )
         )
 
-    def _read_at(self, offset: int, bodies: dict[int, bytes], allowed: Sequence[str]) -> FilesWritten:
+    def _read_at(self, offset: int, body: bytes, allowed: Sequence[str]) -> FilesWritten:
         try:
-            return self._read(bodies[offset], allowed)
+            return self._read(body, allowed)
         except BadBody as error:
-            self.broken[offset] = str(error)
+            self.broken[offset] = body, str(error)
             raise
 
     def _read(self, body: bytes, allowed: Sequence[str]) -> FilesWritten:
@@ -137,3 +156,52 @@ class StreamTable:
         if problem is not None:
             raise BadFiles(problem)
         return files
+
+
+class _Check:
+    """The check of one region's events, in steps of bounded size."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._twins = Twins()
+        self._events: list[FilesWritten] = []
+        self._size = 0
+
+    def add(self, event: FilesWritten, size: int) -> None:
+        """Take an event whose body has so many bytes. Raises BadFiles, LakeUnavailable."""
+        self._twins.add(event)
+        self._events.append(event)
+        self._size += size
+        if self._size >= STEP:
+            self.finish()
+
+    def finish(self) -> None:
+        """Check what has not been checked yet. Raises BadFiles, LakeUnavailable."""
+        events, self._events, self._size = self._events, [], 0
+        if events:
+            self._committer.check(events)
+
+
+class _Events(Sequence[FilesWritten]):
+    """The events of a commit, made from their bodies each time that one is asked for."""
+
+    def __init__(self, offsets: Sequence[int], read: Callable[[int], FilesWritten]) -> None:
+        self._offsets = offsets
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[FilesWritten]:
+        return map(self._read, self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> FilesWritten: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "_Events": ...
+
+    def __getitem__(self, index: int | slice) -> "FilesWritten | _Events":
+        if isinstance(index, slice):
+            return _Events(self._offsets[index], self._read)
+        return self._read(self._offsets[index])

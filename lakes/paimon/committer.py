@@ -32,6 +32,7 @@ from sluicegate.lakes.port import (
     TableReplaced,
     TableState,
 )
+from sluicegate.lakes.twins import Twins
 
 LOOK_LASTS: Final = 30.0
 """Seconds for which files that were looked at count as there; cleaners of orphans take longer."""
@@ -50,8 +51,8 @@ class PaimonCommitter:
         self._opened: tuple[int, Examiner, Manifests] | None = None
         self._identity: str | None = None
         self._clock = clock
-        self._looked: dict[tuple[str, ...], float] = {}
-        """When the files of an event were last seen, by their paths."""
+        self._looked: dict[int, float] = {}
+        """When the files of an event were last seen, by the hash of their paths."""
         self._examined: dict[int, tuple[weakref.ref[FilesWritten], Examined]] = {}
 
     def inspect(self) -> TableState:
@@ -76,10 +77,11 @@ class PaimonCommitter:
         return look_for(past, snapshots.past, snapshots.linked, self._user, (decision, digest), recorded)
 
     def check(self, files: Sequence[FilesWritten]) -> None:
+        twins = Twins()
         for event in files:
             self._examine(event)
             self._look(event)
-        _refuse_twins(files)
+            twins.add(event)
 
     def _look(self, event: FilesWritten) -> None:
         """See whether the event's files are there, whole, and in the table by every link on the way."""
@@ -96,41 +98,33 @@ class PaimonCommitter:
                 raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
         self._looked[_paths(event)] = self._clock()
 
-    def _look_again(self, files: Sequence[FilesWritten]) -> None:
-        """Look at what has not been seen for a while, as after a takeover or when the table was away."""
+    def _forget_old_looks(self) -> None:
         late = self._clock() - LOOK_LASTS
         self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
-        for event in files:
-            if _paths(event) not in self._looked:
-                self._look(event)
 
     def publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
             return Conflict()
-        try:
-            _refuse_twins(request.files)
-            self._look_again(request.files)
-            entries = self._entries(request.files)
-            schema_id, _, manifests = self._open()
-        except (BadFiles, TableRefused) as error:
-            return Refused(str(error))
         head = self._snapshots.newest()
         if (head.ref if head is not None else None) != request.head:
             return self._ours(request, head) or Conflict()
+        self._forget_old_looks()
+        reading = _Reading(request.files)
         try:
             if head is not None:
                 _check_version(head)
-            draft = manifests.compose(head, entries)
-        except (TableRefused, UnknownMetadata) as error:
+            schema_id, _, manifests = self._open()
+            draft = manifests.compose(head, chain.from_iterable(map(self._entries_of, reading)))
+        except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
-        return self._put(request, head, draft, schema_id)
+        return self._put(request, head, draft, schema_id, reading.rows)
 
     def close(self) -> None:
         self._looked.clear()
         self._examined.clear()
 
     def _put(
-        self, request: CommitRequest, head: Snapshot | None, draft: Draft, schema_id: int
+        self, request: CommitRequest, head: Snapshot | None, draft: Draft, schema_id: int, rows: int
     ) -> Publication:
         """Write the manifests, then the snapshot that makes them visible."""
         commit = Commit(
@@ -141,7 +135,7 @@ class PaimonCommitter:
             schema_id=schema_id,
             base=draft.base,
             delta=draft.delta,
-            rows=sum(file.rows for event in request.files for file in event.files),
+            rows=rows,
             time_ms=time.time_ns() // 1_000_000,
         )
         number = head.ref.id + 1 if head is not None else 1
@@ -232,10 +226,10 @@ class PaimonCommitter:
             self._opened = (schema_id, examiner, Manifests(self._storage, table))
         return self._opened
 
-    def _entries(self, files: Sequence[FilesWritten]) -> list[Entry]:
-        return list(chain.from_iterable(self._entries_of(event) for event in files))
-
     def _entries_of(self, event: FilesWritten) -> Iterator[Entry]:
+        # Not seen for a while: as after a takeover, when the table was away, or in a very large commit.
+        if _paths(event) not in self._looked:
+            self._look(event)
         examined = self._examine(event)
         each = zip(event.files, examined.partitions, examined.buckets, strict=True)
         return (Entry(file.metadata, partition, bucket, event.schema_id) for file, partition, bucket in each)
@@ -262,16 +256,20 @@ def _check_version(head: Snapshot) -> None:
         )
 
 
-def _paths(event: FilesWritten) -> tuple[str, ...]:
-    return tuple(file.path for file in event.files)
+def _paths(event: FilesWritten) -> int:
+    return hash(tuple(file.path for file in event.files))
 
 
-def _refuse_twins(files: Sequence[FilesWritten]) -> None:
-    paths = [file.path for event in files for file in event.files]
-    if len(set(paths)) == len(paths):
-        return
-    seen: set[str] = set()
-    for path in paths:
-        if path in seen:
-            raise BadFiles(f"the file {path} is there twice")
-        seen.add(path)
+class _Reading:
+    """The events of a commit, gone through once, and what of them is needed afterwards."""
+
+    def __init__(self, events: Sequence[FilesWritten]) -> None:
+        self._events = events
+        self._twins = Twins()
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[FilesWritten]:
+        for event in self._events:
+            self._twins.add(event)
+            self.rows += sum(file.rows for file in event.files)
+            yield event

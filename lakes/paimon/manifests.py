@@ -69,8 +69,11 @@ class Manifests:
         self._total_buckets = buckets.total if buckets.fixed else None
         self._unmergeable: set[str] = set()
 
-    def compose(self, head: Snapshot | None, entries: Sequence[Entry]) -> Draft:
-        """Everything to write before the snapshot. Raises LakeUnavailable or UnknownMetadata."""
+    def compose(self, head: Snapshot | None, entries: Iterable[Entry]) -> Draft:
+        """Everything to write before the snapshot; never holds more than a manifest's entries.
+
+        Raises LakeUnavailable or UnknownMetadata, and what going through the entries raises.
+        """
         files: Files = {}
         delta = self._list([self._new_manifest(files, chunk) for chunk in self._chunks(entries)])
         base = self._base(files, head)
@@ -79,16 +82,18 @@ class Manifests:
         files[f"{name}-1"] = delta
         return Draft(files, ListFile(f"{name}-0", len(base)), ListFile(f"{name}-1", len(delta)))
 
-    def _chunks(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    def _chunks(self, entries: Iterable[Entry]) -> Iterator[Sequence[Entry]]:
         """Split so that no manifest holds much more than the target size before compression."""
-        start = size = 0
-        for end, entry in enumerate(entries, 1):
+        chunk: list[Entry] = []
+        size = 0
+        for entry in entries:
+            chunk.append(entry)
             size += len(entry.encoded)
             if size >= self._target:
-                yield entries[start:end]
-                start, size = end, 0
-        if start < len(entries):
-            yield entries[start:]
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
 
     def _new_manifest(self, files: Files, entries: Sequence[Entry]) -> Meta:
         blocks = list(self._entries.blocks([entry.encoded for entry in entries]))

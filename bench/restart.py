@@ -1,0 +1,200 @@
+"""How soon a restarted coordinator decides again, with very many files pending, beside a raw read of them.
+
+    python -m bench.restart [--events 10000] [--each 100] [--rounds 5] [--kill] [--json]
+
+One region has so many events of so many files in a completed checkpoint of which one event is missing, so
+that none of them can be committed and all have to be read again; another region goes on, and partial cuts are
+allowed. Round by round the coordinator is stopped (SIGTERM, or SIGKILL with `--kill`), the other region
+completes a checkpoint, and the coordinator is started again: from the start of the process to the append of
+the decision that takes this checkpoint. Beside it, in turn, `bench.raw`: from the start of a process to the
+last record of the same range. `reading_s` is the raw read alone, without its process and its connection.
+"""
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from bench.bulk import Bulk
+from bench.common import (
+    PARTITIONS,
+    STREAM,
+    Region,
+    create_table,
+    machine,
+    make_topics,
+    report,
+    start_coordinator,
+    wait_for_answer,
+    wait_ready,
+    write_settings,
+)
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.embedded.ports import free_port
+from sluicegate.embedded.process import ChildProcess
+from sluicegate.events import CutDecided, Event, partition_of, read_event
+
+HOME: Final = partition_of(STREAM, PARTITIONS)
+REGIONS: Final = ("stuck", "other")
+PATIENCE: Final = 300.0
+_POLICY: Final = """\
+partial = "allow"
+alignment_timeout = "100ms"
+max_consecutive_fallbacks = 1000000
+"""
+_BATCH: Final = 50
+
+
+class Decisions:
+    """Follows the decisions of the log."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+
+    async def of(self, checkpoint: int) -> float:
+        """When the decision for a checkpoint of the other region was appended. Raises TimeoutError."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                for records in (await self._consumer.getmany(timeout_ms=100)).values():
+                    for record in records:
+                        event = read_event(record.headers, record.value)
+                        if isinstance(event, Event) and isinstance(event.body, CutDecided):
+                            at = event.body.cut.get("other")
+                            if at is not None and at.checkpoint >= checkpoint:
+                                return float(record.timestamp / 1000)
+
+
+async def fill(region: Region, bulk: Bulk, events: int, each: int) -> None:
+    """Append the events of a checkpoint that will never be whole."""
+    ids, waiting = ["never-to-come"], []
+    for body in bulk.events(events, each, linked=False):
+        event, sent = await region.written(0, body)
+        ids.append(event)
+        waiting.append(sent)
+        if len(waiting) >= _BATCH:
+            await asyncio.gather(*waiting)
+            waiting.clear()
+    await asyncio.gather(*waiting)
+    await (await region.complete(0, ids))
+
+
+async def complete(region: Region, bulk: Bulk, checkpoint: int) -> int:
+    """Append a checkpoint of one file; the offset behind its completion."""
+    (body,) = bulk.events(1, 1)
+    event, sent = await region.written(checkpoint, body)
+    await sent
+    done = await (await region.complete(checkpoint, [event]))
+    return int(done.offset) + 1
+
+
+def read_raw(bootstrap: str, topic: str, end: int) -> tuple[float, float]:
+    """A raw read of the log up to an offset: seconds of the whole process, and of the reading alone."""
+    begun = time.time()
+    command = [sys.executable, "-m", "bench.raw", bootstrap, topic, str(HOME), "0", str(end)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    records, seconds = done.stdout.split()
+    if int(records) < end:
+        raise RuntimeError(f"{records} of {end} records were read")
+    return time.time() - begun, float(seconds)
+
+
+async def committed(table: Path, snapshot: int) -> None:
+    """Wait for a snapshot. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE
+    while not (table / "snapshot" / f"snapshot-{snapshot}").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no snapshot {snapshot}")
+        await asyncio.sleep(0.05)
+
+
+def stop(process: ChildProcess, *, kill: bool) -> None:
+    """End the coordinator, if it has not ended."""
+    if process.poll() is not None:
+        return
+    if kill:
+        process.kill()
+    else:
+        process.end(20.0)
+
+
+async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> None:
+    """Fill the log, then restart again and again."""
+    create_table(folder, "t")
+    table = folder / "db.db" / "t"
+    topics, bulk, port = await make_topics(bootstrap), Bulk(table), free_port()
+    settings = write_settings(folder, bootstrap, topics, table, port)
+    settings.write_text(settings.read_text() + _POLICY)
+    process = start_coordinator(settings)
+    wait_ready(process, port, folder / "coordinator.log")
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    source = TopicPartition(topics.events, HOME)
+    consumer.assign([source])
+    decisions = Decisions(consumer)
+    rounds: list[dict[str, Any]] = []
+    try:
+        async with (
+            Region(bootstrap, topics, name="stuck", regions=REGIONS) as stuck,
+            Region(bootstrap, topics, name="other", regions=REGIONS, lineage="q2.0") as other,
+        ):
+            await stuck.open()
+            await other.open()
+            await wait_for_answer(bootstrap, topics, 2)
+            await fill(stuck, bulk, wanted.events, wanted.each)
+            await consumer.seek_to_end(source)
+            await complete(other, bulk, 0)
+            await decisions.of(0)
+            for number in range(1, wanted.rounds + 1):
+                await committed(table, number)
+                stop(process, kill=wanted.kill)
+                end = await complete(other, bulk, number)
+                raw = read_raw(bootstrap, topics.events, end) if number % 2 else None
+                begun = time.time()
+                process = start_coordinator(settings)
+                decided = await decisions.of(number) - begun
+                if raw is None:
+                    # Nothing of ours runs beside either of them.
+                    await committed(table, number + 1)
+                    stop(process, kill=wanted.kill)
+                    raw = read_raw(bootstrap, topics.events, end)
+                whole, reading = raw
+                rounds.append(
+                    {
+                        "records": end,
+                        "decides_s": round(decided, 2),
+                        "raw_s": round(whole, 2),
+                        "reading_s": round(reading, 2),
+                        "ratio": round(decided / whole, 2),
+                    }
+                )
+                report({**rounds[-1], **machine()}, as_json=wanted.json)
+    finally:
+        stop(process, kill=False)
+        await consumer.stop()
+    names = ("decides_s", "raw_s", "reading_s", "ratio")
+    report({name: median(each[name] for each in rounds) for name in names}, as_json=wanted.json)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=10_000)
+    parser.add_argument("--each", type=int, default=100, help="files in an event")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kill", action="store_true", help="SIGKILL instead of SIGTERM")
+    parser.add_argument("--json", action="store_true")
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
+        asyncio.run(measure(Path(folder), kafka.bootstrap, wanted))
+
+
+if __name__ == "__main__":
+    main()
