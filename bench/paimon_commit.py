@@ -30,9 +30,9 @@ from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.events import FileInfo, FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.committer import _paths
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import BUCKET, FORMAT, FORMAT_VERSION, TOTAL_BUCKETS
-from sluicegate.lakes.paimon.committer import _paths
 from sluicegate.lakes.port import Absent, CommitRequest, Published
 
 COLUMNS = pa.schema(

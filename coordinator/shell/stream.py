@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final, Protocol
@@ -201,7 +202,8 @@ class StreamRunner:
             case CheckFiles():
                 return await self._check(effect)
             case Publish():
-                return await self._table.publish(effect, self._supply(effect.offsets))
+                with closing(self._supply(effect.offsets)) as bodies:
+                    return await self._table.publish(effect, bodies)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case AppendDecision() | AppendPolicy() | AppendAbandoned() | AppendVoided() | Carry():
@@ -214,7 +216,8 @@ class StreamRunner:
         too_much = over_limits(self.stream, self._settings, self.machine.book, effect, self.bodies.size)
         parts = tuple(part for part in effect.parts if part.region not in too_much)
         offsets = [offset for part in parts for offset in part.offsets]
-        checked = await self._table.check(replace(effect, parts=parts), self._supply(offsets))
+        with closing(self._supply(offsets)) as bodies:
+            checked = await self._table.check(replace(effect, parts=parts), bodies)
         self._put_aside()
         if isinstance(checked, FilesChecked):
             return FilesChecked({**checked.problems, **too_much})

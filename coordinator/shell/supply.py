@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 MOST: Final = 500
@@ -20,24 +21,47 @@ class BodySource(Protocol):
 
 
 class Supply:
-    """Bodies that the event loop reads when the thread that asks for them gets there.
+    """Bodies that the event loop reads ahead while the thread that asks for them works on those before.
 
-    Made on the event loop; `held` are the bodies that are at hand, which need no reading.
+    Made on the event loop; `held` are the bodies that are at hand, which need no reading. At most two
+    readings are held.
     """
 
     def __init__(self, offsets: Sequence[int], held: Mapping[int, bytes], read: Read) -> None:
         self._offsets = sorted(offsets)
         self._places = {offset: place for place, offset in enumerate(self._offsets)}
-        self._ahead = held
+        self._bodies = held
         self._read = read
         self._loop = asyncio.get_running_loop()
+        self._coming: tuple[int, Future[Mapping[int, bytes]]] | None = None
+        """Where the next reading begins, and what comes of it."""
 
     def __getitem__(self, offset: int, /) -> bytes:
         """The body there; to be called outside of the event loop, unless it is at hand."""
-        if offset not in self._ahead:
+        if offset not in self._bodies:
+            self._bodies = {}
             place = self._places[offset]
-            # What was read before goes first, so that never more than one reading is held.
-            self._ahead = {}
-            reading = self._read(self._offsets[place : place + MOST])
-            self._ahead = asyncio.run_coroutine_threadsafe(reading, self._loop).result()
-        return self._ahead[offset]
+            if self._coming is None or self._coming[0] != place:
+                self._begin(place)
+            self._bodies = self._arrived()
+            self._begin(place + len(self._bodies))
+        return self._bodies[offset]
+
+    def _begin(self, place: int) -> None:
+        """Have the bodies from a place on read."""
+        self.close()
+        if wanted := self._offsets[place : place + MOST]:
+            self._coming = place, asyncio.run_coroutine_threadsafe(self._read(wanted), self._loop)
+
+    def _arrived(self) -> Mapping[int, bytes]:
+        """Wait for what was begun."""
+        if self._coming is None:
+            raise LookupError("nothing is being read")
+        coming, self._coming = self._coming[1], None
+        return coming.result()
+
+    def close(self) -> None:
+        """End what is being read and was not asked for."""
+        if self._coming is not None:
+            self._coming[1].cancel()
+            self._coming = None

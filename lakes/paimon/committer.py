@@ -2,7 +2,6 @@
 
 import posixpath
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
@@ -14,6 +13,7 @@ from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Examined, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
+from sluicegate.lakes.paimon.remembered import Remembered, content_digest
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.paimon.table import Table
@@ -53,7 +53,7 @@ class PaimonCommitter:
         self._clock = clock
         self._looked: dict[int, float] = {}
         """When the files of an event were last seen, by the hash of their paths."""
-        self._examined: dict[int, tuple[weakref.ref[FilesWritten], Examined]] = {}
+        self._examined = Remembered()
 
     def inspect(self) -> TableState:
         self._open()
@@ -79,7 +79,7 @@ class PaimonCommitter:
     def check(self, files: Sequence[FilesWritten]) -> None:
         twins = Twins()
         for event in files:
-            self._examine(event)
+            self._examined.keep(*self._examine(event))
             self._look(event)
             twins.add(event)
 
@@ -223,6 +223,7 @@ class PaimonCommitter:
         schema_id = int(table.table_schema.id)
         if self._opened is None or self._opened[0] != schema_id:
             examiner = Examiner(table, self._storage.uri)
+            self._examined.clear()
             self._opened = (schema_id, examiner, Manifests(self._storage, table))
         return self._opened
 
@@ -230,22 +231,19 @@ class PaimonCommitter:
         # Not seen for a while: as after a takeover, when the table was away, or in a very large commit.
         if _paths(event) not in self._looked:
             self._look(event)
-        examined = self._examine(event)
+        _, examined = self._examine(event)
         each = zip(event.files, examined.partitions, examined.buckets, strict=True)
         return (Entry(file.metadata, partition, bucket, event.schema_id) for file, partition, bucket in each)
 
-    def _examine(self, event: FilesWritten) -> Examined:
-        """Check the event, once for as long as the object lives: events are immutable."""
-        known = self._examined.get(id(event))
-        if known is not None and known[0]() is event:
-            return known[1]
-        if not self._table.has_schema(event.schema_id):
-            raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
-        examined = self._open()[1].examine(event)
-        key = id(event)
-        forget = weakref.ref(event, lambda _: self._examined.pop(key, None))
-        self._examined[key] = (forget, examined)
-        return examined
+    def _examine(self, event: FilesWritten) -> tuple[bytes, Examined]:
+        """Check the event, unless the very same content has just been; its digest, and what was found."""
+        content = content_digest(event)
+        examined = self._examined.take(content)
+        if examined is None:
+            if not self._table.has_schema(event.schema_id):
+                raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
+            examined = self._open()[1].examine(event)
+        return content, examined
 
 
 def _check_version(head: Snapshot) -> None:

@@ -64,6 +64,7 @@ class Examiner:
         self._layout = layout(table.table_schema)
         self._buckets = self._layout.numbers
         self._folders: dict[tuple[bytes, int], PartitionFolder] = {}
+        self._partitions: dict[bytes, bytes] = {}
 
     def examine(self, event: FilesWritten) -> Examined:
         """Check everything that the event itself can show. Raises BadFiles with the first problem."""
@@ -111,7 +112,8 @@ class Examiner:
             raise BadFiles(f"the path {file.path} is not {there.folder}/{name}, where readers would look")
         if file.partition != there.values:
             raise BadFiles(f"{file.path} is in the partition {there.values}, not in {file.partition}")
-        return partition, bucket
+        # One object for all files of a partition: what was found may be kept for many.
+        return self._partitions.setdefault(partition, partition), bucket
 
     def _folder(self, partition: bytes, bucket: int, file: FileInfo) -> PartitionFolder:
         known = self._folders.get((partition, bucket))
