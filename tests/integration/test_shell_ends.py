@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 import pytest
 
 from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell import connections
+from sluicegate.coordinator.shell import connections, supply
 from sluicegate.coordinator.shell.service import Service
 from sluicegate.coordinator.shell.threads import CommitThreads
 from sluicegate.events import CutCommitted, partition_of
@@ -91,7 +91,11 @@ def process(place: Place, settings: Settings, before: str = "") -> Iterator[subp
             running.wait()
 
 
-async def test_bodies_over_the_budget_are_fetched_again(place: Place) -> None:
+@pytest.mark.parametrize("at_once", [500, 3], ids=["together", "in parts"])
+async def test_bodies_over_the_budget_are_fetched_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(supply, "MOST", at_once)
     async with running(place.settings(memory={"body_budget": 3_000})) as service, place.job() as job:
         await job.open()
         events = [await job.written(job.write_files([number])) for number in range(20)]
