@@ -1,13 +1,13 @@
 """Whether stuck streams hold up the others: commit delays of many streams, with some stuck and without.
 
-    python -m bench.streams [--streams 200] [--stuck 1] [--rate 20] [--seconds 20] [--rounds 5] [--json]
+    python -m bench.streams [--streams 200] [--stuck 1] [--rate 20] [--rounds 5] [--turns 6] [--json]
 
 One coordinator with default settings has so many streams, each with a table and a region of its own. In each
-phase all but the stuck ones commit checkpoints of ten files, so many a second together. Before every second
-phase (the first one of every second round) publications to the stuck streams' tables are made to hang in the
-file system call behind their manifests, each in a thread of the coordinator; afterwards they are let go, and
-have to be committed. A delay is from the append of a completion to the append of the notification of its
-commit, both by the broker's clock.
+phase all but the stuck ones commit checkpoints of ten files, so many a second together. A round has so many
+turns of two short phases, so that both meet the same neighbours. In one of them publications to the stuck
+streams' tables hang in the file system call behind their manifests, each in a thread of the coordinator;
+afterwards they are let go, and have to be committed. A delay is from the append of a completion to the append
+of the notification of its commit, both by the broker's clock. Quantiles are of the delays of a round.
 """
 
 import argparse
@@ -70,6 +70,7 @@ class Job:
 class Phase:
     """The checkpoints of one phase, by stream, and whether others were stuck meanwhile."""
 
+    round: int
     stuck: bool
     checkpoints: list[tuple[str, int]]
 
@@ -170,39 +171,34 @@ async def phases(
     """Run the phases, two in each round."""
     bad, good = jobs[: wanted.stuck], jobs[wanted.stuck :]
     made: list[Phase] = []
-    for number in range(wanted.rounds):
-        for stuck in (False, True) if number % 2 == 0 else (True, False):
+    for turn in range(wanted.rounds * wanted.turns):
+        for stuck in (False, True) if turn % 2 == 0 else (True, False):
             if stuck:
                 await sabotage.stick(bad)
-            made.append(Phase(stuck, await drive(good, wanted.rate, wanted.seconds)))
+            done = await drive(good, wanted.rate, wanted.seconds)
+            made.append(Phase(turn // wanted.turns, stuck, done))
             if stuck:
                 sabotage.release()
             await all_announced(*where, jobs)
     return made
 
 
-def figures(made: Sequence[Phase], delays: dict[tuple[str, int], int]) -> dict[str, Any]:
-    """Milliseconds of the phases with and without stuck streams, and the ratios of their medians."""
-    found = {
-        stuck: [
-            quantiles([delays[each] for each in phase.checkpoints]) for phase in made if phase.stuck is stuck
-        ]
-        for stuck in (False, True)
-    }
-    middle = {
-        (stuck, share): median(each[share] for each in found[stuck])
-        for stuck in found
-        for share in ("p50", "p99")
-    }
-    return {
-        "alone": found[False],
-        "beside_stuck": found[True],
-        **{f"{share}_alone_ms": middle[False, share] for share in ("p50", "p99")},
-        **{f"{share}_beside_stuck_ms": middle[True, share] for share in ("p50", "p99")},
-        **{
-            f"{share}_ratio": round(middle[True, share] / middle[False, share], 2) for share in ("p50", "p99")
-        },
-    }
+def figures(made: Sequence[Phase], delays: dict[tuple[str, int], int], rounds: int) -> dict[str, Any]:
+    """Milliseconds with and without stuck streams, round by round, and the medians."""
+    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    for number in range(rounds):
+        for stuck, each in found.items():
+            phases = [phase for phase in made if phase.round == number and phase.stuck is stuck]
+            each.append(quantiles([delays[done] for phase in phases for done in phase.checkpoints]))
+    told: dict[str, Any] = {"alone": found[False], "beside_stuck": found[True]}
+    for share in ("p50", "p99"):
+        alone = [each[share] for each in found[False]]
+        beside = [each[share] for each in found[True]]
+        told[f"{share}_alone_ms"], told[f"{share}_beside_stuck_ms"] = median(alone), median(beside)
+        told[f"{share}_ratio_of_medians"] = round(median(beside) / median(alone), 2)
+        ratios = [round(one / other, 2) for one, other in zip(beside, alone, strict=True)]
+        told[f"{share}_ratios"], told[f"{share}_median_ratio"] = ratios, median(ratios)
+    return told
 
 
 async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> dict[str, Any]:
@@ -232,8 +228,9 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> d
         made = await phases(jobs, sabotage, wanted, (bootstrap, topics))
         told = await announced(bootstrap, topics)
     appended = {(job.region.stream, n): at for job in jobs for n, at in enumerate(job.appended)}
-    found = figures(made, {each: told[each] - at for each, at in appended.items()})
-    named = {"streams": wanted.streams, "stuck": wanted.stuck, "commits_a_phase": len(made[0].checkpoints)}
+    found = figures(made, {each: told[each] - at for each, at in appended.items()}, wanted.rounds)
+    commits = wanted.turns * len(made[0].checkpoints)
+    named = {"streams": wanted.streams, "stuck": wanted.stuck, "commits_a_round": commits}
     return {**named, **found, "before": before, "after": machine()}
 
 
@@ -244,8 +241,9 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--stuck", type=int, default=1)
     parser.add_argument("--rate", type=float, default=20.0, help="commits a second, of all streams together")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of one phase")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=6, help="of both phases, in one round")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one phase")
     parser.add_argument("--json", action="store_true")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:

@@ -153,7 +153,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     memory: MemorySettings = MemorySettings()
     commit_threads: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """How many streams can be committed at the same time."""
+    """How many streams can be committed at the same time, apart from those whose storage hangs."""
     state_record_interval: Seconds = 3_600.0
     """At most a quarter of the shorter retention, of the log and of the tables' snapshots."""
     failpoints: str = ""

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 3.0
 """Seconds after which a call counts as stuck: another one may start in its place."""
 
 
