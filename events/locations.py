@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 from sluicegate.events.models import FilesWritten
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_=.\-][A-Za-z0-9_=.\-/]*")
+"""Nothing in it can be read in two ways."""
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
 _DECODED: Final = 4
 """How often a location is decoded at most; one that is not plain then has been made to deceive."""
@@ -47,6 +49,8 @@ def _inside(folder: str, allowed: Sequence[str]) -> bool:
 
 def _escapes(path: str) -> bool:
     """Whether a path leads out of its folder, as it stands or to a reader that decodes it."""
+    if _PLAIN.fullmatch(path) and ".." not in path:
+        return False
     if urlsplit(path).scheme or _CONTROL.search(path):
         return True
     # An encoded slash in a partition's value may have dots behind it: only climbing above the folder counts.

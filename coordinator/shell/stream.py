@@ -29,6 +29,7 @@ from sluicegate.coordinator.core.effects import (
     EndOffset,
     Failed,
     FetchEnd,
+    FilesChecked,
     InspectTable,
     Publish,
     ReleaseOffsets,
