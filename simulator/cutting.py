@@ -35,9 +35,8 @@ def decide(now: Standing, offset: int, body: CutDecided) -> None:
         now.saved |= dict.fromkeys(now.savepoint.names, body.decision)
         now.savepoint = None
         now.saw("decision: savepoint reached")
-    counted = [
-        name for name in (now.assignment.regions if now.assignment else ()) if has_work(now.regions.get(name))
-    ]
+    regions = now.assignment.regions if now.assignment else ()
+    counted = [name for name in regions if name in moves or has_work(now.regions.get(name))]
     _move(now, verdict, moves)
     _raise(now, counted)
     verdict.watermark, verdict.counted = now.watermark, counted

@@ -159,6 +159,8 @@ def _limits(verdict: Verdict) -> list[str]:
 def _conclusion(stream: str, verdict: Verdict, *, unproven: bool) -> str:
     if not verdict.wrong:
         ground = "as far as it can be proven, " if unproven else ""
+        if verdict.counts.get(Standing.PENDING, 0):
+            ground += "but for what is on its way, "
         return f"{ground}the table has what the log of stream {stream} decided, and nothing else in its name"
     missing = verdict.counts.get(Standing.MISSING, 0)
     way = (

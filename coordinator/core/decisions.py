@@ -87,7 +87,7 @@ def take(book: Book, offset: int, body: CutDecided) -> Decision:
         _put_in_force(book)
     if state.savepoint is not None and not late and not unreached(book, moves):
         decision.savepoint, state.savepoint = state.savepoint, None
-    counted = active(book)
+    counted = active(book, moves)
     _move(book, moves, content)
     state.watermark = decision.watermark = _watermark(book, counted)
     decision.listeners = {

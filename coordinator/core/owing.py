@@ -31,10 +31,10 @@ def owing(book: Book, names: Iterable[str], moves: Moves) -> list[str]:
     return [name for name in staying(book, names, moves) if not _is_held(book, name)]
 
 
-def active(book: Book) -> list[str]:
-    """The regions of the assignment that have work: opened or not, neither idle nor gone."""
+def active(book: Book, moves: Moves) -> list[str]:
+    """The regions of the assignment that move, or have work: opened or not, neither idle nor gone."""
     held = book.state.assignment
-    return [name for name in held.regions if _is_active(book, name)] if held else []
+    return [name for name in held.regions if name in moves or _is_active(book, name)] if held else []
 
 
 def _is_active(book: Book, name: str) -> bool:

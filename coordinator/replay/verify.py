@@ -75,18 +75,20 @@ async def verify(
             verdict.count(finding)
     # What was committed while the log was read is not missing.
     after = Comparison(await table.history(), user) if found else before
+    told = max((base.record.state.committed for base in choices if base.record is not None), default=0)
     for finding in found:
-        verdict.count(_again(finding, after, working=working))
+        verdict.count(_again(finding, after, told, working=working))
     verdict.foreign = _foreign(before, done, window)
     return verdict
 
 
-def _again(finding: Finding, after: Comparison, *, working: bool) -> Finding:
+def _again(finding: Finding, after: Comparison, told: int, *, working: bool) -> Finding:
+    """Look once more; what a state record has as committed, up to `told`, is on its way no more."""
     if finding.settled is None or finding.standing is not Standing.MISSING:
         return finding
     seen = after.judge(finding.settled)
     ahead = after.newest is None or seen.decision > after.newest
-    if working and ahead and seen.standing is Standing.MISSING:
+    if working and ahead and seen.decision > told and seen.standing is Standing.MISSING:
         return seen._replace(standing=Standing.PENDING)
     return seen
 
