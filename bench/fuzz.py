@@ -6,12 +6,15 @@ Ends with status 1 at the first message that does harm, and names its seed.
 
 import argparse
 import asyncio
+import logging
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from random import Random
+
+import structlog
 
 from sluicegate.embedded import EmbeddedKafka
 from tests.integration.conftest import Place
@@ -26,6 +29,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the first message; random by default")
     parser.add_argument("--kafka", action="store_true", help="attack a real coordinator as well")
     given = parser.parse_args()
+    # An attacked coordinator has a warning for nearly every message.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     seed = Random().randrange(10**9) if given.seed is None else given.seed
     found: Counter[str] = Counter(seeds=0)
     deadline = time.monotonic() + given.seconds

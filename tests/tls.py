@@ -83,11 +83,15 @@ async def tls_front(certificates: Certificates, port: int) -> AsyncIterator[int]
     tasks: set[asyncio.Task[None]] = set()
 
     async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await source.read(65536):
-                target.write(data)
-                await target.drain()
-        target.close()
+        try:
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    target.write(data)
+                    await target.drain()
+            target.close()
+        except asyncio.CancelledError:
+            target.transport.abort()
+            raise
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", port)

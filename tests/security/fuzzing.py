@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events import BadBody, EventType, Poison, read_body, read_envelope, read_event
-from sluicegate.events.models import CheckpointCompleted, FilesWritten
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, StreamCommand
 from tests.core.scene import Scene, opened
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
@@ -123,7 +123,8 @@ async def attack(place: Place, seed: int, rounds: int, flood: int) -> Counter[st
             await other.open()
             for number in range(rounds):
                 await target.run_batch([2 * number])
-                await _send(producer, target, [hostile.message() for _ in range(flood)])
+                await _send(producer, target, [_of_this_version(hostile) for _ in range(flood)])
+                await target.say(EventType.STREAM_COMMAND, StreamCommand(command="resume"))
                 await other.run_batch([2 * number + 1])
             odd = [2 * number + 1 for number in range(rounds)]
             await until(lambda: read_ids(place.table), lambda rows: [row for row in rows if row % 2] == odd)
@@ -135,6 +136,15 @@ async def attack(place: Place, seed: int, rounds: int, flood: int) -> Counter[st
     if len(set(rows)) != len(rows) or not set(even) <= set(range(0, 2 * rounds, 2)):
         raise Broken(f"seed {seed}: the table has {rows}")
     return Counter(rows=len(rows), of_the_attacked=len(even), sent=rounds * flood)
+
+
+def _of_this_version(hostile: Hostile) -> RawMessage:
+    """A message that does not end the matter at once: what is newer stalls its stream until an upgrade."""
+    while True:
+        message = hostile.message()
+        read = read_envelope(message.headers)
+        if not isinstance(read, Poison) or not read.newer_version:
+            return message
 
 
 def _producer(place: Place) -> AIOKafkaProducer:

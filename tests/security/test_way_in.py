@@ -75,11 +75,11 @@ def test_hooks_come_in_by_every_mechanism(
     assert partitions_seen(secure_kafka, options) == PARTITIONS
 
 
-def partitions_seen(kafka: SecureKafka, options: dict[str, str]) -> int:
+def partitions_seen(kafka: SecureKafka, options: dict[str, str], timeout: float = 10.0) -> int:
     """What a producer of the hooks hears from the broker. Raises PublishFailed."""
     publisher = Publisher(HookSettings.from_options(options))
     try:
-        return publisher.partitions(kafka.topics.events, 5)
+        return publisher.partitions(kafka.topics.events, timeout)
     finally:
         publisher.close()
 
@@ -97,7 +97,7 @@ def test_a_client_certificate_is_a_way_in_and_needed(secure_kafka: SecureKafka) 
     assert partitions_seen(secure_kafka, options) == PARTITIONS
     without = {name: value for name, value in options.items() if "certificate" not in name}
     with pytest.raises(PublishFailed, match="did not acknowledge"):
-        partitions_seen(secure_kafka, without)
+        partitions_seen(secure_kafka, without, timeout=1.5)
 
 
 @pytest.mark.parametrize("lacks", ["ca", "certificate", "host"])
