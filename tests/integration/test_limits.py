@@ -1,12 +1,16 @@
 """Limits of a commit: a region with more is told which setting it takes, and nothing is lost."""
 
+import asyncio
+import os
+import signal
 from typing import Any
 
 import pytest
 
+from tests.faults.lives import COMMAND
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import read_ids
+from tests.integration.job import PARTITIONS, read_ids
 from tests.integration.letters import stalls
 from tests.integration.waiting import until
 
@@ -50,3 +54,33 @@ async def test_a_region_with_too_much_holds_up_no_other(place: Place) -> None:
             await two.committed([4, 5])
         async with running(place.settings(options=options)):
             await one.committed([1, 2, 3, 4, 5])
+
+
+async def decide_and_die(place: Place) -> None:
+    """Run a coordinator without narrow limits until right before its first publication."""
+    config = place.root / "sluicegate.toml"
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'
+        f'group_id = "{place.prefix}"\npartitions = {PARTITIONS}\n'
+        f'session_timeout = 6\n[http]\nport = 0\n[streams.flights]\ntable = "{place.table}"\n'
+    )
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        "run",
+        env={**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_FAILPOINTS": "publish.before=kill"},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+
+
+async def test_a_logged_decision_is_carried_out_whatever_the_limits(place: Place) -> None:
+    """The limits are the proposer's alone: two coordinators with other ones commit the same."""
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.open()
+        body = job.write_files([1], [2], [3])
+        await job.complete(await job.written(body))
+        await decide_and_die(place)
+        assert read_ids(place.table) == []
+        async with running(place.settings(options={"max_files_per_checkpoint": 1})):
+            await job.committed([1, 2, 3])
