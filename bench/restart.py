@@ -7,15 +7,19 @@ that none of them can be committed and all have to be read again; another region
 allowed. Round by round the coordinator is stopped (SIGTERM, or SIGKILL with `--kill`), the other region
 completes a checkpoint, and the coordinator is started again: from the start of the process to the append of
 the decision that takes this checkpoint. Beside it, in turn, `bench.raw`: from the start of a process to the
-last record of the same range. `reading_s` is the raw read alone, without its process and its connection.
+last record of the same range. `from_assignment_s` leaves out what comes before the partition may be read
+(Python, imports, joining the group), and `reading_s` is the raw read without its process and connection.
 """
 
 import argparse
 import asyncio
+import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -94,11 +98,17 @@ async def complete(region: Region, bulk: Bulk, checkpoint: int) -> int:
     return int(done.offset) + 1
 
 
-def read_raw(bootstrap: str, topic: str, end: int) -> tuple[float, float]:
+def compiled(folder: Path) -> dict[str, str]:
+    """The environment of both sides: bytecode is kept, as where packages are installed."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
+
+def read_raw(bootstrap: str, topic: str, end: int, environment: dict[str, str]) -> tuple[float, float]:
     """A raw read of the log up to an offset: seconds of the whole process, and of the reading alone."""
     begun = time.time()
     command = [sys.executable, "-m", "bench.raw", bootstrap, topic, str(HOME), "0", str(end)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     records, seconds = done.stdout.split()
     if int(records) < end:
         raise RuntimeError(f"{records} of {end} records were read")
@@ -112,6 +122,12 @@ async def committed(table: Path, snapshot: int) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"no snapshot {snapshot}")
         await asyncio.sleep(0.05)
+
+
+def last_assigned(log_file: Path) -> float:
+    """When the coordinator last said that partitions are assigned, in seconds since the Unix epoch."""
+    said = [line for line in log_file.read_text().splitlines() if '"partitions assigned"' in line]
+    return datetime.fromisoformat(json.loads(said[-1])["timestamp"]).timestamp()
 
 
 def stop(process: ChildProcess, *, kill: bool) -> None:
@@ -131,7 +147,8 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> N
     topics, bulk, port = await make_topics(bootstrap), Bulk(table), free_port()
     settings = write_settings(folder, bootstrap, topics, table, port)
     settings.write_text(settings.read_text() + _POLICY)
-    process = start_coordinator(settings)
+    environment = compiled(folder)
+    process = start_coordinator(settings, environment)
     wait_ready(process, port, folder / "coordinator.log")
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
@@ -149,36 +166,40 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> N
             await wait_for_answer(bootstrap, topics, 2)
             await fill(stuck, bulk, wanted.events, wanted.each)
             await consumer.seek_to_end(source)
-            await complete(other, bulk, 0)
+            end = await complete(other, bulk, 0)
             await decisions.of(0)
+            read_raw(bootstrap, topics.events, end, environment)
             for number in range(1, wanted.rounds + 1):
                 await committed(table, number)
                 stop(process, kill=wanted.kill)
                 end = await complete(other, bulk, number)
-                raw = read_raw(bootstrap, topics.events, end) if number % 2 else None
+                raw = read_raw(bootstrap, topics.events, end, environment) if number % 2 else None
                 begun = time.time()
-                process = start_coordinator(settings)
-                decided = await decisions.of(number) - begun
+                process = start_coordinator(settings, environment)
+                at = await decisions.of(number)
+                decided, reading_on = at - begun, at - last_assigned(folder / "coordinator.log")
                 if raw is None:
                     # Nothing of ours runs beside either of them.
                     await committed(table, number + 1)
                     stop(process, kill=wanted.kill)
-                    raw = read_raw(bootstrap, topics.events, end)
+                    raw = read_raw(bootstrap, topics.events, end, environment)
                 whole, reading = raw
                 rounds.append(
                     {
                         "records": end,
                         "decides_s": round(decided, 2),
                         "raw_s": round(whole, 2),
-                        "reading_s": round(reading, 2),
                         "ratio": round(decided / whole, 2),
+                        "from_assignment_s": round(reading_on, 2),
+                        "reading_s": round(reading, 2),
+                        "reading_ratio": round(reading_on / reading, 2),
                     }
                 )
                 report({**rounds[-1], **machine()}, as_json=wanted.json)
     finally:
         stop(process, kill=False)
         await consumer.stop()
-    names = ("decides_s", "raw_s", "reading_s", "ratio")
+    names = ("decides_s", "raw_s", "ratio", "from_assignment_s", "reading_s", "reading_ratio")
     report({name: median(each[name] for each in rounds) for name in names}, as_json=wanted.json)
 
 
