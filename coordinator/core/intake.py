@@ -21,6 +21,8 @@ from sluicegate.events.models import (
     StreamStalled,
 )
 
+HIGHEST_POLICY: Final = 2**53
+"""A number beyond would leave none for the next policy."""
 VOID: Final = "void decision"
 UNEXPECTED: Final = "unexpected type"
 
@@ -74,6 +76,8 @@ def _obey(book: Book, envelope: Envelope, body: Body | None) -> str | None:
     match body:
         case StreamPolicy():
             held = book.state.policy
+            if body.number > HIGHEST_POLICY:
+                return f"no policy has a number beyond {HIGHEST_POLICY}"
             if held is None or body.number > held.number:
                 book.state.policy = body
         case StreamCommand():

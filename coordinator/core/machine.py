@@ -35,7 +35,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.fence import Fence
 from sluicegate.coordinator.core.gauges import waited_for
-from sluicegate.coordinator.core.intake import enter
+from sluicegate.coordinator.core.intake import HIGHEST_POLICY, enter
 from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.openings import start_of
 from sluicegate.coordinator.core.outbox import Outbox
@@ -415,8 +415,11 @@ class StreamMachine:
             return self._next_void()
         wanted = self.settings.policy.model_copy(update={"joined": self._standing.joined or ""})
         held = self.book.state.policy
-        if held is None or wanted.model_copy(update={"number": held.number}) != held:
-            return AppendPolicy(wanted.model_copy(update={"number": held.number + 1 if held else 1}))
+        higher = held.number + 1 if held else 1
+        if higher <= HIGHEST_POLICY and (
+            held is None or wanted.model_copy(update={"number": held.number}) != held
+        ):
+            return AppendPolicy(wanted.model_copy(update={"number": higher}))
         return None if self._probe_due else self._proposal.next_entry(self._now)
 
     def _next_void(self) -> AppendVoided | None:
