@@ -68,6 +68,10 @@ class Families:
                 gone.add(child)
         return sorted(self._spread(gone), key=self._age)
 
+    def is_behind(self, member: Member, named: Iterable[Member]) -> bool:
+        """Whether one of these goes on from a lineage."""
+        return any(member in self._above(each) for each in named)
+
     def _is_stranger(self, member: Member, region: str, number: int) -> bool:
         """Whether it was opened before this assignment, under one in which the region had no share."""
         under = self.life(member).assignment

@@ -163,7 +163,7 @@ class Halves:
                 return
         reached = beside.committed()
         named = any(parent.region == beside.region for parent in driver.parents)
-        if driver.opened or driver.opening is not None or named:
+        if driver.opened or driver.opening is not None or named or self._has_taken_over(half):
             return
         if half.rest <= driver.reading.keys() and reached is None:
             return
@@ -174,3 +174,11 @@ class Halves:
         read = {shard: number for shard, number in driver.reading.items() if shard not in half.rest}
         driver.reading = driver.lineage_start = {**read, **beside.reading_at(reached)}
         self.world.saw("took over from the region beside it")
+
+    def _has_taken_over(self, half: Half) -> bool:
+        """Whether what the first one goes on from now has the other one's work already."""
+        lives = self.checker.reading.regions[half.driver.region].lives
+        own = next((each for each in half.driver.parents if each.region == half.driver.region), None)
+        order = list(lives)
+        before = order[: order.index(own.lineage) + 1] if own is not None and own.lineage in lives else []
+        return any(parent.region == half.beside.region for name in before for parent in lives[name].elsewhere)

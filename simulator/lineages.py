@@ -179,6 +179,9 @@ def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> st
         return "the parent ends elsewhere"
     if families.is_held_out(parent):
         return "the named checkpoint is held out"
+    beside = [Member(each.region, each.lineage) for each in body.parents if each != parent]
+    if parent.region != region and families.is_behind(Member(parent.region, parent.lineage), beside):
+        return "the parent is behind another one"
     members = families.displaced(parent, region, body.assignment, body.parents)
     if any(families.life(member).decided is not None for member in members):
         return "more than the named checkpoint is decided"

@@ -8,6 +8,7 @@ from typing import Final
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.descent import (
     Place,
+    ancestors,
     displaced,
     is_held_out,
     is_hopeless,
@@ -206,6 +207,12 @@ def _parent_problem(book: Book, envelope: Envelope, parent: Parent, body: Region
             f"checkpoint {named if known.held is None else known.held} of lineage {parent.lineage} of region "
             f"{parent.region} is held out of all commits; name one before it, best the committed one, as the "
             "parent"
+        )
+    others = [Place.of(each) for each in body.parents if each != parent]
+    if parent.region != envelope.region and Place.of(parent) in ancestors(book, others):
+        return (
+            f"lineage {parent.lineage} of region {parent.region} is behind another named parent already, "
+            "which went on from it; leave it out of the parents, or its work would be read twice"
         )
     return _displacement_problem(book, envelope.region, parent, body)
 
