@@ -1,8 +1,8 @@
 """A streaming job that writes a Paimon table without committing it: the coordinator does.
 
-The table's folder is LAKE/warehouse/default.db/flights; the job makes it. Run a coordinator (`sluicegate run`)
-against the same Kafka, with `[streams.flights] table = "/tmp/lake/warehouse/default.db/flights"`; it stalls until
-the table is there, and goes on then by itself. Then:
+The table's folder is LAKE/warehouse/default.db/flights; the job makes it. Run a coordinator (`sluicegate
+run`) against the same Kafka, with `[streams.flights] table = "/tmp/lake/warehouse/default.db/flights"`; it
+stalls until the table is there, and goes on then by itself. Then:
 
     python examples/spark_streaming.py localhost:9092 /tmp/lake /tmp/flights-in
 
