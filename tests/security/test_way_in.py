@@ -24,7 +24,12 @@ from tests.security.conftest import (
 from tests.security.deployment import secure_settings
 from tests.tls import KEY_WORD
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.redis,
+    # The client drops connections that were refused; they are told of when they are collected.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 SASL_WAYS = {
     "PLAIN": PLAIN_SECRET,
