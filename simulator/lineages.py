@@ -47,6 +47,7 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
     if body.assignment.number not in now.shared:
         lives = [each.lives[name] for each in now.regions.values() for name in each.chain]
         kept = {life.assignment for life in lives if life.decided is None}
+        kept |= {now.assignment.number} if now.assignment else set()
         now.shared = {number: names for number, names in now.shared.items() if number in kept}
         now.shared[body.assignment.number] = frozenset(body.assignment.regions)
     if now.assignment is None:

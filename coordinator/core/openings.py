@@ -88,8 +88,9 @@ def _adopt(book: Book, wanted: Assignment) -> None:
     state = book.state
     if wanted not in state.assignments:
         places = [Place(name, each) for name, region in state.regions.items() for each in region.chain]
-        undecided = {known.assignment for place in places if (known := lived(book, place)).decided is None}
-        state.assignments = [each for each in state.assignments if each.number in undecided] + [wanted]
+        kept = {known.assignment for place in places if (known := lived(book, place)).decided is None}
+        kept |= {state.assignment.number} if state.assignment else set()
+        state.assignments = [each for each in state.assignments if each.number in kept] + [wanted]
     if state.assignment is None:
         state.assignment = wanted
     elif wanted.number > (state.next or state.assignment).number:
