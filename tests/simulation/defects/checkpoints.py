@@ -48,6 +48,12 @@ CHECKPOINTS: Final = (
         ("zombie", "rewind"),
     ),
     Defect(
-        "refilling changes the state again", intake, "enter", "if offset <= book.applied:", "if False:", "I3"
+        "refilling changes the state again",
+        intake,
+        "enter",
+        "if offset <= book.applied:",
+        "if False:",
+        "I3",
+        ("old record", "crash"),
     ),
 )

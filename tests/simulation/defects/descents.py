@@ -58,7 +58,7 @@ DESCENTS: Final = (
         "_depth_problem",
         "if any(place.region in state.next.regions for place in hopeless):",
         "if False:",
-        "I12",
+        "I11",
         ("resplit", "contradict", "lose"),
     ),
     Defect(
@@ -94,7 +94,7 @@ DESCENTS: Final = (
         "_displacement_problem",
         "if place.region != name and known.assignment < number <= known.continued:",
         "if False:",
-        "I8",
+        "I12",
         ("resplit", "others' opening"),
     ),
     Defect(

@@ -82,5 +82,6 @@ EFFECTS: Final = (
         "self._end is not None and position >= self._end",
         "True",
         "I3",
+        ("more coordinators", "old record"),
     ),
 )
