@@ -123,6 +123,7 @@ class Splits:
         last = self._splits[-1]
         if last.replaced is not None and known.number == last.replaced.children[0].assignment.number:
             self._name_others(last, last.replaced)
+            return
         if known.number > last.before.number:
             return
         self._splits.pop()

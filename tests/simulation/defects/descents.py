@@ -89,15 +89,6 @@ DESCENTS: Final = (
         ("resplit", "rewind"),
     ),
     Defect(
-        "a lineage that goes on is displaced",
-        openings,
-        "_displacement_problem",
-        "if place.region != name and known.assignment < number <= known.continued:",
-        "if False:",
-        "I12",
-        ("resplit", "others' opening"),
-    ),
-    Defect(
         "a lineage that goes on is a parent",
         openings,
         "_displacement_problem",
