@@ -68,10 +68,10 @@ class Splits:
             self._start_anew([])
             self.world.saw("started under the next number")
         for split in self._splits:
-            running = [child for child in split.children if not child.stopped]
+            running = any(not heir.stopped for heir in self._heirs(split)[1])
             pairs = zip(split.ended, split.ends, strict=True)
             stalled = any(self._never_comes(driver, end) for driver, end in pairs)
-            if running and (stalled or any(child.outrun for child in running)):
+            if running and (stalled or any(child.outrun and not child.stopped for child in split.children)):
                 self._build_on_less(split)
                 return
 
