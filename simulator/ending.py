@@ -30,7 +30,14 @@ def at_rest(drivers: Sequence[Driver], fleet: Fleet, checker: Checker) -> bool:
         and all(not node.machine.outbox.busy and node.machine.ready for node in fleet.nodes)
         and all(not node.machine.book.state.pending for node in fleet.nodes)
         and not missing(drivers, checker)
+        and all(_is_idle(driver, checker) for driver in drivers if not driver.stopped and driver.job.unbounded)
     )
+
+
+def _is_idle(driver: Driver, checker: Checker) -> bool:
+    """Whether the log says so too: what arrives late ends idleness, until the next heartbeat."""
+    account = checker.reading.regions.get(driver.region)
+    return account is not None and account.idle
 
 
 def no_rest(drivers: Sequence[Driver], fleet: Fleet, checker: Checker) -> Violation:

@@ -48,6 +48,12 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
         lives = [each.lives[name] for each in now.regions.values() for name in each.chain]
         kept = {life.assignment for life in lives if life.decided is None}
         kept |= {now.assignment.number} if now.assignment else set()
+        opened = {name: _opened_last(account) for name, account in now.regions.items()}
+        kept |= {
+            number
+            for number, names in now.shared.items()
+            if any(opened.get(name, -1) < number for name in names.intersection(body.assignment.regions))
+        }
         now.shared = {number: names for number, names in now.shared.items() if number in kept}
         now.shared[body.assignment.number] = frozenset(body.assignment.regions)
     if now.assignment is None:
@@ -57,6 +63,11 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
         for back in (now.regions.get(name) for name in body.assignment.regions):
             if back is not None and back.left and not back.closed:
                 back.left = back.idle = False
+
+
+def _opened_last(account: Account) -> int:
+    """Under which assignment a region was opened last; -1 if it never was."""
+    return account.lives[account.live].continued if account.live is not None else -1
 
 
 def problem_of(now: Standing, envelope: Envelope, body: RegionOpened) -> str | None:

@@ -90,6 +90,7 @@ def _adopt(book: Book, wanted: Assignment) -> None:
         places = [Place(name, each) for name, region in state.regions.items() for each in region.chain]
         kept = {known.assignment for place in places if (known := lived(book, place)).decided is None}
         kept |= {state.assignment.number} if state.assignment else set()
+        kept |= {each.number for each in state.assignments if _is_awaited(book, each, wanted)}
         state.assignments = [each for each in state.assignments if each.number in kept] + [wanted]
     if state.assignment is None:
         state.assignment = wanted
@@ -99,6 +100,15 @@ def _adopt(book: Book, wanted: Assignment) -> None:
             # Gone with an assignment that did not have it, it is waited for again.
             if region is not None and region.left and not region.closed:
                 region.left = region.idle = False
+
+
+def _is_awaited(book: Book, older: Assignment, wanted: Assignment) -> bool:
+    """Whether a region of both has not been opened since: it may still go on beside its siblings."""
+    regions = [book.state.regions.get(name) for name in older.regions if name in wanted.regions]
+    return any(
+        region is None or not region.chain or region.lineages[region.chain[-1]].continued < older.number
+        for region in regions
+    )
 
 
 def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | None:

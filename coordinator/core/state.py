@@ -187,7 +187,7 @@ class LightState(Light):
     next: Assignment | None = None
     """A higher one that has been opened, and has had no full cut yet."""
     assignments: list[Assignment] = []
-    """Those of which a lineage is undecided, the one in force, and the newest."""
+    """The one in force, the newest, and those of which a lineage is undecided or a region not yet opened."""
     policy: StreamPolicy | None = None
     regions: dict[str, RegionState] = {}
     savepoint: Savepoint | None = None
