@@ -30,7 +30,9 @@ def at_rest(drivers: Sequence[Driver], fleet: Fleet, checker: Checker) -> bool:
         and all(not node.machine.outbox.busy and node.machine.ready for node in fleet.nodes)
         and all(not node.machine.book.state.pending for node in fleet.nodes)
         and not missing(drivers, checker)
-        and all(_is_idle(driver, checker) for driver in drivers if not driver.stopped and driver.job.unbounded)
+        and all(
+            _is_idle(driver, checker) for driver in drivers if not driver.stopped and driver.job.unbounded
+        )
     )
 
 

@@ -103,6 +103,9 @@ class Proposal:
         if self._candidate is None and (self._stale or (again and self.barred)):
             self._stale = False
             self._choose(() if again else self.barred)
+        elif self._late:
+            # What takes its place has to be checked now: nothing else may happen that would ask again.
+            self._choose(self.barred)
         if not isinstance(self._candidate, CutDecided) or state.policy is None or state.blocked is not None:
             return None
         parts = self._unchecked(self._candidate)

@@ -35,6 +35,7 @@ class Scene:
 
     regions: tuple[str, ...] = ("r1",)
     faults: Faults = lambda point: None
+    settings: MachineSettings = SETTINGS
     world: World = field(default_factory=lambda: World(MemoryTable("sim")))
     done: list[Effect] = field(default_factory=list)
     node: Node = field(init=False)
@@ -49,7 +50,7 @@ class Scene:
     def restart(self) -> None:
         """Another coordinator process takes over."""
         self.node = Node(
-            "n", self.world, Random(0), SETTINGS, self.faults, lambda _, effect: self.done.append(effect)
+            "n", self.world, Random(0), self.settings, self.faults, lambda _, effect: self.done.append(effect)
         )
 
     def settle(self, rounds: int = 60) -> None:

@@ -1,12 +1,15 @@
 """Which decisions hold, and when one is made."""
 
+from dataclasses import replace
+
 import pytest
 
 from sluicegate.coordinator.core.decisions import completions_digest
-from sluicegate.coordinator.core.effects import Effect
+from sluicegate.coordinator.core.effects import CheckFiles, Effect
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CutDecided
-from tests.core.scene import Scene, opened
+from sluicegate.events.models import CutDecided, StreamPolicy
+from sluicegate.simulator.node import Node
+from tests.core.scene import SETTINGS, Scene, opened
 
 
 class TestDecisions:
@@ -121,3 +124,36 @@ class TestGroupCommit:
         later = [scene.batch(number) for number in (1, 2, 3)]
         scene.settle()
         assert scene.table == [[first], later]
+
+
+class TestReconsidering:
+    def test_a_better_cut_is_checked_as_soon_as_it_takes_the_place_of_another(self) -> None:
+        policy = StreamPolicy(number=0, partial="allow", allowed_locations=("memory://",))
+        scene = Scene(("r1", "r2"), settings=replace(SETTINGS, policy=policy))
+        assert scene.open("r1")
+        assert scene.open("r2")
+        node, first = scene.node, [scene.batch(0, "r1"), scene.batch(0, "r2")]
+        scene.settle()
+        early = scene.batch(1, "r1")
+        for _ in range(scene.machine.settings.alignment_timeout // 100 + 10):
+            scene.world.now += 100
+            node.read(1000)
+            node.poll()
+            if _checked(node):
+                break
+            node.run_one(crash=False)
+        assert _checked(node) == ["r1"]
+        late = scene.batch(1, "r2")
+        node.read(1000)
+        while node.in_flight:
+            node.run_one(crash=False)
+        node.poll()
+        assert _checked(node) == ["r2"]
+        scene.settle()
+        assert scene.table == [first, [early, late]]
+
+
+def _checked(node: Node) -> list[str]:
+    """The regions whose files are about to be checked."""
+    effects = [effect for effect in node.in_flight if isinstance(effect, CheckFiles)]
+    return [part.region for effect in effects for part in effect.parts]

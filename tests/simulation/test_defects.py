@@ -1,6 +1,5 @@
 """Every planted defect is seen, as the invariant that it names, by seeds that the clean code passes."""
 
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -12,32 +11,7 @@ from sluicegate.simulator import LENGTH, attempt, draw_plan
 from tests.simulation.defects.every import DEFECTS
 from tests.simulation.planting import Defect, planted
 
-ALL: Final = os.environ.get("SLUICEGATE_TEST_DEFECTS") == "all"
-"""By default those that the first seeds see: the others take minutes."""
-SEEN_WITHIN: Final = 2_000 if ALL else 60
-LATE: Final = frozenset(
-    {
-        "a later completion wins",
-        "an event does not end idleness",
-        "a heartbeat of a replaced lineage counts",
-        "refilling changes the state again",
-        "a rewind behind what is decided is accepted",
-        "a lineage without parents is accepted",
-        "an assignment may have other regions",
-        "an old assignment is accepted",
-        "siblings of an older assignment are strangers",
-        "what others took over stays",
-        "what is held out is waited for",
-        "the displaced of this assignment are not looked at",
-        "a lineage that goes on is displaced",
-        "held out is not seen through the chain",
-        "held out is not seen through other regions",
-        "a child moves without its parents",
-        "nobody waits for the log's end",
-    }
-)
-"""Those that the first seeds do not see."""
-CHOSEN: Final = tuple(defect for defect in DEFECTS if ALL or defect.name not in LATE)
+SEEN_WITHIN: Final = 2_000
 PROCESSES: Final = 2
 PIECE: Final = 20
 """How many seeds of clean code a process takes at a time."""
@@ -83,11 +57,11 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 @pytest.fixture(scope="module")
 def hunts(pool: ProcessPoolExecutor) -> Hunts:
-    return {defect.name: pool.submit(hunt, place) for place, defect in enumerate(DEFECTS) if defect in CHOSEN}
+    return {defect.name: pool.submit(hunt, place) for place, defect in enumerate(DEFECTS)}
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("defect", CHOSEN, ids=lambda defect: defect.name)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_planted_defects_are_seen(defect: Defect, hunts: Hunts) -> None:
     seed, said = hunts[defect.name].result()
     print(f"seed {seed}: {said}")
@@ -97,7 +71,7 @@ def test_planted_defects_are_seen(defect: Defect, hunts: Hunts) -> None:
 @pytest.mark.timeout(900)
 def test_the_clean_code_passes_the_same_seeds(pool: ProcessPoolExecutor, hunts: Hunts) -> None:
     most: dict[tuple[str, ...], int] = {}
-    for defect in CHOSEN:
+    for defect in DEFECTS:
         seed = hunts[defect.name].result().seed
         if seed is not None:
             most[defect.favour] = max(most.get(defect.favour, 0), seed + 1)
