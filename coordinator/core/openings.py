@@ -5,6 +5,7 @@ An opening is judged at its own offset by the log alone, so that every reader ju
 
 from typing import Final
 
+from sluicegate.coordinator.core import refusals
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.descent import (
     Place,
@@ -54,24 +55,14 @@ def _older_location(region: RegionState, envelope: Envelope, body: RegionOpened)
     ref, known = region.ref, body.planned
     if known is None or ref is None or ref.lineage != envelope.lineage or known >= ref.checkpoint:
         return None
-    return (
-        f"region {envelope.region} is committed up to checkpoint {ref.checkpoint}, but its checkpoint "
-        f"location knows batches up to {known} only: it was restored from a backup, or partly deleted. Rows "
-        "that it numbers anew would be taken for those in the table. Put the newer location back, or begin a "
-        "new query in an empty one and accept it: sluicegate accept"
-    )
+    return refusals.older_location(envelope.region, ref, known)
 
 
 def _passed_on(book: Book, region: RegionState, envelope: Envelope) -> str | None:
     limit = region.lineages[envelope.lineage].limit
     if limit is None:
         return None
-    others = takers(book, Place(envelope.region, envelope.lineage))
-    return (
-        f"lineage {envelope.lineage} of region {envelope.region} ended at checkpoint {limit}: "
-        f"{_names(others)} went on from there. Leave the region out of the assignment, or begin a new "
-        "lineage of it there (rewind)"
-    )
+    return refusals.passed_on(envelope, limit, takers(book, Place(envelope.region, envelope.lineage)))
 
 
 def start_of(book: Book, envelope: Envelope) -> Position | None:
@@ -114,24 +105,15 @@ def _is_awaited(book: Book, older: Assignment, wanted: Assignment) -> bool:
 def _assignment_problem(book: Book, region: str, body: RegionOpened) -> str | None:
     wanted, held = body.assignment, book.state.next or book.state.assignment
     if region not in wanted.regions:
-        return (
-            f"region {region} is not in its own assignment {wanted.number} "
-            f"({', '.join(sorted(wanted.regions))}); list every region of the stream in the option `regions`"
-        )
+        return refusals.not_in_its_own(region, wanted)
     if held is None:
         return None
     if wanted.number > held.number:
         return _depth_problem(book, wanted)
     if wanted.number < held.number:
-        return (
-            f"assignment {wanted.number} is older than the stream's assignment {held.number}; "
-            f"start the job with assignment {held.number} or a higher number"
-        )
+        return refusals.older_assignment(wanted, held)
     if set(wanted.regions) != set(held.regions):
-        return (
-            f"assignment {wanted.number} was opened with the regions {', '.join(sorted(held.regions))}, "
-            f"not {', '.join(sorted(wanted.regions))}; raise the assignment's number to change the regions"
-        )
+        return refusals.other_regions(wanted, held)
     return None
 
 
@@ -149,10 +131,7 @@ def _depth_problem(book: Book, wanted: Assignment) -> str | None:
         return None
     if len(waiting) < (state.policy.max_consecutive_fallbacks if state.policy else 1):
         return None
-    return (
-        f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; start the job with "
-        f"assignment {state.next.number}, and let one be committed before assignment {wanted.number}"
-    )
+    return refusals.too_deep(waiting, state.next, wanted)
 
 
 def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -160,21 +139,13 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
     own = [parent for parent in body.parents if parent.region == name]
     others = [parent for parent in body.parents if parent.region != name]
     if lineage in region.lineages:
-        return (
-            f"lineage {lineage} of region {name} was replaced by {region.live}; "
-            "start the query from the checkpoint location of the live lineage"
-        )
+        return refusals.replaced(name, lineage, region.live)
     if len(own) > 1:
-        return f"a lineage of region {name} may have one parent of the same region"
+        return refusals.ONE_OWN_PARENT.format(name)
     if own and not region.chain:
-        return f"region {name} has no lineage that could be a parent"
+        return refusals.NO_OWN_PARENT.format(name)
     if region.chain and not own and lineage not in region.accepted and _is_needed(book, name, others):
-        return (
-            f"region {name} stands at checkpoint {_at(region.ref)}, but lineage {lineage} names no parent: "
-            "its checkpoint location was deleted or replaced, and rows may be written twice. Put the old "
-            f"location back, or accept it: sluicegate accept --stream {envelope.stream} --region {name} "
-            f"--lineage {lineage}"
-        )
+        return refusals.no_parent(envelope, region.ref)
     problem = _others_problem(book, others, body)
     found = (_parent_problem(book, envelope, parent, body) for parent in body.parents)
     return problem or next((each for each in found if each), None)
@@ -191,16 +162,13 @@ def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str
     """Why the work of other regions cannot be taken over, if so."""
     held = book.state.assignment
     if others and (held is None or body.assignment.number <= held.number):
-        return (
-            f"the parent {others[0].region} is another region, which only a new assignment can take over; "
-            "raise the assignment's number"
-        )
+        return refusals.ONLY_ANEW.format(others[0].region)
     for parent in body.parents:
         region = book.state.regions.get(parent.region)
         if region is None or not region.chain:
-            return f"the parent region {parent.region} is unknown"
+            return refusals.UNKNOWN_REGION.format(parent.region)
         if parent.lineage not in region.chain:
-            return f"the parent lineage {parent.lineage} is unknown or was itself replaced"
+            return refusals.UNKNOWN_LINEAGE.format(parent.lineage)
     return None
 
 
@@ -208,23 +176,14 @@ def _parent_problem(book: Book, envelope: Envelope, parent: Parent, body: Region
     region, named = book.state.regions[parent.region], last(parent)
     known = lived(book, Place.of(parent))
     if known.decided is not None and known.decided > named:
-        return _beyond(parent, parent.region, region.ref)
+        return refusals.beyond(parent, parent.region, region.ref)
     if known.limit is not None and named > known.limit:
-        return (
-            f"what lineage {parent.lineage} has beyond checkpoint {known.limit} is void; name that or earlier"
-        )
+        return refusals.is_void(parent, known.limit)
     if is_held_out(book, parent):
-        return (
-            f"checkpoint {named if known.held is None else known.held} of lineage {parent.lineage} of region "
-            f"{parent.region} is held out of all commits; name one before it, best the committed one, as the "
-            "parent"
-        )
+        return refusals.held_out(parent, named if known.held is None else known.held)
     others = [Place.of(each) for each in body.parents if each != parent]
     if parent.region != envelope.region and Place.of(parent) in ancestors(book, others):
-        return (
-            f"lineage {parent.lineage} of region {parent.region} is behind another named parent already, "
-            "which went on from it; leave it out of the parents, or its work would be read twice"
-        )
+        return refusals.behind_another(parent)
     return _displacement_problem(book, envelope.region, parent, body)
 
 
@@ -234,37 +193,17 @@ def _displacement_problem(book: Book, name: str, parent: Parent, body: RegionOpe
     places = displaced(book, parent, name, body.assignment, parents)
     for place in places:
         if lived(book, place).decided is not None:
-            return _beyond(parent, place.region, book.state.regions[place.region].ref)
+            return refusals.beyond(parent, place.region, book.state.regions[place.region].ref)
     for place in places:
         known = lived(book, place)
         if place.region != name and known.assignment < number <= known.continued:
-            return _goes_on(place)
+            return refusals.goes_on(place)
         if (place.region != name and known.assignment >= number) or place in parents:
-            return (
-                f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at "
-                f"{parent.checkpoint} by an opening of this assignment; name the same checkpoint, or raise "
-                "the assignment's number"
-            )
+            return refusals.ended_elsewhere(parent)
     known = lived(book, Place.of(parent))
     if parent.region != name and known.limit is None and known.continued >= number:
-        return _goes_on(Place.of(parent))
+        return refusals.goes_on(Place.of(parent))
     return None
-
-
-def _goes_on(place: Place) -> str:
-    return (
-        f"lineage {place.lineage} of region {place.region} goes on in this assignment, so nobody else can go "
-        f"on from there; begin a new lineage of region {place.region} first, or leave the region out"
-    )
-
-
-def _beyond(parent: Parent, region: str, ref: Position | None) -> str:
-    other = "" if region == parent.region else f", or name region {region} as the parent"
-    return (
-        f"region {region} is committed up to {_at(ref)}, beyond the named checkpoint {parent.checkpoint} of "
-        f"lineage {parent.lineage}{f' of region {parent.region}' if other else ''}; set the query back to "
-        f"the committed one instead, and name that as the parent{other}"
-    )
 
 
 def _resume_point(region: RegionState, name: str, body: RegionOpened) -> Parent | None:
@@ -307,11 +246,3 @@ def _drop(book: Book, places: list[Place]) -> None:
             region.chain.remove(lineage)
             known.limit, known.dropped = -1, True
             del book.ledgers[name, lineage]
-
-
-def _names(places: list[Place]) -> str:
-    return ", ".join(f"region {place.region}" for place in places) or "another lineage"
-
-
-def _at(ref: Position | None) -> str:
-    return f"{ref.checkpoint} of lineage {ref.lineage}" if ref else "nothing"

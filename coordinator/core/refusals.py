@@ -1,0 +1,124 @@
+"""Refused openings in words: what is wrong, and what to do. Nothing here decides anything."""
+
+from collections.abc import Iterable
+
+from sluicegate.coordinator.core.descent import Place
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import Assignment, Parent, Position
+
+ONE_OWN_PARENT = "a lineage of region {} may have one parent of the same region"
+NO_OWN_PARENT = "region {} has no lineage that could be a parent"
+UNKNOWN_REGION = "the parent region {} is unknown"
+UNKNOWN_LINEAGE = "the parent lineage {} is unknown or was itself replaced"
+ONLY_ANEW = (
+    "the parent {} is another region, which only a new assignment can take over; raise the assignment's "
+    "number"
+)
+
+
+def older_location(region: str, ref: Position, known: int) -> str:
+    return (
+        f"region {region} is committed up to checkpoint {ref.checkpoint}, but its checkpoint "
+        f"location knows batches up to {known} only: it was restored from a backup, or partly deleted. Rows "
+        "that it numbers anew would be taken for those in the table. Put the newer location back, or begin a "
+        "new query in an empty one and accept it: sluicegate accept"
+    )
+
+
+def passed_on(envelope: Envelope, limit: int, others: Iterable[Place]) -> str:
+    names = ", ".join(f"region {place.region}" for place in others) or "another lineage"
+    return (
+        f"lineage {envelope.lineage} of region {envelope.region} ended at checkpoint {limit}: "
+        f"{names} went on from there. Leave the region out of the assignment, or begin a new "
+        "lineage of it there (rewind)"
+    )
+
+
+def not_in_its_own(region: str, wanted: Assignment) -> str:
+    return (
+        f"region {region} is not in its own assignment {wanted.number} "
+        f"({', '.join(sorted(wanted.regions))}); list every region of the stream in the option `regions`"
+    )
+
+
+def older_assignment(wanted: Assignment, held: Assignment) -> str:
+    return (
+        f"assignment {wanted.number} is older than the stream's assignment {held.number}; "
+        f"start the job with assignment {held.number} or a higher number"
+    )
+
+
+def other_regions(wanted: Assignment, held: Assignment) -> str:
+    return (
+        f"assignment {wanted.number} was opened with the regions {', '.join(sorted(held.regions))}, "
+        f"not {', '.join(sorted(wanted.regions))}; raise the assignment's number to change the regions"
+    )
+
+
+def too_deep(waiting: Iterable[int], following: Assignment, wanted: Assignment) -> str:
+    return (
+        f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; start the job with "
+        f"assignment {following.number}, and let one be committed before assignment {wanted.number}"
+    )
+
+
+def replaced(region: str, lineage: str, live: str | None) -> str:
+    return (
+        f"lineage {lineage} of region {region} was replaced by {live}; "
+        "start the query from the checkpoint location of the live lineage"
+    )
+
+
+def no_parent(envelope: Envelope, ref: Position | None) -> str:
+    return (
+        f"region {envelope.region} stands at checkpoint {_at(ref)}, but lineage {envelope.lineage} names no "
+        "parent: its checkpoint location was deleted or replaced, and rows may be written twice. Put the old "
+        f"location back, or accept it: sluicegate accept --stream {envelope.stream} "
+        f"--region {envelope.region} --lineage {envelope.lineage}"
+    )
+
+
+def is_void(parent: Parent, limit: int) -> str:
+    return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
+
+
+def held_out(parent: Parent, checkpoint: int) -> str:
+    return (
+        f"checkpoint {checkpoint} of lineage {parent.lineage} of region {parent.region} is held out of all "
+        "commits; name one before it, best the committed one, as the parent"
+    )
+
+
+def behind_another(parent: Parent) -> str:
+    return (
+        f"lineage {parent.lineage} of region {parent.region} is behind another named parent already, "
+        "which went on from it; leave it out of the parents, or its work would be read twice"
+    )
+
+
+def ended_elsewhere(parent: Parent) -> str:
+    return (
+        f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at "
+        f"{parent.checkpoint} by an opening of this assignment; name the same checkpoint, or raise "
+        "the assignment's number"
+    )
+
+
+def goes_on(place: Place) -> str:
+    return (
+        f"lineage {place.lineage} of region {place.region} goes on in this assignment, so nobody else can go "
+        f"on from there; begin a new lineage of region {place.region} first, or leave the region out"
+    )
+
+
+def beyond(parent: Parent, region: str, ref: Position | None) -> str:
+    other = "" if region == parent.region else f", or name region {region} as the parent"
+    return (
+        f"region {region} is committed up to {_at(ref)}, beyond the named checkpoint {parent.checkpoint} of "
+        f"lineage {parent.lineage}{f' of region {parent.region}' if other else ''}; set the query back to "
+        f"the committed one instead, and name that as the parent{other}"
+    )
+
+
+def _at(ref: Position | None) -> str:
+    return f"{ref.checkpoint} of lineage {ref.lineage}" if ref else "nothing"
