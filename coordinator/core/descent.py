@@ -121,21 +121,25 @@ def _are_siblings(book: Book, place: Place, region: str, number: int) -> bool:
     return region in regions and region != place.region
 
 
-def is_held_out(book: Book, parent: Parent) -> bool:
-    """Whether a parent's named checkpoint never gets into a cut, so that nothing can build on it."""
+def held_out(book: Book, parent: Parent) -> Parent | None:
+    """The checkpoint, held out of all cuts, because of which nothing can build on a parent's named one."""
     held = lived(book, Place.of(parent)).held
-    return (held is not None and last(parent) >= held) or is_hopeless(book, Place.of(parent))
+    if held is not None and last(parent) >= held:
+        return Parent(region=parent.region, lineage=parent.lineage, checkpoint=held)
+    return held_out_before(book, Place.of(parent))
 
 
-def is_hopeless(book: Book, place: Place) -> bool:
-    """Whether what a lineage goes on from is held out."""
+def held_out_before(book: Book, place: Place) -> Parent | None:
+    """The checkpoint of what a lineage goes on from that is held out of all cuts, if there is one."""
     chain = book.state.regions[place.region].chain
     before = chain[: chain.index(place.lineage)] if place.lineage in chain else []
-    earlier = [lived(book, Place(place.region, name)) for name in before]
-    if any(each.held is not None and (each.limit or 0) >= each.held for each in earlier):
-        return True
-    parents = [parent for each in (*earlier, lived(book, place)) for parent in each.parents]
-    return any(is_held_out(book, parent) for parent in parents)
+    for name in before:
+        earlier = lived(book, Place(place.region, name))
+        if earlier.held is not None and (earlier.limit or 0) >= earlier.held:
+            return Parent(region=place.region, lineage=name, checkpoint=earlier.held)
+    known = [lived(book, Place(place.region, name)) for name in (*before, place.lineage)]
+    found = (held_out(book, parent) for each in known for parent in each.parents)
+    return next((each for each in found if each is not None), None)
 
 
 def bases(book: Book, place: Place) -> Iterator[Parent]:

@@ -11,8 +11,8 @@ from sluicegate.coordinator.core.descent import (
     Place,
     ancestors,
     displaced,
-    is_held_out,
-    is_hopeless,
+    held_out,
+    held_out_before,
     last,
     lived,
     takers,
@@ -124,7 +124,7 @@ def _depth_problem(book: Book, wanted: Assignment) -> str | None:
         return None
     places = [Place(name, each) for name, region in state.regions.items() for each in region.chain]
     # What builds on a checkpoint that is held out never gets its full cut, so there is nothing to wait for.
-    hopeless = {place for place in places if is_hopeless(book, place)}
+    hopeless = {place for place in places if held_out_before(book, place)}
     opened = {lived(book, place).assignment for place in places if place not in hopeless}
     waiting = {number for number in opened if number > state.assignment.number}
     if any(place.region in state.next.regions for place in hopeless):
@@ -179,8 +179,8 @@ def _parent_problem(book: Book, envelope: Envelope, parent: Parent, body: Region
         return refusals.beyond(parent, parent.region, region.ref)
     if known.limit is not None and named > known.limit:
         return refusals.is_void(parent, known.limit)
-    if is_held_out(book, parent):
-        return refusals.held_out(parent, named if known.held is None else known.held)
+    if held := held_out(book, parent):
+        return refusals.held_out(parent, held)
     others = [Place.of(each) for each in body.parents if each != parent]
     if parent.region != envelope.region and Place.of(parent) in ancestors(book, others):
         return refusals.behind_another(parent)

@@ -82,10 +82,13 @@ def is_void(parent: Parent, limit: int) -> str:
     return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
 
 
-def held_out(parent: Parent, checkpoint: int) -> str:
+def held_out(parent: Parent, held: Parent) -> str:
+    own = (held.region, held.lineage) == (parent.region, parent.lineage)
+    behind = f", which lineage {parent.lineage} of region {parent.region} goes on from,"
     return (
-        f"checkpoint {checkpoint} of lineage {parent.lineage} of region {parent.region} is held out of all "
-        "commits; name one before it, best the committed one, as the parent"
+        f"checkpoint {held.checkpoint} of lineage {held.lineage} of region {held.region}"
+        f"{'' if own else behind} is held out of all commits; name one before it, best the committed one, "
+        "as the parent"
     )
 
 

@@ -109,7 +109,7 @@ DESCENTS: Final = (
     Defect(
         "what is held out is built on",
         descent,
-        "is_held_out",
+        "held_out",
         "held is not None and last(parent) >= held",
         "False",
         "I2",
@@ -118,8 +118,8 @@ DESCENTS: Final = (
     Defect(
         "held out is not seen through the chain",
         descent,
-        "is_hopeless",
-        "if any(each.held is not None and (each.limit or 0) >= each.held for each in earlier):",
+        "held_out_before",
+        "if earlier.held is not None and (earlier.limit or 0) >= earlier.held:",
         "if False:",
         "I2",
         ("void", "rewind"),
@@ -127,9 +127,9 @@ DESCENTS: Final = (
     Defect(
         "held out is not seen through other regions",
         descent,
-        "is_hopeless",
-        "return any(is_held_out(book, parent) for parent in parents)",
-        "return False",
+        "held_out_before",
+        "found = (held_out(book, parent) for each in known for parent in each.parents)",
+        "found = iter(())",
         "I2",
         ("resplit", "contradict"),
     ),
