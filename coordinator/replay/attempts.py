@@ -54,21 +54,17 @@ class Attempts:
     def note(self, offset: int, time: int, taken: Taken) -> None:
         """Take note of what a record made of the stream."""
         envelope = taken.envelope
-        if envelope.type is EventType.FILES_WRITTEN and envelope.origin is not None:
-            # A copy is judged where its original stands; without that it stays unjudged.
-            pass
-        elif envelope.type is EventType.FILES_WRITTEN:
-            self._arrived(
-                Arrival(
-                    offset,
-                    time,
-                    envelope.id,
-                    envelope.region,
-                    envelope.lineage,
-                    envelope.checkpoint,
-                    envelope.writer,
-                )
+        if envelope.type is EventType.FILES_WRITTEN:
+            arrival = Arrival(
+                offset,
+                time,
+                envelope.id,
+                envelope.region,
+                envelope.lineage,
+                envelope.checkpoint,
+                envelope.writer,
             )
+            self._arrived(arrival, copied=envelope.origin is not None)
         elif envelope.type is EventType.CHECKPOINT_COMPLETED:
             self._completed(offset, envelope.region, envelope.lineage, envelope.checkpoint)
         elif envelope.type is EventType.REGION_OPENED and taken.ignored is None:
@@ -97,7 +93,7 @@ class Attempts:
                     if arrival.offset < low_water:
                         yield Orphan(arrival, why, max(time, arrival.time))
 
-    def _arrived(self, arrival: Arrival) -> None:
+    def _arrived(self, arrival: Arrival, *, copied: bool) -> None:
         region = self._course.book.state.regions.get(arrival.region)
         lived = region.lineages.get(arrival.lineage) if region else None
         if lived is None or arrival.offset < lived.opened_at:
@@ -107,8 +103,8 @@ class Attempts:
         if arrival.checkpoint > decided:
             checkpoints = self._open[arrival.region, arrival.lineage]
             checkpoints.setdefault(arrival.checkpoint, []).append(arrival)
-        elif arrival.offset > self._judged:
-            # A winner has arrived before the decision that takes it.
+        elif arrival.offset > self._judged and not copied:
+            # A winner has arrived before the decision that takes it; its copy may come after that.
             self._losers.append((arrival, self._course.book.state.decided, arrival.time))
 
     def _completed(self, offset: int, region: str, lineage: str, checkpoint: int) -> None:

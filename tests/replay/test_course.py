@@ -92,7 +92,7 @@ def test_what_is_orphaned_at_any_moment_is_never_committed(seed: int) -> None:
 
 
 def test_losers_and_void_attempts_are_found() -> None:
-    reasons = {"without it": 0, "was replaced": 0}
+    reasons = {"without it": 0, "was replaced": 0, "carried": 0}
     for seed in SEEDS:
         world = schedule_of(seed).world
         course = Course(STREAM, None, 0)
@@ -102,4 +102,5 @@ def test_losers_and_void_attempts_are_found() -> None:
         for orphan in attempts.orphans(newest(world), len(world.log)):
             for reason in reasons:
                 reasons[reason] += reason in orphan.reason
+            reasons["carried"] += world.log[orphan.arrival.offset].envelope.origin is not None
     assert all(count > 20 for count in reasons.values()), reasons
