@@ -92,7 +92,8 @@ def _duplicate(driver: Driver, dice: Dice) -> bool:
     if not own:
         return False
     entry = dice.pick(own)
-    if entry.envelope.checkpoint < 0 and (entry is not own[-1] or driver.stopped):
+    is_old = entry is not own[-1] or entry.envelope.lineage != driver.lineage
+    if entry.envelope.checkpoint < 0 and (is_old or driver.stopped):
         return False
     driver.world.append(entry.envelope, entry.body)
     return True
