@@ -240,5 +240,10 @@ def _readings(ended: list[Driver], ends: list[Position | None], count: int) -> l
 
 
 def _parent(driver: Driver, end: Position | None) -> Parent:
+    if end is not None and (end.lineage, end.checkpoint) in driver.kept and driver.lineage in driver.lived:
+        start = Parent(region=driver.region, lineage=end.lineage, checkpoint=end.checkpoint)
+        if start in driver.parents:
+            # Another region went on from there too: what this one kept begins with its next lineage.
+            return Parent(region=driver.region, lineage=driver.lineage, checkpoint=None)
     lineage = end.lineage if end is not None else driver.root or driver.lineage
     return Parent(region=driver.region, lineage=lineage, checkpoint=end.checkpoint if end else None)

@@ -95,7 +95,8 @@ def held_out(parent: Parent, held: Parent) -> str:
 def behind_another(parent: Parent) -> str:
     return (
         f"lineage {parent.lineage} of region {parent.region} is behind another named parent already, "
-        "which went on from it; leave it out of the parents, or its work would be read twice"
+        "which went on from it; leave it out of the parents, or its work would be read twice. If region "
+        f"{parent.region} kept a part of it, name the lineage instead with which it goes on"
     )
 
 
