@@ -1,6 +1,7 @@
 """One commit against the table: ask, publish on the head that was asked, and what each answer means."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sluicegate.coordinator.core.decisions import void_digest
 from sluicegate.coordinator.core.effects import Ask, Publish, Result
@@ -18,6 +19,10 @@ from sluicegate.lakes.port import (
     TableReplaced,
     Unproven,
 )
+
+
+_BACK: Final = "Put the table's snapshots back"
+_ANEW: Final = "go on in a new stream with a commit_user of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,11 @@ Outcome = Resolved | Voided | Stall
 class Commit:
     """The oldest valid decision whose outcome is not known, on its way into the table."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Decision, stream: str | None = None) -> None:
+        """Without a stream it is `replay` that commits, and its refusals do not name it as the way out."""
         self.decision = decision
+        self._mending = mending(stream) if stream else f"{_BACK}, or {_ANEW}"
+        self._stream = stream or "..."
         self.retries = 0
         """How often a publication had to be asked about again."""
         self._absent: Absent | None = None
@@ -98,24 +106,31 @@ class Commit:
                 # Commits are strictly ordered, so an earlier one has been resolved before the later.
                 return Resolved(None)
             case Ahead(newest):
-                return _stall(f"the table has decision {newest} of this stream, the log only {state.decided}")
+                return _stall(
+                    f"the table has decision {newest} of this stream, the log only {state.decided}: the topics "
+                    "were made anew, or another deployment commits as the same commit user. To see which: "
+                    f"sluicegate replay --stream {self._stream} --verify; then restore the topics, or "
+                    "configure another commit_user"
+                )
             case OtherDigest(digest) if digest == self._void and not self._voided:
                 self._voided = True
                 return None
             case OtherDigest(digest):
                 return _stall(
                     f"decision {number} is in the table with other content (digest {digest}, ours "
-                    f"{self.decision.digest}): another deployment commits as the same commit user"
+                    f"{self.decision.digest}): another deployment commits as the same commit user. To see what "
+                    f"differs: sluicegate replay --stream {self._stream} --verify; then give each deployment a "
+                    "commit_user of its own"
                 )
             case Unproven(reason):
                 return _stall(
-                    f"it cannot be proven whether decision {number} is in the table: {reason}. Put the "
-                    "table's snapshots back, or go on in a new stream with a commit_user of its own"
+                    f"it cannot be proven whether decision {number} is in the table: {reason}. "
+                    f"{self._mending}"
                 )
             case TableReplaced(identity):
                 return _stall(
                     f"the table was replaced (now {identity}) while decision {number} was to be committed; "
-                    "put the old table back"
+                    "put the old table back, and it goes on by itself"
                 )
         raise TypeError(f"{answer!r} is no answer to an ask")
 
@@ -129,11 +144,20 @@ class Commit:
                 return None
             case Refused(reason):
                 return _stall(
-                    f"the table refuses decision {self.decision.id}: {reason}. Mend that, or give the "
-                    f"decision up: sluicegate void --decision {self.decision.id}, with the region and its "
-                    "first checkpoint to be held out"
+                    f"the table refuses decision {self.decision.id}: {reason}. Mend that, and it goes on by "
+                    f"itself; or give the decision up: sluicegate void --stream {self._stream} --decision "
+                    f"{self.decision.id}, with the region and its first checkpoint to be held out"
                 )
         raise TypeError(f"{publication!r} is no outcome of a publication")
+
+
+def mending(stream: str) -> str:
+    """What helps when an absence cannot be proven."""
+    return (
+        f"{_BACK}, and it goes on by itself; if the table was rolled back for good, stop the coordinators and "
+        f"commit anew what it lost: sluicegate replay --stream {stream} --commit-missing; where that proves "
+        f"nothing either, {_ANEW}"
+    )
 
 
 def _stall(reason: str) -> Stall:

@@ -11,7 +11,7 @@ from sluicegate.coordinator.core import owing
 from sluicegate.coordinator.core.aging import Aging
 from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided
+from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided, mending
 from sluicegate.coordinator.core.effects import (
     Append,
     AppendAbandoned,
@@ -71,8 +71,11 @@ class MachineSettings:
     """Wanted; its number does not count."""
     record_interval: int = 3_600_000
     """At most a quarter of the log's retention."""
-    probe_interval: int = 300_000
-    """At most a quarter of the retention of the table's snapshots."""
+    probe_interval: int = 60_000
+    """How often a stream without work looks at its table.
+
+    At most a quarter of the retention of the table's snapshots.
+    """
     freeze: int = 1_000
     """A longer gap between two polls means that the process stood still."""
     first_pause: int = 50
@@ -111,7 +114,7 @@ class StreamMachine:
         self._answer_from = 0
         self._fence = Fence()
         self._proposal = Proposal(self.book, settings.alignment_timeout, settings.stall_pause)
-        self._standing = Standing()
+        self._standing = Standing(stream)
         self._ready = False
         self._aging = Aging(self.book, settings.carry_after)
         self._answers = Answers(dict(record.refused) if record else {})
@@ -384,7 +387,7 @@ class StreamMachine:
             return None
         if state.pending:
             if self._commit is None or self._commit.decision is not state.pending[0]:
-                self._commit = Commit(state.pending[0])
+                self._commit = Commit(state.pending[0], self.stream)
             return self._commit.next(state)
         if self._probe_due:
             return Ask(state.decided + 1, PROBE, state.table or "", state.recorded)
@@ -470,11 +473,21 @@ class StreamMachine:
             case Unproven(reason, expired=expired):
                 if expired and self._recall():
                     return
-                self.stall = Stall(f"it cannot be proven what is in the table: {reason}", committing=True)
+                self.stall = Stall(
+                    f"it cannot be proven what is in the table: {reason}. {mending(self.stream)}",
+                    committing=True,
+                )
                 self._table.pause(self._now, self.settings.stall_pause)
             case _:
-                # Another coordinator's decision, which is asked for when it has been read.
+                # Another coordinator's decision that is still to be read, or not the stream's table any more.
                 self._standing.probe_at = self._now + self.settings.probe_interval
+                self._inspect_again()
+
+    def _inspect_again(self) -> None:
+        """See the table and the log as at the start: whether they go together is told there."""
+        self._standing.inspected = False
+        self._ready = False
+        self._fence.doubt(self._end.running)
 
     def _recall(self) -> bool:
         """Find another snapshot to prove an absence from; False: there is none."""
@@ -523,9 +536,7 @@ class StreamMachine:
         """Stall the stream, and look again later whether the cause is gone."""
         self.stall = stall
         self._stall_seen = True
-        self._standing.inspected = False
-        self._ready = False
-        self._fence.doubt(self._end.running)
+        self._inspect_again()
         self._table.pause(self._now, self.settings.stall_pause)
 
     def _lane_of(self, effect: Effect) -> Lane | None:

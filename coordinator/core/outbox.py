@@ -106,7 +106,9 @@ class Outbox:
     def stalled(self, region: str | None, reason: str | None, applied: int) -> None:
         """Tell once that the stream, or a region, is stalled for this reason."""
         if reason is None:
-            self._told.pop(region, None)
+            if self._told.pop(region, None) is not None:
+                # Who asks for the state sees that it is over.
+                self._changes += 1
         elif self._told.get(region) != reason:
             self._told[region] = reason
             body = StreamStalled(reason=reason, region=region)

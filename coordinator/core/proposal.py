@@ -1,6 +1,6 @@
 """The next cut on its way into the log: chosen, its files checked, proposed, read back."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final
 
 from sluicegate.coordinator.core import cuts, owing
@@ -9,7 +9,7 @@ from sluicegate.coordinator.core.decisions import included
 from sluicegate.coordinator.core.effects import AppendAbandoned, AppendDecision, CheckFiles, PartsOf
 from sluicegate.coordinator.core.fence import Alignment
 from sluicegate.coordinator.core.state import Decision
-from sluicegate.events.models import CutAbandoned, CutDecided
+from sluicegate.events.models import CutAbandoned, CutDecided, Position
 
 _FIRST_PAUSE: Final = 50
 _LONGEST_PAUSE: Final = 10_000
@@ -106,9 +106,14 @@ class Proposal:
         elif self._late:
             # What takes its place has to be checked now: nothing else may happen that would ask again.
             self._choose(self.barred)
-        if not isinstance(self._candidate, CutDecided) or state.policy is None or state.blocked is not None:
+        if state.policy is None or state.blocked is not None:
             return None
-        parts = self._unchecked(self._candidate)
+        parts: tuple[PartsOf, ...] = ()
+        if isinstance(self._candidate, CutDecided):
+            parts = self._unchecked(self._candidate.cut)
+        elif self._candidate is None and again:
+            # No cut may be possible for long, and what is wrong may be mended meanwhile.
+            parts = self._unchecked(self._barred_moves())
         return CheckFiles(parts, state.policy.allowed_locations) if parts else None
 
     def next_entry(self, now: int) -> AppendDecision | AppendAbandoned | None:
@@ -120,7 +125,7 @@ class Proposal:
             self._choose(self.barred)
         if isinstance(self._candidate, CutAbandoned):
             return AppendAbandoned(self._candidate)
-        return AppendDecision(self._candidate) if not self._unchecked(self._candidate) else None
+        return AppendDecision(self._candidate) if not self._unchecked(self._candidate.cut) else None
 
     def checked(self, effect: CheckFiles, problems: dict[str, str], now: int) -> None:
         """Take note of what was found: a region with a problem stays where it is for a while."""
@@ -144,9 +149,20 @@ class Proposal:
         if self._candidate is None or (fresh is not None and late < self._late):
             self._candidate, self._late = fresh, late
 
-    def _unchecked(self, candidate: CutDecided) -> tuple[PartsOf, ...]:
+    def _barred_moves(self) -> dict[str, Position]:
+        """How far the barred regions could go; those that could not go anywhere are barred no more."""
+        regions, found = self._book.state.regions, dict[str, Position]()
+        for name in list(self.barred):
+            at = self._book.frontier(name) if regions[name].fault is None else None
+            if at is None:
+                del self.barred[name]
+            else:
+                found[name] = at
+        return found
+
+    def _unchecked(self, cut: Mapping[str, Position]) -> tuple[PartsOf, ...]:
         regions = self._book.state.regions
-        moves = {name: at for name, at in candidate.cut.items() if at != regions[name].ref}
+        moves = {name: at for name, at in cut.items() if at != regions[name].ref}
         found: dict[str, list[int]] = {}
         for name, _, _, entry in included(self._book, moves):
             fresh = [part.offset for part in entry.named() if part.offset not in self._checked]

@@ -10,7 +10,8 @@ from sluicegate.lakes.port import SnapshotRef, TableState
 class Standing:
     """The table as of the last inspection, in the light of what the log says."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: str = "...") -> None:
+        self._stream = stream
         self.inspected = False
         self.joined: str | None = None
         """Why the table makes the stream one region."""
@@ -34,7 +35,8 @@ class Standing:
         elif state.table != found.identity:
             return Stall(
                 "the table was replaced: it is not the one that the stream has committed to. Put the old "
-                "table back, or start a new stream for the new one"
+                "table back, and the stream goes on by itself; or make a fresh one of what the log decided: "
+                f"sluicegate replay --stream {self._stream} --into TABLE; or start a new stream for the new one"
             )
         self.inspected = True
         self.joined = found.joined
@@ -61,7 +63,8 @@ class Standing:
         return (
             f"the table has decision {self._newest} of this stream, but the log ends at decision "
             f"{state.decided}: the topics were recreated, or another deployment commits as "
-            "the same commit user. Restore the topics, or configure another commit_user"
+            "the same commit user. To see which: sluicegate replay --stream "
+            f"{self._stream} --verify; then restore the topics, or configure another commit_user"
         )
 
     def recall(self, state: LightState) -> Literal["moved", "inspect", "lost"]:
