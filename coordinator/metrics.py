@@ -144,6 +144,12 @@ class Metrics:
             STREAM,
             "1 while the stream or a region of it waits for help",
         )
+        self._paused = gauge(
+            "stream_paused",
+            "boolean",
+            STREAM,
+            "1 while an operator has paused the stream, so nothing is wrong",
+        )
         self._watermark = gauge(
             "watermark_timestamp_milliseconds",
             "milliseconds since the Unix epoch",
@@ -227,6 +233,10 @@ class Metrics:
         """Whether the stream, or a region of it, waits for somebody to do something."""
         self._stalled.labels(stream).set(stalled)
 
+    def paused(self, stream: str, paused: bool) -> None:
+        """Whether an operator has paused the stream."""
+        self._paused.labels(stream).set(paused)
+
     def watermark(self, stream: str, millis: int | None) -> None:
         """The watermark of the last committed cut."""
         if millis is not None:
@@ -234,7 +244,7 @@ class Metrics:
 
     def forget_stream(self, stream: str) -> None:
         """The stream is another member's now: what it alone knows must not be shown here."""
-        gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._watermark)
+        gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._paused, self._watermark)
         for gauge in (*gauges, self._fallbacks, self._joined):
             gauge.remove_by_labels({"stream": stream})
 

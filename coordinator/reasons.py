@@ -74,6 +74,8 @@ def waits_for(record: StateRecord | None, order: int) -> str:
     if record is None:
         return "a coordinator that writes the stream's state record"
     reasons = [f"the stream is stalled: {record.stalled}"] if record.stalled else []
+    if (blocked := record.state.blocked) not in (None, record.stalled):
+        reasons.append(f"the stream does not go on: {blocked}")
     reasons += _savepoint_waits(record.state)
     if record.applied < order:
         reasons.append(

@@ -18,6 +18,15 @@ def iso_time(millis: int | None) -> str | None:
         return None
 
 
+def duration(seconds: float) -> str:
+    """A duration as people say it: `12 s`, `4 min`, `2.5 h`, `3 days`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 172_800:
+        return f"{round(seconds / 60)} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
+    return f"{round(seconds / 86_400)} days"
+
+
 def spans(checkpoints: Iterable[tuple[str, int]]) -> str:
     """Checkpoints by lineage, such as `3..5 of lineage q1`; empty for none."""
     told = []

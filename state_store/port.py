@@ -37,6 +37,8 @@ class RegionView(BaseModel):
     state: Literal["active", "idle", "closed", "stalled", "removed"] = "active"
     reason: str | None = None
     """Why it is stalled, and what to do; or why it stayed behind, was removed or is not owned."""
+    refused: str | None = None
+    """Why its last opening was refused: its query does not run, whatever the state was before."""
     lineage: Name | None = None
     """The one whose driver may add checkpoints."""
     watermark: Millis | None = None
@@ -99,7 +101,9 @@ class StreamView(BaseModel):
     warnings: tuple[str, ...] = ()
     """What an operator should know though the stream goes on."""
     stalled: str | None = None
-    """Why the stream does not go on, and what to do; None: it goes on."""
+    """Why the stream does not go on though it should, and what to do; None: nothing is wrong."""
+    paused: str | None = None
+    """Who wants it to stand still, and how it goes on; None: nobody does."""
 
 
 class StateStore(Protocol):

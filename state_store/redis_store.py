@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from sluicegate.state_store.port import VIEW_VERSION, StateStoreUnavailable, StreamView, UnreadableView
 
-_TEXTS: Final = frozenset({"stream", "commit_user", "joined", "stalled"})
+_TEXTS: Final = frozenset({"stream", "commit_user", "joined", "stalled", "paused"})
 
 # KEYS: the view, the set of streams. ARGV: the revision, the stream, then fields and values.
 _WRITE: Final = """\

@@ -149,9 +149,9 @@ async def _notes(settings: Settings, sent: Sent) -> list[str]:
     found: list[str] = []
     record = (await read_records(settings)).get(sent.stream)
     if isinstance(record, StateRecord) and (reason := record.state.blocked) is not None:
-        found.append(
-            f"stream {sent.stream} is stalled: {reason}; go on with: sluicegate resume --stream {sent.stream}"
-        )
+        order = f"sluicegate resume --stream {sent.stream}"
+        way = "" if order in reason else f"; go on with: {order}"
+        found.append(f"stream {sent.stream} does not go on: {reason}{way}")
     if await count_members(settings) == 0:
         found.append("no coordinator runs; it is read when one is started")
     return found

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -28,6 +28,14 @@ class Unreadable:
     """A record of a stream that this release cannot read."""
 
     reason: str
+
+
+class Dated(NamedTuple):
+    """A state record, and when it was written."""
+
+    record: StateRecord | Unreadable
+    time: int
+    """Milliseconds since the Unix epoch, by the broker's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,11 @@ async def partition_count(settings: Settings, topic: str) -> int:
 
 async def read_records(settings: Settings) -> dict[str, StateRecord | Unreadable]:
     """The newest state record of every stream. Raises KafkaError, UserError."""
+    return {stream: dated.record for stream, dated in (await read_dated_records(settings)).items()}
+
+
+async def read_dated_records(settings: Settings) -> dict[str, Dated]:
+    """The newest state record of every stream, and when it was written. Raises KafkaError, UserError."""
     topic = settings.kafka.topic_names().state
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
     newest: dict[str, tuple[tuple[int, int], bytes]] = {}
@@ -108,7 +121,7 @@ async def read_records(settings: Settings) -> dict[str, StateRecord | Unreadable
                         _keep_newest(newest, record)
     finally:
         await consumer.stop()
-    return {stream: _parse(value) for stream, (_, value) in newest.items()}
+    return {stream: Dated(_parse(value), at) for stream, ((at, _), value) in newest.items()}
 
 
 def _keep_newest(newest: dict[str, tuple[tuple[int, int], bytes]], record: Any) -> None:

@@ -1,23 +1,26 @@
 """`sluicegate status`: where the streams stand, by the log alone."""
 
 import json
+import time
 from typing import Any
 
 import click
 
 from sluicegate.coordinator.cli.errors import run_async
 from sluicegate.coordinator.cli.kafka import (
+    Dated,
     LogOffsets,
     Unreadable,
     count_members,
+    read_dated_records,
     read_offsets,
-    read_records,
 )
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream
+from sluicegate.coordinator.core.orders import paused
 from sluicegate.coordinator.core.state import RegionState, StateRecord
 from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
 from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.wording import iso_time
+from sluicegate.coordinator.wording import duration, iso_time
 from sluicegate.events import partition_of
 
 
@@ -26,9 +29,10 @@ from sluicegate.events import partition_of
 @click.option("--stream", help="Only this stream.")
 @json_option
 def status(settings: Settings, stream: str | None, as_json: bool) -> None:
-    """Show the streams: regions, cut, lag, last commit, watermark, what the next one waits for.
+    """Show the streams: regions, cut, last commit, watermark, what the next one waits for.
 
-    Read from the state records, which are written after each commit; the service need not run.
+    Read from the state records, so the service need not run. They are written when something is committed,
+    stalls or goes on, and how old each is is shown.
     """
     if stream is not None:
         require_stream(settings, stream)
@@ -46,7 +50,7 @@ def status(settings: Settings, stream: str | None, as_json: bool) -> None:
 
 async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None]:
     """The streams, and how many coordinators run; None if that may not be asked."""
-    records = await read_records(settings)
+    records = await read_dated_records(settings)
     offsets = await read_offsets(settings)
     shown = [
         describe(name, records.get(name), offsets, configured=name in settings.streams)
@@ -55,10 +59,9 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
     return shown, await count_members(settings)
 
 
-def describe(
-    stream: str, record: StateRecord | Unreadable | None, offsets: LogOffsets, *, configured: bool
-) -> dict[str, Any]:
+def describe(stream: str, dated: Dated | None, offsets: LogOffsets, *, configured: bool) -> dict[str, Any]:
     """A stream as JSON values; times in milliseconds since the Unix epoch."""
+    record = dated.record if dated else None
     known = record.state.partition if isinstance(record, StateRecord) else None
     partition = partition_of(stream, len(offsets.end)) if known is None else known
     end, group = offsets.end.get(partition), offsets.group.get(partition)
@@ -70,7 +73,8 @@ def describe(
         "partition": partition,
         "end_offset": end,
         "group_offset": group,
-        "lag": None if end is None else end - min(group or 0, end),
+        "read_by_restart": None if end is None else end - min(group or 0, end),
+        "recorded_at": dated.time if dated else None,
     }
     if isinstance(record, StateRecord):
         shown |= _of_record(record)
@@ -80,10 +84,12 @@ def describe(
 def _of_record(record: StateRecord) -> dict[str, Any]:
     state = record.state
     snapshot = state.recorded
+    pause = paused(state, record.stream)
     names = {*state.regions, *record.refused, *(state.assignment.regions if state.assignment else ())}
     assigned = state.assignment.regions if state.assignment else ()
     return {
-        "stalled": record.stalled or state.blocked,
+        "stalled": next((why for why in (record.stalled, state.blocked) if why != pause), None),
+        "paused": pause,
         "applied_offset": record.applied,
         "low_water": record.low_water,
         "assignment": state.assignment.number if state.assignment else None,
@@ -107,9 +113,10 @@ def _of_record(record: StateRecord) -> dict[str, Any]:
 
 def _region(record: StateRecord, name: str, *, assigned: bool) -> dict[str, Any]:
     state = record.state
-    region = state.regions.get(name, RegionState())
+    region, refused = state.regions.get(name, RegionState()), record.refused.get(name)
+    standing = _state(region, assigned=assigned) if name in state.regions else "not opened"
     return {
-        "state": _state(region, assigned=assigned) if name in state.regions else "not opened",
+        "state": "refused" if refused and standing not in ("stalled", "removed") else standing,
         "lineage": region.live,
         "cut": region.ref.model_dump() if region.ref else None,
         "watermark": region.watermark,
@@ -117,7 +124,7 @@ def _region(record: StateRecord, name: str, *, assigned: bool) -> dict[str, Any]
         "owned": region.owned,
         "listeners": region.listeners,
         "reason": region_reason(state, name) if name in state.regions else None,
-        "refused": record.refused.get(name),
+        "refused": refused,
     }
 
 
@@ -142,16 +149,22 @@ def _state(region: RegionState, *, assigned: bool) -> str:
 
 def _lines(shown: dict[str, Any]) -> list[str]:
     """A stream for people."""
-    lag = f"lag {shown['lag']} (partition {shown['partition']})"
+    again = shown["read_by_restart"]
+    place = f"partition {shown['partition']}" + (
+        "" if again is None else f" (a restart reads {again} records)"
+    )
     note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
     if "regions" not in shown:
-        return [f"{shown['stream']}  {shown['problem'] or 'not opened yet'}  {lag}{note}"]
+        return [f"{shown['stream']}  {shown['problem'] or 'not opened yet'}  {place}{note}"]
     snapshot = "" if shown["snapshot"] is None else f" (snapshot {shown['snapshot']})"
     commit = f"commit {shown['committed']}{snapshot}" if shown["committed"] else "no commit yet"
     pending = f", {shown['pending']} decided and not confirmed" if shown["pending"] else ""
     lines = [
-        f"{shown['stream']}  {commit}{pending}  watermark {_time(shown['watermark'])}  {lag}{note}",
+        f"{shown['stream']}  {commit}{pending}  watermark {_time(shown['watermark'])}  {place}{note}",
+        f"  as of {_time(shown['recorded_at'])}, {_age(shown['recorded_at'])} ago",
     ]
+    if shown["paused"]:
+        lines.append(f"  PAUSED: {shown['paused']}. Nothing is committed; what is below is as it was then")
     if shown["stalled"]:
         lines.append(f"  STALLED: {shown['stalled']}")
     lines += [f"  NOTE: {note}" for note in shown["notes"]]
@@ -167,6 +180,10 @@ def _lines(shown: dict[str, Any]) -> list[str]:
         if region["refused"]:
             lines.append(f"    LAST OPENING REFUSED: {region['refused']}")
     return lines
+
+
+def _age(millis: int) -> str:
+    return duration(max(0.0, time.time() - millis / 1000))
 
 
 def _time(millis: int | None) -> str:

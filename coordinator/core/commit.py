@@ -20,7 +20,6 @@ from sluicegate.lakes.port import (
     Unproven,
 )
 
-
 _BACK: Final = "Put the table's snapshots back"
 _ANEW: Final = "go on in a new stream with a commit_user of its own"
 
@@ -107,9 +106,9 @@ class Commit:
                 return Resolved(None)
             case Ahead(newest):
                 return _stall(
-                    f"the table has decision {newest} of this stream, the log only {state.decided}: the topics "
-                    "were made anew, or another deployment commits as the same commit user. To see which: "
-                    f"sluicegate replay --stream {self._stream} --verify; then restore the topics, or "
+                    f"the table has decision {newest} of this stream, the log only {state.decided}: the "
+                    "topics were made anew, or another deployment commits as the same commit user. To see "
+                    f"which: sluicegate replay --stream {self._stream} --verify; then restore the topics, or "
                     "configure another commit_user"
                 )
             case OtherDigest(digest) if digest == self._void and not self._voided:
@@ -118,9 +117,9 @@ class Commit:
             case OtherDigest(digest):
                 return _stall(
                     f"decision {number} is in the table with other content (digest {digest}, ours "
-                    f"{self.decision.digest}): another deployment commits as the same commit user. To see what "
-                    f"differs: sluicegate replay --stream {self._stream} --verify; then give each deployment a "
-                    "commit_user of its own"
+                    f"{self.decision.digest}): another deployment commits as the same commit user. To see "
+                    f"what differs: sluicegate replay --stream {self._stream} --verify; then give each "
+                    "deployment a commit_user of its own"
                 )
             case Unproven(reason):
                 return _stall(
@@ -154,9 +153,9 @@ class Commit:
 def mending(stream: str) -> str:
     """What helps when an absence cannot be proven."""
     return (
-        f"{_BACK}, and it goes on by itself; if the table was rolled back for good, stop the coordinators and "
-        f"commit anew what it lost: sluicegate replay --stream {stream} --commit-missing; where that proves "
-        f"nothing either, {_ANEW}"
+        f"{_BACK}, and it goes on by itself; if the table was rolled back for good, stop the coordinators "
+        f"and commit anew what it lost: sluicegate replay --stream {stream} --commit-missing; where that "
+        f"proves nothing either, {_ANEW}"
     )
 
 

@@ -7,7 +7,7 @@ so that an effect lost with a crash is simply handed out again.
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.coordinator.core import owing
+from sluicegate.coordinator.core import orders, owing
 from sluicegate.coordinator.core.aging import Aging
 from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import Book
@@ -272,13 +272,18 @@ class StreamMachine:
 
     @property
     def stall_reason(self) -> str | None:
-        """Why the stream, or a region of it, does not go on; None if nothing is in the way."""
+        """Why the stream, or a region of it, does not go on; None if nothing is wrong. A pause is nothing."""
         if self.stall is not None:
             return self.stall.reason
-        if self.book.state.blocked is not None:
+        if self.book.state.blocked is not None and self.paused is None:
             return self.book.state.blocked
         faults = [reason for name in self.book.state.regions if (reason := self.book.waits(name))]
         return next(iter([*faults, *self._proposal.barred.values()]), None)
+
+    @property
+    def paused(self) -> str | None:
+        """Who has paused the stream, and how it goes on; None if nobody has."""
+        return orders.paused(self.book.state, self.stream)
 
     @property
     def view_trouble(self) -> str | None:

@@ -1,8 +1,18 @@
 """Orders: what operators want of a stream, by way of the log."""
 
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.state import Order, Savepoint
+from sluicegate.coordinator.core.state import LightState, Order, Savepoint
 from sluicegate.events.models import Assignment, Position, StreamCommand
+
+
+def pausing(stream: str) -> str:
+    """What blocks a stream that an operator has paused."""
+    return f"an operator paused the stream; go on with: sluicegate resume --stream {stream}"
+
+
+def paused(state: LightState, stream: str) -> str | None:
+    """Why nothing is decided, if that is an operator's will and nothing is wrong."""
+    return state.blocked if state.blocked == pausing(stream) else None
 
 
 def obey(book: Book, stream: str, body: StreamCommand) -> None:
@@ -12,7 +22,7 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
         case "resume":
             state.blocked = None
         case "pause":
-            state.blocked = f"an operator paused the stream; go on with: sluicegate resume --stream {stream}"
+            state.blocked = pausing(stream)
         case "remove" if body.region is not None:
             book.region(body.region).removed = True
         case "accept" if body.region is not None and body.lineage is not None:

@@ -36,7 +36,8 @@ class Standing:
             return Stall(
                 "the table was replaced: it is not the one that the stream has committed to. Put the old "
                 "table back, and the stream goes on by itself; or make a fresh one of what the log decided: "
-                f"sluicegate replay --stream {self._stream} --into TABLE; or start a new stream for the new one"
+                f"sluicegate replay --stream {self._stream} --into TABLE; or start a new stream "
+                "for the new one"
             )
         self.inspected = True
         self.joined = found.joined

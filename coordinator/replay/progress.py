@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from sluicegate.coordinator.wording import duration
+
 INTERVAL: Final = 5.0
 """Seconds between two signs of life."""
 
@@ -28,10 +30,4 @@ class Progress:
             return
         self._said = now
         left = (now - self._begun) * (whole - done) / done
-        self._say(f"{self._what}: {done:,} of {whole:,} ({done / whole:.0%}), about {_span(left)} to go")
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
+        self._say(f"{self._what}: {done:,} of {whole:,} ({done / whole:.0%}), about {duration(left)} to go")

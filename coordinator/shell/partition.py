@@ -188,7 +188,9 @@ class PartitionRunner:
             metrics.pending(name, pending_files(book), age)
             sealed = oldest_uncut(book)
             metrics.uncut(name, 0.0 if sealed is None else max(0.0, (now_ms - sealed) / 1000))
-            runner.waiting.look(book, now_ms, runner.machine.stall_reason, runner.machine.trouble)
+            machine = runner.machine
+            runner.waiting.look(book, now_ms, machine.stall_reason, machine.paused, machine.trouble)
+            metrics.paused(name, machine.paused is not None)
             metrics.stalled(name, runner.machine.stall_reason is not None)
             counts = {region: state.fallbacks for region, state in book.state.regions.items()}
             metrics.regions(name, counts, joined=joined(book) is not None)

@@ -383,6 +383,7 @@ class Service:
                     "watermark": stream.machine.book.state.watermark,
                     "ready": stream.machine.ready,
                     "stalled": stream.machine.stall_reason,
+                    "paused": stream.machine.paused,
                     "view": stream.machine.view_trouble,
                     "waits_for": waited_for(stream.machine.book),
                 }

@@ -104,6 +104,7 @@ class StreamRunner:
         self._log = log.bind(stream=machine.stream)
         self._signature = (GROUP_HEADER, links.settings.kafka.group_id.encode())
         self._stall: str | None = None
+        self._paused: str | None = None
         self._failure: Exception | None = None
         """What broke the handling of an outcome: this process must not go on with the stream."""
 
@@ -369,7 +370,10 @@ class StreamRunner:
         )
 
     def _tell_stall(self) -> None:
-        reason = self.machine.stall_reason
+        reason, paused = self.machine.stall_reason, self.machine.paused
+        if paused != self._paused:
+            self._paused = paused
+            self._log.info("paused", reason=paused) if paused else self._log.info("resumed")
         if reason != self._stall:
             self._stall = reason
             if reason is None:

@@ -3,7 +3,8 @@
 import time
 from typing import Literal
 
-from sluicegate.coordinator.core.state import LightState, RegionState, Savepoint, StateRecord
+from sluicegate.coordinator.core.orders import paused
+from sluicegate.coordinator.core.state import RegionState, Savepoint, StateRecord
 from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
 from sluicegate.state_store import RegionView, SavepointView, StreamView
 
@@ -27,9 +28,10 @@ def view_of(record: StateRecord, commit_user: str) -> StreamView:
         assignment=state.assignment.number if state.assignment else None,
         assigned=state.assignment.regions if state.assignment else (),
         next_assignment=state.next,
-        regions={name: _region(state, name, region) for name, region in state.regions.items()},
+        regions={name: _region(record, name, region) for name, region in state.regions.items()},
         warnings=tuple(notes(record)),
         stalled=record.stalled,
+        paused=paused(state, record.stream),
     )
 
 
@@ -41,7 +43,7 @@ def _savepoint(waiting: Savepoint) -> SavepointView:
     )
 
 
-def _region(state: LightState, name: str, region: RegionState) -> RegionView:
+def _region(record: StateRecord, name: str, region: RegionState) -> RegionView:
     standing: Literal["active", "idle", "closed", "stalled", "removed"] = "active"
     if region.fault is not None:
         standing = "stalled"
@@ -53,7 +55,8 @@ def _region(state: LightState, name: str, region: RegionState) -> RegionView:
         standing = "idle"
     return RegionView(
         state=standing,
-        reason=region_reason(state, name),
+        reason=region_reason(record.state, name),
+        refused=record.refused.get(name),
         lineage=region.live,
         watermark=region.watermark,
         consecutive_fallbacks=region.fallbacks,

@@ -1,11 +1,15 @@
 """`sluicegate status` shows the newest record of each stream, and how far the group is behind."""
 
+import re
+import time
 from typing import Any
 
 import pytest
 
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.orders import obey
 from sluicegate.coordinator.core.state import Decision, LightState, LineageState, RegionState, StateRecord
-from sluicegate.events import Assignment, Position, partition_of
+from sluicegate.events import Assignment, Position, StreamCommand, partition_of
 from sluicegate.lakes.port import SnapshotRef
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 
@@ -50,7 +54,7 @@ def _stream(deployment: Deployment, name: str = "flights") -> dict[str, Any]:
 def test_stream_that_nobody_opened(deployment: Deployment) -> None:
     deployment.create_topics()
     shown = _stream(deployment)
-    assert (shown["opened"], shown["lag"], "regions" in shown) == (False, 0, False)
+    assert (shown["opened"], shown["read_by_restart"], "regions" in shown) == (False, 0, False)
     assert "flights  not opened yet" in deployment.run("status").stdout
 
 
@@ -98,10 +102,36 @@ def test_lines_for_people(deployment: Deployment) -> None:
     assert lines[0].startswith(
         "flights  commit 41 (snapshot 57), 1 decided and not confirmed  watermark 2013-01-01T"
     )
-    assert lines[1] == "  STALLED: the table was replaced"
-    assert lines[2].split() == ["EWR", "active", "checkpoint", "17", "of", "lineage", "q1"]
-    assert lines[3].split() == ["JFK", "idle", "nothing", "committed"]
-    assert len(lines) == 8
+    assert re.fullmatch(r"  as of 20\d\d-.*Z, \d+ s ago", lines[1])
+    assert lines[2] == "  STALLED: the table was replaced"
+    assert lines[3].split() == ["EWR", "active", "checkpoint", "17", "of", "lineage", "q1"]
+    assert lines[4].split() == ["JFK", "idle", "nothing", "committed"]
+    assert len(lines) == 9
+
+
+def test_a_paused_stream_is_no_stalled_one(deployment: Deployment) -> None:
+    deployment.create_topics()
+    record = _record()
+    obey(Book("flights", record.state, record.applied), "flights", StreamCommand(command="pause"))
+    deployment.write_state((b"flights", _bytes(record)))
+    shown = _stream(deployment)
+    assert (shown["stalled"], "sluicegate resume --stream flights" in shown["paused"]) == (None, True)
+    assert time.time() - shown["recorded_at"] / 1000 < 60
+    lines = deployment.run("status").stdout.splitlines()
+    assert lines[2].startswith("  PAUSED: an operator paused the stream; go on with: sluicegate resume")
+    assert "STALLED" not in "".join(lines)
+    # As an earlier release wrote it.
+    deployment.write_state((b"flights", _bytes(record.model_copy(update={"stalled": shown["paused"]}))))
+    assert _stream(deployment)["stalled"] is None
+
+
+def test_a_stream_that_an_event_on_another_partition_stalls_is_no_paused_one(deployment: Deployment) -> None:
+    deployment.create_topics()
+    record = _record()
+    record.state.blocked = "an event stands elsewhere"
+    deployment.write_state((b"flights", _bytes(record)))
+    shown = _stream(deployment)
+    assert (shown["stalled"], shown["paused"]) == ("an event stands elsewhere", None)
 
 
 def test_what_the_next_commit_waits_for_and_refused_openings(deployment: Deployment) -> None:
@@ -114,9 +144,16 @@ def test_what_the_next_commit_waits_for_and_refused_openings(deployment: Deploym
     assert {
         name: region["refused"] for name, region in shown["regions"].items() if region["refused"]
     } == refused
-    assert shown["regions"]["SFO"]["state"] == "not opened"
+    assert {name: region["state"] for name, region in shown["regions"].items()} == {
+        "EWR": "active",
+        "JFK": "refused",
+        "LGA": "stalled",
+        "NEW": "not opened",
+        "OLD": "closed",
+        "SFO": "refused",
+    }
     lines = deployment.run("status").stdout.splitlines()
-    assert lines[1:3] == [f"  WAITS: {each}" for each in waits]
+    assert lines[2:4] == [f"  WAITS: {each}" for each in waits]
     at = next(number for number, line in enumerate(lines) if line.split()[0] == "JFK")
     assert lines[at + 1] == "    LAST OPENING REFUSED: lineage q2 names no parent"
 
@@ -132,15 +169,18 @@ def test_that_no_coordinator_is_running_is_said(deployment: Deployment) -> None:
     assert as_json(deployment.run("status", "--json"))["coordinators"] == 0
 
 
-def test_lag_counts_from_the_groups_offset(deployment: Deployment) -> None:
+def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployment) -> None:
     deployment.create_topics()
     deployment.write_state((b"flights", _bytes(_record())))
     for _ in range(3):
         assert deployment.run("resume", "--stream", "flights").exit_code == 0
-    assert (_stream(deployment)["end_offset"], _stream(deployment)["lag"]) == (3, 3)
+    assert (_stream(deployment)["end_offset"], _stream(deployment)["read_by_restart"]) == (3, 3)
     deployment.set_group_offset(partition_of("flights", PARTITIONS), 2)
     shown = _stream(deployment)
-    assert (shown["group_offset"], shown["lag"]) == (2, 1)
+    assert (shown["group_offset"], shown["read_by_restart"]) == (2, 1)
+    said = deployment.run("status").stdout
+    assert f"partition {shown['partition']} (a restart reads 1 records)" in said
+    assert "lag" not in said, "the metric of that name counts what is not read yet"
 
 
 def test_records_written_in_transactions_are_read_to_the_end(deployment: Deployment, unique: str) -> None:

@@ -50,6 +50,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         ),
         (lambda m: m.refused("s", "void"), "refusals_total", {"stream": "s", "reason": "void"}, 1),
         (lambda m: m.stalled("s", True), "stream_stalled", {"stream": "s"}, 1),
+        (lambda m: m.paused("s", True), "stream_paused", {"stream": "s"}, 1),
         (lambda m: m.stalled("s", False), "stream_stalled", {"stream": "s"}, 0),
         (lambda m: m.watermark("s", 12), "watermark_timestamp_milliseconds", {"stream": "s"}, 12),
         (lambda m: m.watermark("s", None), "watermark_timestamp_milliseconds", {"stream": "s"}, None),
@@ -75,6 +76,7 @@ def test_what_another_member_owns_is_not_shown() -> None:
         metrics.pending(stream, 1, 1.0)
         metrics.uncut(stream, 1.0)
         metrics.stalled(stream, True)
+        metrics.paused(stream, True)
         metrics.watermark(stream, 5)
         metrics.regions(stream, {"r1": 1, "r2": 0}, joined=False)
         metrics.cut_visible(stream, "full", 0.1)
@@ -86,7 +88,7 @@ def test_what_another_member_owns_is_not_shown() -> None:
     assert _value(metrics, "region_consecutive_fallbacks", stream="theirs", region="r1") is None
     assert _value(metrics, "region_consecutive_fallbacks", stream="mine", region="r1") == 1
     ages = ("oldest_unsealed_age_seconds", "oldest_uncut_age_seconds")
-    for gauge in ("pending_files", *ages, "stream_stalled", "stream_joined"):
+    for gauge in ("pending_files", *ages, "stream_stalled", "stream_paused", "stream_joined"):
         assert _value(metrics, gauge, stream="theirs") is None
         assert _value(metrics, gauge, stream="mine") is not None
     # Counters go on, or rates would jump.

@@ -1,5 +1,6 @@
 """What the view and status say of a record, without servers."""
 
+from sluicegate.coordinator.core.orders import pausing
 from sluicegate.coordinator.core.state import (
     LightState,
     LineageState,
@@ -86,3 +87,13 @@ def test_what_an_order_waits_for() -> None:
     assert "written before the order was read" in waits_for(RECORD, 8)
     stalled = RECORD.model_copy(update={"stalled": "the table is gone"})
     assert waits_for(stalled, 7).startswith("the stream is stalled: the table is gone")
+
+
+def test_the_view_tells_a_pause_and_a_refused_opening_apart_from_a_stall() -> None:
+    record = RECORD.model_copy(deep=True)
+    record.refused = {"EWR": "it names no parent"}
+    record.state.blocked = pausing("flights")
+    view = view_of(record, "user")
+    assert (view.stalled, view.paused) == (None, pausing("flights"))
+    assert {name: region.refused for name, region in view.regions.items() if region.refused} == record.refused
+    assert "go on with: sluicegate resume --stream flights" in waits_for(record, 1)

@@ -30,7 +30,9 @@ def committed() -> Scene:
 def partial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let regions fall back, after a second."""
     policy = StreamPolicy(number=0, partial="allow", allowed_locations=("memory://",))
-    monkeypatch.setattr(scenes, "SETTINGS", replace(SETTINGS, policy=policy, alignment_timeout=1_000, stall_pause=500))
+    monkeypatch.setattr(
+        scenes, "SETTINGS", replace(SETTINGS, policy=policy, alignment_timeout=1_000, stall_pause=500)
+    )
 
 
 def pass_time(scene: Scene) -> None:
@@ -119,3 +121,17 @@ def test_a_stall_that_is_over_is_told_again_when_it_comes_back() -> None:
         pass_time(scene)
     told = [due.body for due in scene.world.commits if isinstance(due.body, StreamStalled)]
     assert ["rolled back" in each.reason for each in told] == [True, True]
+
+
+def test_a_paused_stream_is_not_stalled_and_shows_what_is() -> None:
+    scene = committed()
+    scene.command("pause")
+    scene.settle()
+    assert (scene.machine.stall_reason, recorded(scene)) == (None, None)
+    assert "sluicegate resume --stream sim" in (scene.machine.paused or "")
+    scene.world.table.replace()
+    pass_time(scene)
+    assert "the table was replaced" in (scene.machine.stall_reason or "")
+    scene.command("resume")
+    scene.settle()
+    assert scene.machine.paused is None

@@ -50,10 +50,13 @@ FULL = view(
     warnings=("LGA: restored without owning",),
     regions={
         "EWR": RegionView(watermark=1_357_034_400_000, lineage="q1.0", listeners={"tags": "7/ü"}),
-        "JFK": RegionView(state="stalled", reason="a file is lost; rewind 'JFK'", consecutive_fallbacks=2),
+        "JFK": RegionView(
+            state="stalled", reason="a file is lost; rewind 'JFK'", refused="why", consecutive_fallbacks=2
+        ),
         "LGA": RegionView(state="idle", owned=False),
     },
     listeners={"mark-done": {"backlog": 4, "done": ["m=1", "m=ü"], "next": None, "ratio": 0.5}, "tags": {}},
+    paused="an operator paused the stream",
     stalled='table "t" was rolled back\nask: sluicegate …',
 )
 
