@@ -156,6 +156,11 @@ class Settings(BaseSettings):
     """How many streams can be committed at the same time, apart from those whose storage hangs."""
     state_record_interval: Seconds = 3_600.0
     """At most a quarter of the shorter retention, of the log and of the tables' snapshots."""
+    table_check_interval: Seconds = 60.0
+    """How often a stream without work looks whether its table was replaced or rolled back.
+
+    At most a quarter of the retention of the tables' snapshots.
+    """
     failpoints: str = ""
     """For tests of failures: `name=action;...`, see docs/faults.md. Empty: none, as it must be in earnest."""
     failpoints_log: str = ""

@@ -10,7 +10,9 @@ from urllib.parse import unquote, urlsplit
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
+from sluicegate.coordinator.cli.checks_table import compare
 from sluicegate.coordinator.cli.finding import Finding, fine, problem
+from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import RedisSettings, StreamSettings
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
@@ -61,8 +63,13 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
     return fine("redis", f"{redis.shown} answers")
 
 
-def check_stream(stream: str, settings: StreamSettings) -> list[Finding]:
-    """Whether the table opens, is in scope, and can be written; blocks."""
+def check_stream(
+    stream: str, settings: StreamSettings, record: StateRecord | None = None
+) -> tuple[list[Finding], bool]:
+    """Whether the table opens, is in scope, goes with its record, and can be written; blocks.
+
+    And whether it has more than the record says.
+    """
     name = f"table of {stream}"
     try:
         committer = adapter(settings.format).open_committer(
@@ -70,16 +77,20 @@ def check_stream(stream: str, settings: StreamSettings) -> list[Finding]:
         )
         try:
             state = committer.inspect()
+            compared = compare(name, committer, state, record) if record is not None else None
         finally:
             committer.close()
     except TableRefused as error:
-        return [problem(name, f"{settings.table}: {error}")]
+        return [problem(name, f"{settings.table}: {error}")], False
     except LakeUnavailable as error:
-        return [problem(name, f"{settings.table} cannot be read now: {error}; check the storage, try again")]
-    return [
+        away = f"{settings.table} cannot be read now: {error}; check the storage, try again"
+        return [problem(name, away)], False
+    found = [
         fine(name, f"{settings.table} is in scope; {_standing(state, settings)}"),
+        *([compared.finding] if compared else []),
         *_check_write(name, settings),
     ]
+    return found, compared is not None and compared.ahead
 
 
 def _standing(state: TableState, settings: StreamSettings) -> str:

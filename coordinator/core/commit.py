@@ -145,7 +145,7 @@ class Commit:
                 return _stall(
                     f"the table refuses decision {self.decision.id}: {reason}. Mend that, and it goes on by "
                     f"itself; or give the decision up: sluicegate void --stream {self._stream} --decision "
-                    f"{self.decision.id}, with the region and its first checkpoint to be held out"
+                    f"{self.decision.id} --region ... --checkpoint ..., which are held out"
                 )
         raise TypeError(f"{publication!r} is no outcome of a publication")
 

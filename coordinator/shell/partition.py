@@ -238,6 +238,7 @@ class PartitionRunner:
             readable,
             MachineSettings(
                 policy=wanted.policy(),
+                probe_interval=max(1, round(settings.table_check_interval * 1000)),
                 record_interval=round(settings.state_record_interval * 1000),
                 carry_after=round(settings.kafka.carry_after * 1000),
                 alignment_timeout=max(1, round(wanted.alignment_timeout * 1000)),

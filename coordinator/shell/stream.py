@@ -96,7 +96,7 @@ class StreamRunner:
         self._settings = settings
         self._links = links
         self._partition = partition
-        self._table = StreamTable(settings, links.threads)
+        self._table = StreamTable(settings, links.threads, machine.stream)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._outcomes_count = True

@@ -42,8 +42,9 @@ STEP: Final = 8 << 20
 class StreamTable:
     """One committer, opened when the table is inspected; one call at a time."""
 
-    def __init__(self, settings: StreamSettings, threads: Executor) -> None:
+    def __init__(self, settings: StreamSettings, threads: Executor, stream: str = "...") -> None:
         self._settings = settings
+        self._stream = stream
         self._threads = threads
         self._committer: Committer | None = None
         self.broken: dict[int, tuple[bytes, str]] = {}
@@ -117,15 +118,27 @@ class StreamTable:
                 if region not in problems:
                     body = bodies[offset]
                     checks[region].add(self._read_at(offset, body, effect.allowed_locations), len(body))
-            except (BadBody, BadFiles, BodyUnavailable, TableRefused) as error:
+            except BadFiles as error:
+                problems[region] = self._mending(region, error)
+            except (BadBody, BodyUnavailable, TableRefused) as error:
                 problems[region] = f"region {region}: {error}"
         for region, check in checks.items():
             try:
                 if region not in problems:
                     check.finish()
-            except (BadFiles, TableRefused) as error:
+            except BadFiles as error:
+                problems[region] = self._mending(region, error)
+            except TableRefused as error:
                 problems[region] = f"region {region}: {error}"
         return problems
+
+    def _mending(self, region: str, error: BadFiles) -> str:
+        """What is wrong with a region's files, and the two ways out."""
+        return (
+            f"region {region}: {error}. Mend that (put a missing file back), and it goes on by itself; or "
+            f"have its query write anew: sluicegate rewind --stream {self._stream} --region {region} "
+            "--checkpoint-location ..."
+        )
 
     def _publish(self, effect: Publish, bodies: BodySource) -> Result:
         def read(offset: int) -> FilesWritten:

@@ -7,9 +7,12 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.coordinator.settings_kafka import KafkaSettings
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.topics import verify_topics
+from sluicegate.lakes.port import CommitRequest
+from sluicegate.lakes.registry import adapter
 from tests.cli.deployment import Deployment, as_json, findings, make_table
 from tests.integration.waiting import until
 
@@ -157,3 +160,20 @@ def test_kafka_that_is_away_does_not_hide_the_rest(nobody: Deployment, table: Pa
     assert "kafka.bootstrap_servers" in detail
     assert found["table of flights"][0] == "OK"
     assert not any(name.startswith("topic") for name in found)
+
+
+def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment, table: Path) -> None:
+    deployment.create_topics()
+    settings = deployment.settings.streams["flights"]
+    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    identity = committer.inspect().identity
+    committer.publish(CommitRequest(1, "digest", None, None, ()))
+    committer.close()
+    state = LightState(table=identity, recorded=None)
+    record = StateRecord(stream="flights", applied=0, low_water=0, state=state)
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    result = deployment.run("check")
+    verdict, detail = findings(result)["table of flights, history"]
+    assert (result.exit_code, verdict) == (1, "PROBLEM")
+    assert "it has decision 1 of this stream, and the record ends at 0" in detail
+    assert "sluicegate replay --stream flights --verify" in detail

@@ -51,6 +51,7 @@ def test_environment_wins_over_the_file_key_by_key(tmp_path: Path) -> None:
         tmp_path,
         """
         state_record_interval = "15m"
+        table_check_interval = "5m"
         [kafka]
         bootstrap_servers = ["one:9092", "two:9092"]
         group_id = "file"
@@ -62,7 +63,7 @@ def test_environment_wins_over_the_file_key_by_key(tmp_path: Path) -> None:
     assert settings.kafka.bootstrap_servers == "one:9092,two:9092"
     assert settings.kafka.group_id == "env"
     assert settings.http.port == 0
-    assert settings.state_record_interval == 900.0
+    assert (settings.state_record_interval, settings.table_check_interval) == (900.0, 300.0)
 
 
 def test_environment_finds_the_streams_and_options_of_the_file(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place,
         async with running(place.settings()):
             reasons = await until(lambda: stalls(job))
             assert "the table refuses decision 2" in reasons[-1]
-            assert "sluicegate void --decision 2" in reasons[-1]
+            assert "sluicegate void --stream flights --decision 2" in reasons[-1]
             os.rename(kept, path)
             await job.committed([1, 2])
             await job.run_batch([3])
