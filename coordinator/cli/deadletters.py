@@ -1,13 +1,13 @@
 """`sluicegate dead-letters`: what could not be used, and what becomes of it."""
 
 import json
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
 from sluicegate.coordinator.cli.errors import UserError, run_async
 from sluicegate.coordinator.cli.group import Commands
-from sluicegate.coordinator.cli.kafka import count_members, read_records
+from sluicegate.coordinator.cli.kafka import Unreadable, count_members, read_records
 from sluicegate.coordinator.cli.letter_words import as_json, in_full, in_short
 from sluicegate.coordinator.cli.options import config_option, json_option
 from sluicegate.coordinator.core import book
@@ -80,21 +80,26 @@ def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
 def retry(settings: Settings, offset: int, as_json: bool) -> None:
     """Append a letter's message to the log again, with its own id, once its cause is gone.
 
-    With that id it has no effect if the log has it already. What becomes of it is told by the rules that
-    every coordinator follows.
+    With that id it has no effect if the log has it already. Whether it counts by the log is told; whether the
+    coordinators' settings have its stream, and the table takes its files, only they know.
     """
-    sent, why, after = run_async(settings, _retry(settings, offset))
+    retried = run_async(settings, _retry(settings, offset))
+    sent = retried.sent
     if as_json:
         values = {"stream": sent.stream, "partition": sent.partition, "offset": sent.offset}
-        click.echo(json.dumps({**values, "counts": why is None, "no_effect": why, "notes": after}, indent=2))
+        told = {"counts": retried.counts, "no_effect": retried.ignored, "not_known": retried.unknown}
+        click.echo(json.dumps({**values, **told, "notes": retried.notes}, indent=2))
         return
     click.echo(
         f"sent again: partition {sent.partition}, offset {sent.offset} of "
         f"{settings.kafka.topic_names().events}"
     )
-    click.echo("it counts" if why is None else f"it has no effect: {why}")
-    for note in after:
-        click.echo(note)
+    if retried.counts:
+        click.echo("it counts, by the log and as this release reads it")
+    elif retried.ignored is not None:
+        click.echo(f"it has no effect: {retried.ignored}")
+    for line in (*retried.unknown, *retried.notes):
+        click.echo(line)
 
 
 @dead_letters.command()
@@ -129,25 +134,50 @@ async def _drop(settings: Settings, offset: int) -> Letter:
     return letter
 
 
-async def _retry(settings: Settings, offset: int) -> tuple[Sent, str | None, list[str]]:
+class _Retried(NamedTuple):
+    """What is known of a message that was sent again."""
+
+    sent: Sent
+    counts: bool | None
+    """Whether it has an effect by the log; None if that cannot be told."""
+    ignored: str | None
+    """Why it has none."""
+    unknown: list[str]
+    """What cannot be told from here."""
+    notes: list[str]
+
+
+async def _retry(settings: Settings, offset: int) -> _Retried:
     letter = await _find(settings, offset)
     try:
         sent = await send(settings, await original(settings, letter))
     except ReplayRefused as error:
         raise UserError(f"letter {offset}: {error}") from error
     await mark(settings, letter, "retried")
-    notes = await _notes(settings, sent)
+    record = (await read_records(settings)).get(sent.stream)
+    notes = await _notes(settings, sent, record)
     try:
         ignored = await judge(settings, sent)
     except ReplayRefused as error:
-        return sent, f"that cannot be told from here: {error}", notes
-    return sent, None if ignored is None else _WHY.get(ignored, ignored), notes
+        return _Retried(sent, None, None, [f"whether it counts cannot be told from here: {error}"], notes)
+    if ignored is not None:
+        return _Retried(sent, False, _WHY.get(ignored, ignored), [], notes)
+    return _Retried(sent, True, None, [_not_known(sent.stream, known=record is not None)], notes)
 
 
-async def _notes(settings: Settings, sent: Sent) -> list[str]:
+def _not_known(stream: str, *, known: bool) -> str:
+    """What only the coordinators know."""
+    has = "have" if known else "have (none has ever written a record of it)"
+    return (
+        f"not known from here: whether the settings of the coordinators still {has} stream {stream}, and "
+        "whether its table takes the files. If not, `sluicegate dead-letters list` shows it anew, or "
+        "`sluicegate status` the reason"
+    )
+
+
+async def _notes(settings: Settings, sent: Sent, record: StateRecord | Unreadable | None) -> list[str]:
     """What stands in the way of its effect."""
     found: list[str] = []
-    record = (await read_records(settings)).get(sent.stream)
     if isinstance(record, StateRecord) and (reason := record.state.blocked) is not None:
         order = f"sluicegate resume --stream {sent.stream}"
         way = "" if order in reason else f"; go on with: {order}"

@@ -82,7 +82,7 @@ class PartitionRunner:
         await reach(Failpoint.TAKE_OVER_BEFORE)
         if self._stopped:
             return
-        self._stray.skip_before(committed or 0)
+        self._stray.skip_before(committed or 0, held.end)
         self._released, self._since = committed, held.end
         for name in names:
             self.streams[name] = self._make(name, records.get(name), held, events)
@@ -263,6 +263,8 @@ class PartitionRunner:
             runner.machine.garbled(record.offset, record.timestamp, envelope, str(error))
             return
         fresh = record.offset > runner.machine.book.applied
+        if envelope.type is EventType.REGION_OPENED and record.offset < self._since:
+            runner.known_openings.add(envelope.id)
         if envelope.type is EventType.CUT_DECIDED and record.offset >= self._since:
             self.rivals.look(runner.stream, record)
         ignored = self._hand_in(runner, record, envelope, body)
@@ -278,7 +280,8 @@ class PartitionRunner:
         if envelope.type is EventType.REGION_OPENED:
             # Told with its answer, which has all that is wrong.
             return
-        log.info("no effect", stream=runner.stream, type=envelope.type, offset=record.offset, reason=ignored)
+        tell = log.info if fresh else log.debug
+        tell("no effect", stream=runner.stream, type=envelope.type, offset=record.offset, reason=ignored)
 
     def _hand_in(
         self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope, body: Body

@@ -28,6 +28,7 @@ from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.collector import calm_collector
 from sluicegate.coordinator.shell.connections import open_consumer, open_links
 from sluicegate.coordinator.shell.dismissal import dismiss_dead
+from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.janitor import Janitor
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import OwnedElsewhere
@@ -128,13 +129,12 @@ class Service:
             opening = asyncio.create_task(self._open(stack))
             await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
-                opening.cancel()
-                await asyncio.gather(opening, return_exceptions=True)
+                await end([opening])
                 return
             links, consumer, seat = opening.result()
             consumer.subscribe([links.topics.events], listener=_Assignments(self))
             dismissal = asyncio.create_task(dismiss_dead(self._settings.kafka, seat))
-            stack.push_async_callback(_cancel, dismissal)
+            stack.push_async_callback(end, [dismissal])
             loops = (
                 self._consume(consumer),
                 links.dead_letters.run(),
@@ -148,8 +148,7 @@ class Service:
             tasks = [asyncio.create_task(loop) for loop in loops]
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping")
-            for task in tasks:
-                task.cancel()
+            await end(tasks)
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             failures = [outcome for outcome in ended if isinstance(outcome, Exception)]
             await self._wind_up(0.0 if failures else GRACE)
@@ -391,11 +390,6 @@ class Service:
                 for name, stream in runner.streams.items()
             },
         }
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _is_older(store: StateStore, record: StateRecord) -> bool:

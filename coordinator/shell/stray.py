@@ -11,6 +11,7 @@ import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
+from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.events.codec import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
@@ -30,16 +31,16 @@ class StrayEvents:
     def __init__(self, partition: int, links: Links) -> None:
         self._partition = partition
         self._links = links
-        self._first = 0
+        self._first = self._since = 0
         self._owed: dict[str, str] = {}
         """Stalls that are not in the log yet: the reason by stream."""
         self._held: dict[str, int] = {}
         """Where the events stand that the stalls being told are for."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def skip_before(self, offset: int) -> None:
-        """Events before the group's offset have been put aside already."""
-        self._first = offset
+    def skip_before(self, offset: int, since: int) -> None:
+        """Events before the group's offset have been put aside; of those before `since` was told, perhaps."""
+        self._first, self._since = offset, since
 
     def put(self, record: ConsumerRecord, kind: str, reason: str) -> None:
         """Put a record aside, unless that was done before a restart."""
@@ -78,9 +79,7 @@ class StrayEvents:
 
     async def stop(self) -> None:
         """Tell nothing more: the successor reads the events again."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -98,7 +97,9 @@ class StrayEvents:
             "to the coordinator's settings and restart it, or correct the query's option `stream`; then "
             "start the query again"
         )
-        log.warning(
+        # What is read again after a restart is no news.
+        tell = log.warning if record.offset >= self._since else log.debug
+        tell(
             "opening refused", stream=stream, region=envelope.region, lineage=envelope.lineage, reason=reason
         )
         identity = hashlib.sha256(f"{stream}/unconfigured/{envelope.id}".encode()).hexdigest()[:32]

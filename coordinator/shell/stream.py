@@ -42,6 +42,7 @@ from sluicegate.coordinator.core.state import Decision, StateRecord
 from sluicegate.coordinator.metrics import CutOutcome
 from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
+from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.failing import between_failpoints
 from sluicegate.coordinator.shell.limits import over_limits
 from sluicegate.coordinator.shell.links import Links
@@ -93,6 +94,8 @@ class StreamRunner:
         self.bodies = Bodies(links.budget)
         self.last_view: StateRecord | None = None
         self.waiting = Waiting(machine.stream)
+        self.known_openings: set[str] = set()
+        """Those that stood in the log when the partition became ours: a predecessor may have told of them."""
         self._settings = settings
         self._links = links
         self._partition = partition
@@ -134,9 +137,7 @@ class StreamRunner:
         tasks = list(self._tasks)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await end(late)
         self._outcomes_count = False
         if not tasks or not late:
             self._table.close()
@@ -235,8 +236,7 @@ class StreamRunner:
                     self._links.topics.commits, self._links.partitions.commits, Event(envelope, due.body)
                 )
                 if isinstance(due.body, OpeningAnswered) and not due.body.accepted:
-                    told = {"region": due.region, "lineage": due.lineage, "reason": due.body.reason}
-                    self._log.warning("opening refused", **told)
+                    self._tell_refusal(due.region, due.lineage, due.body)
                 if isinstance(due.body, CutAbandoned | CutVoided):
                     abandoned = isinstance(due.body, CutAbandoned)
                     self._links.metrics.cut(self.stream, "abandoned" if abandoned else "voided")
@@ -368,6 +368,12 @@ class StreamRunner:
             fallbacks=sorted(decision.fallbacks),
             cut={name: at.checkpoint for name, at in decision.cut.items()},
         )
+
+    def _tell_refusal(self, region: str, lineage: str, answer: OpeningAnswered) -> None:
+        """Log a refused opening, unless it is an old one that is refused again for the stream's stall."""
+        again = answer.opening in self.known_openings and answer.reason == self.machine.stall_reason
+        tell = self._log.debug if again else self._log.warning
+        tell("opening refused", region=region, lineage=lineage, reason=answer.reason)
 
     def _tell_stall(self) -> None:
         reason, paused = self.machine.stall_reason, self.machine.paused
