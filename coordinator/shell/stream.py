@@ -38,7 +38,7 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state import Decision, StateRecord
+from sluicegate.coordinator.core.state import Decision, Due, StateRecord
 from sluicegate.coordinator.metrics import CutOutcome
 from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
@@ -96,6 +96,8 @@ class StreamRunner:
         self.waiting = Waiting(machine.stream)
         self.known_openings: set[str] = set()
         """Those that stood in the log when the partition became ours: a predecessor may have told of them."""
+        self._inherited = {due.id for due in machine.outbox.due}
+        """Notifications that a predecessor had recorded, and perhaps sent."""
         self._settings = settings
         self._links = links
         self._partition = partition
@@ -236,7 +238,7 @@ class StreamRunner:
                     self._links.topics.commits, self._links.partitions.commits, Event(envelope, due.body)
                 )
                 if isinstance(due.body, OpeningAnswered) and not due.body.accepted:
-                    self._tell_refusal(due.region, due.lineage, due.body)
+                    self._tell_refusal(due, due.body)
                 if isinstance(due.body, CutAbandoned | CutVoided):
                     abandoned = isinstance(due.body, CutAbandoned)
                     self._links.metrics.cut(self.stream, "abandoned" if abandoned else "voided")
@@ -369,11 +371,11 @@ class StreamRunner:
             cut={name: at.checkpoint for name, at in decision.cut.items()},
         )
 
-    def _tell_refusal(self, region: str, lineage: str, answer: OpeningAnswered) -> None:
-        """Log a refused opening, unless it is an old one that is refused again for the stream's stall."""
-        again = answer.opening in self.known_openings and answer.reason == self.machine.stall_reason
-        tell = self._log.debug if again else self._log.warning
-        tell("opening refused", region=region, lineage=lineage, reason=answer.reason)
+    def _tell_refusal(self, due: Due, answer: OpeningAnswered) -> None:
+        """Log a refused opening, unless a predecessor has, or it is refused again for the stream's stall."""
+        stalled = answer.opening in self.known_openings and answer.reason == self.machine.stall_reason
+        tell = self._log.debug if stalled or due.id in self._inherited else self._log.warning
+        tell("opening refused", region=due.region, lineage=due.lineage, reason=answer.reason)
 
     def _tell_stall(self) -> None:
         reason, paused = self.machine.stall_reason, self.machine.paused

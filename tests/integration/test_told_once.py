@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.events import Event, OpeningAnswered
+from sluicegate.events import OpeningAnswered
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import Job
@@ -21,12 +21,12 @@ def told(logs: Sequence[Any], event: str) -> list[str]:
     return [str(line["reason"]) for line in logs if line["event"] == event and line["log_level"] != "debug"]
 
 
-async def refusals(job: Job, count: int) -> list[Event]:
+async def refusals(job: Job, count: int) -> list[OpeningAnswered]:
     """Wait until so many openings of the job's stream are refused."""
 
-    async def refused() -> list[Event]:
-        found = [event for event in await job.notifications() if isinstance(event.body, OpeningAnswered)]
-        return [event for event in found if event.body.accepted is False]
+    async def refused() -> list[OpeningAnswered]:
+        bodies = [event.body for event in await job.notifications()]
+        return [body for body in bodies if isinstance(body, OpeningAnswered) and not body.accepted]
 
     return await until(refused, lambda found: len(found) >= count)
 
