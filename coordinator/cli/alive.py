@@ -1,4 +1,4 @@
-"""Whether a region's query has given a sign of life of late."""
+"""Which regions' queries have given a sign of life of late."""
 
 import asyncio
 import time
@@ -28,6 +28,14 @@ async def last_sign(settings: Settings, record: StateRecord, region: str, second
 
     Raises KafkaError, UserError.
     """
+    return (await last_signs(settings, record, seconds)).get(region)
+
+
+async def last_signs(settings: Settings, record: StateRecord, seconds: float) -> dict[str, float]:
+    """By region whose query said something within `seconds`, and not that it ends, how many seconds ago.
+
+    Raises KafkaError, UserError.
+    """
     topic = settings.kafka.topic_names().events
     count = await partition_count(settings, topic)
     home = record.state.partition
@@ -35,13 +43,13 @@ async def last_sign(settings: Settings, record: StateRecord, region: str, second
     consumer = AIOKafkaConsumer(
         **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="earliest"
     )
-    newest: int | None = None
+    newest: dict[str, int] = {}
     try:
         await consumer.start()
         since = round((time.time() - seconds) * 1000)
         found = (await consumer.offsets_for_times({source: since}))[source]
         if found is None:
-            return None
+            return {}
         end = (await consumer.end_offsets([source]))[source]
         consumer.assign([source])
         consumer.seek(source, found.offset)
@@ -49,15 +57,18 @@ async def last_sign(settings: Settings, record: StateRecord, region: str, second
             while await consumer.position(source) < end:
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                     for each in records:
-                        if _is_sign(each, record.stream, region):
-                            newest = each.timestamp
+                        _note(newest, each, record.stream)
     finally:
         await consumer.stop()
-    return None if newest is None else max(0.0, time.time() - newest / 1000)
+    now = time.time()
+    return {region: max(0.0, now - at / 1000) for region, at in sorted(newest.items())}
 
 
-def _is_sign(record: Any, stream: str, region: str) -> bool:
+def _note(newest: dict[str, int], record: Any, stream: str) -> None:
     envelope = read_envelope(record.headers)
-    if isinstance(envelope, Poison) or envelope.type not in _SIGNS:
-        return False
-    return (envelope.stream, envelope.region) == (stream, region)
+    if isinstance(envelope, Poison) or envelope.stream != stream:
+        return
+    if envelope.type in _SIGNS:
+        newest[envelope.region] = record.timestamp
+    elif envelope.type is EventType.REGION_CLOSED:
+        newest.pop(envelope.region, None)

@@ -1,7 +1,10 @@
 """`sluicegate savepoint` and `sluicegate drain`: one full commit of all that is completed by now."""
 
+from typing import Final
+
 import click
 
+from sluicegate.coordinator.cli.alive import last_signs
 from sluicegate.coordinator.cli.commands import known_record
 from sluicegate.coordinator.cli.errors import UserError, run_async
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream, stream_option
@@ -16,7 +19,11 @@ from sluicegate.coordinator.cli.outcomes import (
     timestamped,
 )
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.wording import duration
 from sluicegate.events import Body, SavepointTaken, StreamCommand
+
+RECENT: Final = 15.0
+"""Seconds in which a query that runs gives a sign of life: several times its heartbeat."""
 
 _name_option = click.option("--name", help="Name of the savepoint. Default: made of the time.")
 
@@ -50,8 +57,12 @@ def drain(
 ) -> None:
     """Take a savepoint and close every region with it: the stream ends there, all of it committed.
 
-    Stop the queries first: what they complete afterwards opens their region again.
+    Stop the queries first: what they complete afterwards opens their region again. Those that gave a sign of
+    life of late are named.
     """
+    require_stream(settings, stream)
+    for line in run_async(settings, _running(settings, stream)):
+        click.echo(line, err=True)
     _take(context, settings, stream, ("drain", name), timeout, as_json=as_json)
 
 
@@ -74,6 +85,17 @@ def _take(
     text = not_yet(ordered, f"the {kind} {name} of stream {stream}", timeout)
     show(ordered, outcome="waiting", text=text, as_json=as_json)
     context.exit(UNFINISHED)
+
+
+async def _running(settings: Settings, stream: str) -> list[str]:
+    """A warning for each region whose query seems to run."""
+    signs = await last_signs(settings, await known_record(settings, stream), RECENT)
+    return [
+        f"WARNING: region {region} gave a sign of life {duration(ago)} ago. If its query runs, what it "
+        "completes after this order opens the region again: stop it, and repeat: sluicegate drain --stream "
+        f"{stream}"
+        for region, ago in signs.items()
+    ]
 
 
 def _text(stream: str, taken: SavepointTaken) -> str:

@@ -2,13 +2,13 @@
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 
 import click
 
 from sluicegate.coordinator.cli.options import json_option
+from sluicegate.coordinator.wording import duration
 from sluicegate.simulator import (
     ENOUGH,
     LENGTH,
@@ -65,14 +65,16 @@ def _in_short(campaign: Campaign) -> str:
 
 
 def _signs_of_life(seeds: int) -> Callable[[Campaign], None]:
-    """Say now and then how far it is, on a terminal only."""
-    said_at = time.monotonic()
+    """Say now and then how far it is."""
+    began = said_at = time.monotonic()
 
     def say(campaign: Campaign) -> None:
         nonlocal said_at
-        if sys.stderr.isatty() and time.monotonic() - said_at > PATIENCE:
-            said_at = time.monotonic()
-            found = len(campaign.failing)
-            click.echo(f"{campaign.schedules} of {seeds}, {found} violations so far", err=True)
+        now, done = time.monotonic(), campaign.schedules
+        if now - said_at >= PATIENCE and 0 < done < seeds:
+            said_at = now
+            left = duration((now - began) * (seeds - done) / done)
+            told = f"{len(campaign.failing)} violations so far, about {left} to go"
+            click.echo(f"{done} of {seeds} schedules, {told}", err=True)
 
     return say

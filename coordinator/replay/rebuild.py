@@ -51,7 +51,8 @@ class Rebuild:
         whole = [base for base in choices if base.whole]
         if not whole:
             raise ReplayRefused(
-                f"a fresh table needs the whole log, and {choices[-1].said or 'its start is gone'}"
+                "a fresh table needs the log from the stream's start, which retention has removed. Raise "
+                "retention.ms of the events topic for the next time; to move a table, copy its whole folder"
             )
         if normal(self._source.settings.table) == normal(self._target.settings.table):
             raise ReplayRefused("that is the stream's own table; name another one")
@@ -117,8 +118,8 @@ class Rebuild:
             return {offset: await self._adopt(read[offset]) for offset in offsets}
         except (BodyUnavailable, BadBody, ReplayRefused) as error:
             raise ReplayRefused(
-                f"decision {decision.id} cannot be made again: {error}. The commits before it can"
-                + ("" if self._dry else ", and are in the new table")
+                f"decision {decision.id} cannot be made again: {error}. The commits before it "
+                + ("can be" if self._dry else "are in the new table")
             ) from error
 
     async def _adopt(self, body: bytes) -> bytes:

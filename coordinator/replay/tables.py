@@ -37,7 +37,10 @@ class ReplayTable:
         """Run a blocking call. Raises ReplayRefused with what the adapter says."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, function)
-        except (LakeUnavailable, TableRefused, BadFiles) as error:
+        except BadFiles as error:
+            # It names the file and its table, which need not be this one.
+            raise ReplayRefused(str(error)) from error
+        except (LakeUnavailable, TableRefused) as error:
             raise ReplayRefused(f"{self.settings.table}: {error}") from error
 
     async def history(self) -> TableHistory:

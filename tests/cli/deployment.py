@@ -19,6 +19,7 @@ from sluicegate.events import (
     EventType,
     OpeningAnswered,
     Poison,
+    RegionClosed,
     encode,
     partition_of,
     read_event,
@@ -90,6 +91,23 @@ class Deployment:
                     headers=message.headers,
                     partition=partition_of(stream, PARTITIONS),
                 )
+
+    def close(self, stream: str, region: str, lineage: str, final: int) -> None:
+        """Append that a region has ended."""
+        asyncio.run(self._close(stream, region, lineage, final))
+
+    async def _close(self, stream: str, region: str, lineage: str, final: int) -> None:
+        kafka = self.settings.kafka
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
+            event = Envelope(f"end-{region}", EventType.REGION_CLOSED, stream, region, lineage)
+            message = encode(Event(event, RegionClosed(final=final)))
+            await producer.send_and_wait(
+                kafka.topic_names().events,
+                message.value,
+                key=message.key,
+                headers=message.headers,
+                partition=partition_of(stream, PARTITIONS),
+            )
 
     def refuse(self, stream: str, region: str, *lineages: str) -> None:
         """Append answers that refuse the openings of these lineages."""

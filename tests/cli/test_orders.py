@@ -131,6 +131,17 @@ def test_a_drain_is_named_by_the_time_and_shown_as_json(opened: Deployment) -> N
     assert shown["order"]["name"].startswith("drain-20")
 
 
+def test_a_drain_names_the_regions_whose_queries_seem_to_run(opened: Deployment) -> None:
+    order = ("drain", "--stream", "flights", "--timeout", "0.3")
+    assert "WARNING" not in opened.run(*order).output
+    opened.complete("flights", "EWR", "q1", 7)
+    opened.complete("flights", "JFK", "q1", 7)
+    opened.close("flights", "JFK", "q1", 7)
+    warned = [line for line in opened.run(*order).stderr.splitlines() if line.startswith("WARNING")]
+    assert ["region EWR gave a sign of life" in line for line in warned] == [True]
+    assert "stop it, and repeat: sluicegate drain --stream flights" in warned[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

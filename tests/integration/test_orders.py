@@ -67,8 +67,10 @@ async def test_a_savepoint_is_one_full_commit_of_all_that_is_completed(place: Pl
 async def test_a_drain_commits_what_waits_for_another_region_and_ends_the_stream(place: Place) -> None:
     async with two_regions(place) as (first, _):
         await first.run_batch([3])
-        text = await sluicegate(place, "drain", "--stream", "flights", "--name", "end")
-        assert "drained with the savepoint end" in text
+        said = await invoke(place, "drain", "--stream", "flights", "--name", "end")
+        assert (said.exit_code, "drained with the savepoint end" in said.stdout) == (0, True), said.output
+        for region in REGIONS:
+            assert f"WARNING: region {region} gave a sign of life" in said.stderr
         assert read_ids(place.table) == [1, 2, 3]
         shown = json.loads(await sluicegate(place, "status", "--json"))
         assert {region["state"] for region in shown["streams"][0]["regions"].values()} == {"closed"}

@@ -1,0 +1,19 @@
+"""`sluicegate simulate` says how far it is."""
+
+import re
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from sluicegate.coordinator.cli import main
+
+
+def test_signs_of_life_go_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["sluicegate.coordinator.cli.simulate"], "PATIENCE", 0.0)
+    result = CliRunner().invoke(main, ["simulate", "--seeds", "3", "--seed", "1", "--steps", "20"])
+    said = re.findall(
+        r"^(\d) of 3 schedules, 0 violations so far, about .+ to go$", result.stderr, re.MULTILINE
+    )
+    assert said == ["1", "2"]
+    assert "so far" not in result.stdout
