@@ -4,7 +4,7 @@ The limits only keep a region out of what this coordinator proposes. A decision 
 out whatever its size, so that two coordinators with different limits never differ in what a commit contains.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.effects import CheckFiles
@@ -33,7 +33,7 @@ def over_limits(
         if total <= limit:
             break
         total -= pending.get(region, 0)
-        problems.setdefault(region, _too_many_bytes(stream, region, pending.get(region, 0), limit))
+        problems.setdefault(region, _too_many_bytes(stream, region, pending, limit))
     return problems
 
 
@@ -51,12 +51,13 @@ def _too_many_files(stream: str, region: str, limit: int, book: Book) -> str | N
     return None
 
 
-def _too_many_bytes(stream: str, region: str, size: int, limit: int) -> str:
+def _too_many_bytes(stream: str, region: str, pending: Mapping[str, int], limit: int) -> str:
+    size, whole = pending.get(region, 0), sum(pending.values())
     return (
         f"region {region}: its events that wait for a commit have {words_of_bytes(size)}, and those of the "
         f"whole stream may have {words_of_bytes(limit)} in one commit; they are not lost. Raise streams."
-        f"{stream}.max_pending_bytes in the settings of all coordinators, and their memory to several times "
-        "of it, and restart them"
+        f"{stream}.max_pending_bytes above {words_of_bytes(whole)}, which is what waits now, in the settings "
+        "of all coordinators, and their memory to several times of it, and restart them: then it is committed"
     )
 
 

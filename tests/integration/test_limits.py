@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
     ("limits", "said"),
     [
         ({"max_files_per_checkpoint": 2}, "streams.flights.max_files_per_checkpoint"),
-        ({"max_pending_bytes": "100B"}, "streams.flights.max_pending_bytes"),
+        ({"max_pending_bytes": "100B"}, "streams.flights.max_pending_bytes above"),
     ],
 )
 async def test_what_is_too_much_waits_for_a_higher_limit(
