@@ -41,6 +41,8 @@ async def test_a_paused_stream_commits_what_has_piled_up_when_it_is_resumed(plac
         result = await invoke(place, "savepoint", "--stream", "flights")
         assert (result.exit_code, "an operator paused the stream" in result.output) == (2, True)
         assert read_ids(place.table) == [1, 2]
+        said = await sluicegate(place, "status")
+        assert ("PAUSED: an operator paused the stream" in said, "STALLED" in said) == (True, False), said
         await sluicegate(place, "resume", "--stream", "flights")
         await first.committed([1, 2, 3, 4])
 
