@@ -1,6 +1,6 @@
 """A scene for the core: a simulated world, one coordinator, and words to write the log with."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from sluicegate.coordinator.core.effects import Effect
@@ -27,6 +27,8 @@ from sluicegate.simulator.world import STREAM, World
 SETTINGS = MachineSettings(
     StreamPolicy(number=0, allowed_locations=("memory://",)), first_pause=0, stall_pause=0
 )
+PARTIAL = replace(SETTINGS, policy=StreamPolicy(number=0, partial="allow", allowed_locations=("memory://",)))
+"""Regions may fall back."""
 
 
 @dataclass
@@ -152,9 +154,9 @@ class Scene:
         ]
 
 
-def opened(*regions: str) -> Scene:
+def opened(*regions: str, settings: MachineSettings = SETTINGS) -> Scene:
     """A scene of these regions, `r1` if none is named, each of them opened."""
-    scene = Scene(regions or ("r1",))
+    scene = Scene(regions or ("r1",), settings=settings)
     for region in scene.regions:
         answer = scene.open(region)
         assert answer is not None

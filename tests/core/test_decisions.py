@@ -1,15 +1,13 @@
 """Which decisions hold, and when one is made."""
 
-from dataclasses import replace
-
 import pytest
 
 from sluicegate.coordinator.core.decisions import completions_digest
 from sluicegate.coordinator.core.effects import CheckFiles, Effect
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CutDecided, StreamPolicy
+from sluicegate.events.models import CutDecided
 from sluicegate.simulator.node import Node
-from tests.core.scene import SETTINGS, Scene, opened
+from tests.core.scene import PARTIAL, Scene, opened
 
 
 class TestDecisions:
@@ -128,10 +126,7 @@ class TestGroupCommit:
 
 class TestReconsidering:
     def test_a_better_cut_is_checked_as_soon_as_it_takes_the_place_of_another(self) -> None:
-        policy = StreamPolicy(number=0, partial="allow", allowed_locations=("memory://",))
-        scene = Scene(("r1", "r2"), settings=replace(SETTINGS, policy=policy))
-        assert scene.open("r1")
-        assert scene.open("r2")
+        scene = opened("r1", "r2", settings=PARTIAL)
         node, first = scene.node, [scene.batch(0, "r1"), scene.batch(0, "r2")]
         scene.settle()
         early = scene.batch(1, "r1")

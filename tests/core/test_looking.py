@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-import pytest
-
 from sluicegate.coordinator.core.effects import CheckFiles, Effect, FilesChecked, Result
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events.models import StreamPolicy, StreamStalled
+from sluicegate.events.models import StreamStalled
 from sluicegate.lakes.port import CommitRequest
 from sluicegate.simulator.node import Fate
-from tests.core import scene as scenes
-from tests.core.scene import SETTINGS, Scene, opened
+from tests.core.scene import PARTIAL, Scene, opened
 
 USER = "sluicegate-sim"
 LONG = 300_000
@@ -24,15 +21,6 @@ def committed() -> Scene:
         scene.batch(number)
         scene.settle()
     return scene
-
-
-@pytest.fixture
-def partial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let regions fall back, after a second."""
-    policy = StreamPolicy(number=0, partial="allow", allowed_locations=("memory://",))
-    monkeypatch.setattr(
-        scenes, "SETTINGS", replace(SETTINGS, policy=policy, alignment_timeout=1_000, stall_pause=500)
-    )
 
 
 def pass_time(scene: Scene) -> None:
@@ -87,9 +75,9 @@ def test_an_idle_stream_notices_that_its_table_is_ahead_of_the_log() -> None:
     assert scene.table[-1] == [event]
 
 
-def test_files_that_are_back_are_seen_though_no_cut_is_possible(partial: None) -> None:
+def test_files_that_are_back_are_seen_though_no_cut_is_possible() -> None:
     """The other region has gone on alone, and has nothing new: there is no cut to check the files for."""
-    scene = opened("r1", "r2")
+    scene = opened("r1", "r2", settings=replace(PARTIAL, alignment_timeout=1_000, stall_pause=500))
     lost, check = scene.batch(0), scene.node.perform
     second = scene.batch(0, "r2")
     missing = True
