@@ -69,7 +69,7 @@ class Observer:
         match effect, result:
             case AppendDecision(body), Appended(offset):
                 self._appended[body.decision] = offset
-            case AppendDecision(body), Failed():
+            case AppendDecision(body), Failed() if self._is_proposed(body.decision):
                 changes = self._decide(body.decision, DecisionIs.UNKNOWN)
             case ((Ask() | Publish()), _) if effect.digest != PROBE:
                 changes = self._answered(effect, result)
@@ -153,6 +153,10 @@ class Observer:
         if machine.stall is not None and machine.stall.committing:
             return self._decide(effect.decision, DecisionIs.STALLED)
         return []
+
+    def _is_proposed(self, number: int) -> bool:
+        """Whether nobody else's decision of the same number has been read meanwhile."""
+        return self._decisions.get(number) is DecisionIs.PROPOSED
 
     def _decide(self, number: int, after: DecisionIs) -> list[Change]:
         before = self._decisions.get(number, DecisionIs.UNKNOWN)

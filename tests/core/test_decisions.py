@@ -3,7 +3,8 @@
 import pytest
 
 from sluicegate.coordinator.core.decisions import completions_digest
-from sluicegate.coordinator.core.effects import CheckFiles, Effect
+from sluicegate.coordinator.core.effects import AppendDecision, CheckFiles, Effect, Failed
+from sluicegate.coordinator.core.observer import Observer
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CutDecided
 from sluicegate.simulator.node import Node
@@ -146,6 +147,28 @@ class TestReconsidering:
         assert _checked(node) == ["r2"]
         scene.settle()
         assert scene.table == [first, [early, late]]
+
+
+class TestObserver:
+    def test_a_failed_append_takes_nothing_back_from_the_decision_that_was_read_meanwhile(self) -> None:
+        scene = opened()
+        scene.batch(0)
+        observer, node = Observer(scene.machine), scene.node
+        node.read(1000)
+        for _ in range(100):
+            scene.world.now += 10
+            node.poll()
+            ours = [effect for effect in node.in_flight if isinstance(effect, AppendDecision)]
+            if ours:
+                break
+            node.run_one(crash=False)
+        observer.handed(ours[0])
+        scene.say(EventType.CUT_DECIDED, ours[0].body)
+        node.read(1000)
+        assert [change.after for change in observer.look() if change.kind == "decision"] == ["decided"]
+        scene.machine.finished(ours[0], Failed("it timed out, and nothing was written"))
+        failed = observer.finished(ours[0], Failed("it timed out, and nothing was written"))
+        assert [change for change in failed if change.kind == "decision"] == []
 
 
 def _checked(node: Node) -> list[str]:
