@@ -15,7 +15,7 @@ from sluicegate.simulator.world import World
 class Recovery:
     """What must still be readable.
 
-    The product has no janitor yet, so I9 is checked as: no operation of ours on the table removes a file.
+    Janitors are not simulated, so I9 is checked as: no operation of ours on the table removes a file.
     """
 
     world: World
@@ -24,7 +24,9 @@ class Recovery:
     _looked: int = 0
 
     def record(self, record: StateRecord) -> None:
-        """I8: the record's low-water mark is not beyond the first event of anything unresolved."""
+        """I8: the record's low-water mark is where the log can be read, and nothing unresolved is before it."""
+        if record.low_water < self.world.log_start:
+            raise Violation("I8", f"the record asks for offset {record.low_water}, which retention has removed")
         self._check(record.low_water, f"the record's low-water mark is {record.low_water}", record.applied)
 
     def offsets(self, offset: int) -> None:

@@ -255,8 +255,9 @@ class Book:
         self.included = {}
 
     def put_back(self) -> None:
-        """Undo the last `settle`."""
+        """Undo the last `settle`; what the decision passed by stays gone, as retention may have taken it."""
         for place, ledger in self.included.items():
+            ledger.forget_passed()
             if place in self.ledgers:
                 self.ledgers[place].undecide(ledger)
             else:

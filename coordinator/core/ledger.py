@@ -217,6 +217,11 @@ class LineageLedger:
         self.garbled.pop(number, None)
         self.gaps.pop(number, None)
 
+    def forget_passed(self) -> None:
+        """Forget what is not sealed: the lineage went on without it."""
+        for number in self.checkpoints.keys() - set(self.sealed):
+            self._forget(number)
+
     def first_offset(self) -> int | None:
         """The first event of anything pending."""
         return min((entry.first_offset for entry in self.checkpoints.values()), default=None)

@@ -109,7 +109,7 @@ CHECKPOINT: Final = (
         ("unknown", "written", "completed", "sealed", "held_out"), "a new lineage begins before it", ("void",)
     ),
     Transition(("written", "completed"), "a cut passes it by", ("void",)),
-    Transition(("void",), "cut.voided, of the cut that passed it by", ("written", "completed")),
+    Transition(("void",), "files.written, once the cut that passed it by is void", ("written",)),
 )
 
 DECISION: Final = (
@@ -169,7 +169,7 @@ def allowed(kind: str, before: str, after: str) -> list[Transition]:
 def checkpoint_state(
     book: Book, region: str, position: Position, was: CheckpointIs = CheckpointIs.UNKNOWN
 ) -> CheckpointIs:
-    """Where a checkpoint stands; `was` tells what is decided from what a cut has passed by."""
+    """Where a checkpoint stands; `was` tells what is decided from what a cut has passed by, then or now."""
     known = book.state.regions.get(region)
     lived = known.lineages.get(position.lineage) if known else None
     if known is None or lived is None:
@@ -187,7 +187,7 @@ def checkpoint_state(
     ledger = book.ledgers.get((region, position.lineage))
     entry = ledger.checkpoints.get(position.checkpoint) if ledger else None
     if entry is None or not (entry.parts or entry.completion):
-        return CheckpointIs.UNKNOWN
+        return CheckpointIs.VOID if was is CheckpointIs.VOID else CheckpointIs.UNKNOWN
     return CheckpointIs.WRITTEN if entry.completion is None else CheckpointIs.COMPLETED
 
 

@@ -20,6 +20,15 @@ VOIDS: Final = (
     ),
     Defect("a void does not put back", decisions, "void", "book.put_back()", "pass", "I8", ("void",)),
     Defect(
+        "a void brings back what the cut passed by",
+        Book,
+        "put_back",
+        "ledger.forget_passed()",
+        "pass",
+        "I8",
+        ("void", "skip", "retention"),
+    ),
+    Defect(
         "a void keeps the watermark",
         decisions,
         "void",
