@@ -26,7 +26,9 @@ class Recovery:
     def record(self, record: StateRecord) -> None:
         """I8: the record's low-water mark is where the log can be read, and nothing unresolved is before it."""
         if record.low_water < self.world.log_start:
-            raise Violation("I8", f"the record asks for offset {record.low_water}, which retention has removed")
+            raise Violation(
+                "I8", f"the record asks for offset {record.low_water}, which retention has removed"
+            )
         self._check(record.low_water, f"the record's low-water mark is {record.low_water}", record.applied)
 
     def offsets(self, offset: int) -> None:

@@ -186,6 +186,8 @@ class Splits:
         self._splits = [each for each in self._splits if each not in concerned]
         self._follow(roots, ends, 1)
         self._splits[-1].instead_of = split.instead_of
+        if split.instead_of is not None:
+            self._splits[-1].before = split.before
         if concerned == [split] and all(child.root is None for child in split.children):
             self._splits[-1].replaced = split
         self.world.saw("built anew on what is committed")
