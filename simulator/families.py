@@ -96,7 +96,10 @@ class Families:
 
     def is_held_out(self, parent: Parent) -> bool:
         """Whether the named checkpoint never comes into a cut."""
-        held = self._now.regions[parent.region].lives[parent.lineage].held
+        life = self._now.regions[parent.region].lives[parent.lineage]
+        if life.decided is not None and life.decided >= last(parent):
+            return False
+        held = life.held
         return (held is not None and held <= last(parent)) or self.is_hopeless(
             Member(parent.region, parent.lineage)
         )

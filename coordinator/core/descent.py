@@ -33,6 +33,11 @@ def last(parent: Parent) -> int:
     return -1 if parent.checkpoint is None else parent.checkpoint
 
 
+def checkpoint_of(limit: int | None) -> int | None:
+    """The checkpoint that a lineage with this limit ends at; None if it ends before its first."""
+    return None if limit is None or limit < 0 else limit
+
+
 def line(region: RegionState) -> list[str]:
     """The region's lineages that were not dropped, in the order of their openings.
 
@@ -123,23 +128,34 @@ def _are_siblings(book: Book, place: Place, region: str, number: int) -> bool:
 
 def held_out(book: Book, parent: Parent) -> Parent | None:
     """The checkpoint, held out of all cuts, because of which nothing can build on a parent's named one."""
-    held = lived(book, Place.of(parent)).held
-    if held is not None and last(parent) >= held:
-        return Parent(region=parent.region, lineage=parent.lineage, checkpoint=held)
-    return held_out_before(book, Place.of(parent))
+    seen, ahead = set[Parent](), [parent]
+    while ahead:
+        parent = ahead.pop()
+        known = lived(book, Place.of(parent))
+        if parent in seen or (known.decided is not None and known.decided >= last(parent)):
+            # What is decided builds on nothing that is held out, however long its history is.
+            continue
+        seen.add(parent)
+        if known.held is not None and last(parent) >= known.held:
+            return Parent(region=parent.region, lineage=parent.lineage, checkpoint=known.held)
+        ahead += _below(book, Place.of(parent))
+    return None
 
 
 def held_out_before(book: Book, place: Place) -> Parent | None:
     """The checkpoint of what a lineage goes on from that is held out of all cuts, if there is one."""
+    found = (held_out(book, parent) for parent in _below(book, place))
+    return next((each for each in found if each is not None), None)
+
+
+def _below(book: Book, place: Place) -> list[Parent]:
+    """Where a lineage, and those before it in its region's chain, begin."""
     chain = book.state.regions[place.region].chain
     before = chain[: chain.index(place.lineage)] if place.lineage in chain else []
-    for name in before:
-        earlier = lived(book, Place(place.region, name))
-        if earlier.held is not None and (earlier.limit or 0) >= earlier.held:
-            return Parent(region=place.region, lineage=name, checkpoint=earlier.held)
-    known = [lived(book, Place(place.region, name)) for name in (*before, place.lineage)]
-    found = (held_out(book, parent) for each in known for parent in each.parents)
-    return next((each for each in found if each is not None), None)
+    known = {name: lived(book, Place(place.region, name)) for name in (*before, place.lineage)}
+    ends = {name: checkpoint_of(known[name].limit) for name in before}
+    own = [Parent(region=place.region, lineage=name, checkpoint=at) for name, at in ends.items()]
+    return [parent for each in known.values() for parent in each.parents] + own
 
 
 def bases(book: Book, place: Place) -> Iterator[Parent]:

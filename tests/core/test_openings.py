@@ -1,5 +1,10 @@
 """Which openings are accepted: lineages, tables and assignments."""
 
+import pytest
+
+from sluicegate.coordinator.core import descent
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.state import LineageState
 from sluicegate.events.models import Parent, Position
 from tests.core.scene import Scene, opened
 
@@ -135,3 +140,33 @@ class TestAssignments:
         scene.batch(0)
         scene.settle()
         assert scene.table == []
+
+
+class TestHistory:
+    def test_a_long_history_of_merges_costs_no_more_than_a_short_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looked: list[descent.Place] = []
+        known = descent.lived
+
+        def lived(book: Book, place: descent.Place) -> LineageState:
+            looked.append(place)
+            return known(book, place)
+
+        monkeypatch.setattr(descent, "lived", lived)
+        scene, costs = opened("a0", "b0"), list[int]()
+        for number in range(1, 16):
+            scene.batch(0, f"a{number - 1}")
+            scene.batch(0, f"b{number - 1}")
+            scene.settle()
+            parents = tuple(
+                Parent(region=f"{side}{number - 1}", lineage="q.0", checkpoint=0) for side in "ab"
+            )
+            scene.regions = (f"a{number}", f"b{number}")
+            looked.clear()
+            for region in scene.regions:
+                answer = scene.open(region, "q.0", parents, number)
+                assert answer is not None
+                assert answer.accepted
+            costs.append(len(looked))
+        assert costs[-1] < 10 * costs[4]
