@@ -166,7 +166,9 @@ def void(now: Standing, body: CutVoided) -> None:
         passed = was.chain[: was.chain.index(account.chain[0])] if was.chain and account.chain else []
         account.chain = passed + account.chain
         account.ref, account.digest, account.watermark = was.ref, was.digest, was.watermark
-        account.listeners, account.fallbacks, account.left = was.listeners, was.fallbacks, was.left
+        account.listeners, account.fallbacks = was.listeners, was.fallbacks
+        # Who was opened since is waited for, whatever the decision found.
+        account.left = account.left and was.left
         for lineage, life in was.lives.items():
             account.lives[lineage].decided = life.decided
             account.lives[lineage].watermark = life.watermark

@@ -120,8 +120,10 @@ def void(book: Book, body: CutVoided) -> str | None:
     for name, region in state.regions.items():
         was = before.regions.get(name) or RegionState()
         region.chain = chains[name]
-        for field in ("ref", "ref_digest", "watermark", "listeners", "fallbacks", "owned", "left"):
+        for field in ("ref", "ref_digest", "watermark", "listeners", "fallbacks"):
             setattr(region, field, getattr(was, field))
+        # What an opening has said of these since, it has said beside the decision.
+        region.owned, region.left = region.owned and was.owned, region.left and was.left
         for lineage, lived in was.lineages.items():
             region.lineages[lineage].decided = lived.decided
             region.lineages[lineage].watermark = lived.watermark

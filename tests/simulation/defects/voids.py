@@ -37,7 +37,7 @@ VOIDS: Final = (
         "I6",
         ("void", "idle"),
     ),
-    Defect("a void keeps the counters", decisions, "void", '"fallbacks", ', "", "I7", ("void", "silence")),
+    Defect("a void keeps the counters", decisions, "void", ', "fallbacks"', "", "I7", ("void", "silence")),
     Defect(
         "a void in the table is not known again",
         Commit,
