@@ -204,29 +204,29 @@ class Reading(Standing):
 
     def _save(self, name: str, *, drain: bool) -> None:
         aim = self.next or self.assignment
+        newest = aim.regions if aim else ()
         places: dict[str, Position] = {}
         if drain:
             self.drains.add(name)
-        for region in aim.regions if aim else ():
+        for region in {*newest, *(self.assignment.regions if self.assignment else ())}:
             account = self.account(region)
-            if account.live is None:
-                continue
-            live = account.lives[account.live]
-            done = [number for number, pile in live.open().items() if pile.completion is not None]
-            sealed = account.sealed()
-            if done:
-                places[region] = Position(lineage=account.live, checkpoint=max(done))
-            elif sealed:
-                places[region] = sealed[-1]
-            if drain and not account.left:
+            for lineage in account.chain:
+                if done := _completed(account.lives[lineage]):
+                    places[region] = Position(lineage=lineage, checkpoint=max(done))
+            if drain and region in newest and account.live is not None and not account.left:
+                live = account.lives[account.live]
                 account.closed = True
-                account.final = max(done) if done else live.decided
+                account.final = max(_completed(live), default=live.decided)
                 self.leave(account)
         if places or self.savepoint:
             names, others = self.savepoint or Target((), {})
             self.savepoint = Target((*names, name), {**others, **places})
         else:
             self.saved[name] = self.decided
+
+
+def _completed(life: Life) -> list[int]:
+    return [number for number, pile in life.open().items() if pile.completion is not None]
 
 
 def _stall(account: Account, life: Life, checkpoint: int) -> None:

@@ -37,21 +37,20 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
 
 
 def _save(book: Book, name: str, *, drain: bool) -> None:
-    """Aim at the last completed checkpoint of every region."""
+    """Aim at the last completed checkpoint of every region; also of those that the next assignment leaves."""
+    held, following = book.state.assignment, book.state.next
+    wanted = (following or held or Assignment(number=0, regions=())).regions
     targets: dict[str, Position] = {}
-    for each in (book.state.next or book.state.assignment or Assignment(number=0, regions=())).regions:
+    for each in dict.fromkeys((*wanted, *(held.regions if held else ()))):
         region = book.region(each)
         if region.live is None:
             continue
-        last = book.ledgers[each, region.live].last_completed()
-        if last is not None:
-            targets[each] = Position(lineage=region.live, checkpoint=last)
-        elif (at := book.frontier(each)) is not None:
+        if (at := _last_completed(book, each)) is not None:
             targets[each] = at
-        if drain and not region.left:
+        if drain and each in wanted and not region.left:
+            last = book.ledgers[each, region.live].last_completed()
             region.closed = True
-            decided = region.lineages[region.live].decided
-            region.final = last if last is not None else decided
+            region.final = last if last is not None else region.lineages[region.live].decided
             book.leave(region)
     order, state = Order(name=name, drain=drain), book.state
     if targets or state.savepoint:
@@ -61,3 +60,12 @@ def _save(book: Book, name: str, *, drain: bool) -> None:
         pending.savepoint = (pending.savepoint or Savepoint()).joined_by(order, {})
     else:
         book.taken.append(order)
+
+
+def _last_completed(book: Book, name: str) -> Position | None:
+    """The last completed checkpoint of a region that no cut has, along its chain of lineages."""
+    for lineage in reversed(book.state.regions[name].chain):
+        last = book.ledgers[name, lineage].last_completed()
+        if last is not None:
+            return Position(lineage=lineage, checkpoint=last)
+    return None
