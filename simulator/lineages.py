@@ -1,5 +1,6 @@
 """The dumb reading's judgement of an opening: may this lineage add checkpoints to its region?"""
 
+from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.events.envelope import Envelope
@@ -87,24 +88,33 @@ def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, bod
         now.saw("opening: first")
     else:
         now.saw("opening: accepted without parents")
-    ended = account.live is not None and account.lives[account.live].limit is not None
-    if own is None and account.live is not None and not (elsewhere and ended):
-        at = account.ref
-        own = Parent(
-            region=name,
-            lineage=at.lineage if at else account.chain[0],
-            checkpoint=at.checkpoint if at else None,
-        )
+    if own is None and account.live is not None and not _comes_for_others(account, elsewhere):
+        own = _ground(account, name)
         now.starts[offset] = (own.lineage, own.checkpoint)
     for parent in [*([own] if own else []), *elsewhere]:
         families = Families(now)
         for member in families.displaced(parent, name, body.assignment, body.parents):
             families.kill(member)
-        now.regions[parent.region].lives[parent.lineage].limit = last(parent)
+        ended = now.regions[parent.region]
+        ended.lives[parent.lineage].limit = last(parent)
+        ended.fault = ended.fault and ended.live != parent.lineage
     account.lives[envelope.lineage] = Life(own.checkpoint if own else None, number, offset, elsewhere)
     account.chain.append(envelope.lineage)
     account.accepted.discard(envelope.lineage)
     account.fault = False
+
+
+def _comes_for_others(account: Account, elsewhere: Sequence[Parent]) -> bool:
+    """Whether a region goes on from others' work alone: its own lineage was ended already."""
+    ended = account.live is not None and account.lives[account.live].limit is not None
+    return bool(elsewhere) and ended
+
+
+def _ground(account: Account, name: str) -> Parent:
+    """What a lineage of a region stands on that does not say so: what is decided."""
+    at = account.ref
+    lineage, checkpoint = (at.lineage, at.checkpoint) if at else (account.chain[0], None)
+    return Parent(region=name, lineage=lineage, checkpoint=checkpoint)
 
 
 def _assignment_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -136,17 +146,31 @@ def _lineage_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> s
     elsewhere = [parent for parent in body.parents if parent.region != envelope.region]
     if len(own) > 1 or (own and not account.chain):
         return "no such parent"
-    if account.live is not None and not own and envelope.lineage not in account.accepted and _used(account):
-        ended = account.lives[account.live].limit is not None
-        if not (elsewhere and ended):
-            return "the lineage names no parent"
+    unnamed = account.live is not None and not own and not _comes_for_others(account, elsewhere)
+    if unnamed and envelope.lineage not in account.accepted and _used(account):
+        return _unsaid(now, account, elsewhere, envelope.region, body) or "the lineage names no parent"
     held = now.assignment
     if elsewhere and (held is None or body.assignment.number <= held.number):
         return "only a new assignment takes other regions over"
     if any(parent.lineage not in now.account(parent.region).chain for parent in body.parents):
         return "no such parent"
     problems = (_wrong(now, parent, envelope.region, body) for parent in body.parents)
-    return next((each for each in problems if each), None)
+    problem = next((each for each in problems if each), None)
+    if problem or own or account.live is None:
+        return problem
+    return _unsaid(now, account, elsewhere, envelope.region, body)
+
+
+def _unsaid(
+    now: Standing, account: Account, elsewhere: Sequence[Parent], region: str, body: RegionOpened
+) -> str | None:
+    """What is wrong with what a lineage stands on without naming it."""
+    if not _comes_for_others(account, elsewhere):
+        return _wrong_heirs(now, _ground(account, region), region, body)
+    live = account.chain[-1]
+    limit = account.lives[live].limit
+    whole = Parent(region=region, lineage=live, checkpoint=None if limit is None or limit < 0 else limit)
+    return "the named checkpoint is held out" if Families(now).is_held_out(whole) else None
 
 
 def _restart_problem(account: Account, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -194,6 +218,15 @@ def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> st
     beside = [Member(each.region, each.lineage) for each in body.parents if each != parent]
     if parent.region != region and families.is_behind(Member(parent.region, parent.lineage), beside):
         return "the parent is behind another one"
+    problem = _wrong_heirs(now, parent, region, body)
+    if problem is None and parent.region != region and life.limit is None and life.continued >= number:
+        return "another region goes on from there"
+    return problem
+
+
+def _wrong_heirs(now: Standing, parent: Parent, region: str, body: RegionOpened) -> str | None:
+    """Why those who went on from a parent cannot be made void."""
+    families, number = Families(now), body.assignment.number
     members = families.displaced(parent, region, body.assignment, body.parents)
     if any(families.life(member).decided is not None for member in members):
         return "more than the named checkpoint is decided"
@@ -206,6 +239,4 @@ def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> st
             return "the parent ends elsewhere"
         if any(member == Member(named.region, named.lineage) for named in body.parents):
             return "the parent ends elsewhere"
-    if parent.region != region and life.limit is None and life.continued >= number:
-        return "another region goes on from there"
     return None

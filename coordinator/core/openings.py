@@ -10,6 +10,7 @@ from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.descent import (
     Place,
     ancestors,
+    checkpoint_of,
     displaced,
     held_out,
     held_out_before,
@@ -145,10 +146,22 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
     if own and not region.chain:
         return refusals.NO_OWN_PARENT.format(name)
     if region.chain and not own and lineage not in region.accepted and _is_needed(book, name, others):
-        return refusals.no_parent(envelope, region.ref)
+        return _unnamed_problem(book, region, name, body) or refusals.no_parent(envelope, region.ref)
     problem = _others_problem(book, others, body)
     found = (_parent_problem(book, envelope, parent, body) for parent in body.parents)
-    return problem or next((each for each in found if each), None)
+    problem = problem or next((each for each in found if each), None)
+    return problem or (None if own or not region.chain else _unnamed_problem(book, region, name, body))
+
+
+def _unnamed_problem(book: Book, region: RegionState, name: str, body: RegionOpened) -> str | None:
+    """Why a lineage cannot go on from what there is of its region, which it does not name."""
+    parent = _resume_point(region, name, body)
+    if parent is not None:
+        return _displacement_problem(book, name, parent, body)
+    live = region.chain[-1]
+    ended = Parent(region=name, lineage=live, checkpoint=checkpoint_of(region.lineages[live].limit))
+    held = held_out(book, ended)
+    return refusals.held_out(ended, held) if held else None
 
 
 def _is_needed(book: Book, name: str, others: list[Parent]) -> bool:
@@ -199,7 +212,7 @@ def _displacement_problem(book: Book, name: str, parent: Parent, body: RegionOpe
         if place.region != name and known.assignment < number <= known.continued:
             return refusals.goes_on(place)
         if (place.region != name and known.assignment >= number) or place in parents:
-            return refusals.ended_elsewhere(parent)
+            return refusals.ended_elsewhere(parent, lived(book, Place.of(parent)).limit)
     known = lived(book, Place.of(parent))
     if parent.region != name and known.limit is None and known.continued >= number:
         return refusals.goes_on(Place.of(parent))
@@ -230,6 +243,10 @@ def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> N
         _drop(book, displaced(book, parent, name, body.assignment, map(Place.of, body.parents)))
         lived(book, Place.of(parent)).limit = last(parent)
         book.ledgers[parent.region, parent.lineage].cap(last(parent))
+        ended = book.state.regions[parent.region]
+        if ended.live == parent.lineage:
+            # What it stalls for is beyond the named checkpoint, or nobody could go on from that.
+            ended.fault = None
     region.lineages[envelope.lineage] = begun
     region.chain.append(envelope.lineage)
     region.accepted = [each for each in region.accepted if each != envelope.lineage]

@@ -58,13 +58,19 @@ def other_regions(wanted: Assignment, held: Assignment) -> str:
 def too_deep(waiting: Iterable[int], following: Assignment, wanted: Assignment) -> str:
     return (
         f"assignments {', '.join(map(str, sorted(waiting)))} have had no full cut yet; start the job with "
-        f"assignment {following.number}, and let one be committed before assignment {wanted.number}"
+        f"assignment {following.number}, and let one be committed before assignment {wanted.number}; if none "
+        "of them ever can be, raise max_consecutive_fallbacks"
     )
 
 
-def replaced(region: str, lineage: str, live: str | None) -> str:
+def replaced(name: str, lineage: str, live: str | None) -> str:
+    if live is None:
+        return (
+            f"lineage {lineage} of region {name} is void: others went on from elsewhere; begin a new lineage "
+            "of the region (rewind)"
+        )
     return (
-        f"lineage {lineage} of region {region} was replaced by {live}; "
+        f"lineage {lineage} of region {name} was replaced by {live}; "
         "start the query from the checkpoint location of the live lineage"
     )
 
@@ -100,11 +106,11 @@ def behind_another(parent: Parent) -> str:
     )
 
 
-def ended_elsewhere(parent: Parent) -> str:
+def ended_elsewhere(parent: Parent, limit: int | None) -> str:
     return (
-        f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at "
-        f"{parent.checkpoint} by an opening of this assignment; name the same checkpoint, or raise "
-        "the assignment's number"
+        f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at {_named(parent)} "
+        f"by an opening of this assignment; name {_ended(limit)}, "
+        "or raise the assignment's number"
     )
 
 
@@ -118,7 +124,7 @@ def goes_on(place: Place) -> str:
 def beyond(parent: Parent, region: str, ref: Position | None) -> str:
     other = "" if region == parent.region else f", or name region {region} as the parent"
     return (
-        f"region {region} is committed up to {_at(ref)}, beyond the named checkpoint {parent.checkpoint} of "
+        f"region {region} is committed up to {_at(ref)}, beyond the named checkpoint {_point(parent)} of "
         f"lineage {parent.lineage}{f' of region {parent.region}' if other else ''}; set the query back to "
         f"the committed one instead, and name that as the parent{other}"
     )
@@ -126,3 +132,15 @@ def beyond(parent: Parent, region: str, ref: Position | None) -> str:
 
 def _at(ref: Position | None) -> str:
     return f"{ref.checkpoint} of lineage {ref.lineage}" if ref else "nothing"
+
+
+def _named(parent: Parent) -> str:
+    return "nothing" if parent.checkpoint is None else str(parent.checkpoint)
+
+
+def _point(parent: Parent) -> str:
+    return "(none)" if parent.checkpoint is None else str(parent.checkpoint)
+
+
+def _ended(limit: int | None) -> str:
+    return "the same checkpoint" if limit is None or limit < 0 else f"checkpoint {limit} of it"
