@@ -24,7 +24,7 @@ class Recovery:
     _looked: int = 0
 
     def record(self, record: StateRecord) -> None:
-        """I8: the record's low-water mark is where the log can be read, and nothing unresolved is before it."""
+        """I8: the record's low-water mark is in the log, and nothing unresolved is before it."""
         if record.low_water < self.world.log_start:
             raise Violation(
                 "I8", f"the record asks for offset {record.low_water}, which retention has removed"
