@@ -14,6 +14,7 @@ from sluicegate.coordinator.cli.outcomes import (
     show,
     timeout_option,
 )
+from sluicegate.coordinator.core.orders import moved
 from sluicegate.coordinator.settings import Settings
 from sluicegate.events import Body, CutCommitted, CutVoided, StreamCommand
 
@@ -72,6 +73,12 @@ async def _void(settings: Settings, stream: str, command: StreamCommand, patienc
         raise UserError(
             f"decision {wanted} of stream {stream} has its outcome already, the last one that has is "
             f"{record.state.committed}; only a decision that waits for the table can be voided"
+        )
+    pending = next((each for each in record.state.pending if each.id == wanted), None)
+    if pending is not None and pending.before is not None and command.region not in moved(pending):
+        raise UserError(
+            f"decision {wanted} of stream {stream} takes nothing of region {command.region}, so to hold that "
+            f"out would change nothing; it takes something of: {', '.join(sorted(moved(pending)))}"
         )
 
     def concerns(body: Body) -> bool:

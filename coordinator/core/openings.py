@@ -26,6 +26,8 @@ _JOINED: Final = {
     "all-to-all": "the sink joins all writers by an exchange",
     "shared-files": "several writers of the sink fill one physical file",
 }
+MOST_ASSIGNMENTS: Final = 64
+"""Of so many older assignments it is known who shares what: a region may never be opened."""
 
 
 def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> str | None:
@@ -83,7 +85,8 @@ def _adopt(book: Book, wanted: Assignment) -> None:
         kept = {known.assignment for place in places if (known := lived(book, place)).decided is None}
         kept |= {state.assignment.number} if state.assignment else set()
         kept |= {each.number for each in state.assignments if _is_awaited(book, each, wanted)}
-        state.assignments = [each for each in state.assignments if each.number in kept] + [wanted]
+        held = [each for each in state.assignments if each.number in kept]
+        state.assignments = [*held[-MOST_ASSIGNMENTS:], wanted]
     if state.assignment is None:
         state.assignment = wanted
     elif wanted.number > (state.next or state.assignment).number:

@@ -1,7 +1,7 @@
 """Orders: what operators want of a stream, by way of the log."""
 
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.state import LightState, Order, Savepoint
+from sluicegate.coordinator.core.state import Decision, LightState, Order, Savepoint
 from sluicegate.events.models import Assignment, Position, StreamCommand
 
 
@@ -13,6 +13,12 @@ def pausing(stream: str) -> str:
 def paused(state: LightState, stream: str) -> str | None:
     """Why nothing is decided, if that is an operator's will and nothing is wrong."""
     return state.blocked if state.blocked == pausing(stream) else None
+
+
+def moved(decision: Decision) -> list[str]:
+    """The regions that the last decision moves: those of which something can be held out instead."""
+    before = decision.before.regions if decision.before else {}
+    return [name for name, at in decision.cut.items() if name not in before or before[name].ref != at]
 
 
 def obey(book: Book, stream: str, body: StreamCommand) -> None:
@@ -30,8 +36,9 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
             if body.lineage not in region.accepted and body.lineage not in region.lineages:
                 region.accepted.append(body.lineage)
         case "void" if state.pending and state.pending[-1].id == body.decision:
-            if body.region is not None and body.checkpoint is not None:
-                state.pending[-1].void = (body.region, body.checkpoint)
+            name, checkpoint = body.region, body.checkpoint
+            if name is not None and checkpoint is not None and name in moved(state.pending[-1]):
+                state.pending[-1].void = (name, checkpoint)
         case "savepoint" | "drain" if body.name is not None:
             _save(book, body.name, drain=body.command == "drain")
 

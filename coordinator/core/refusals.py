@@ -30,7 +30,7 @@ def passed_on(envelope: Envelope, limit: int, others: Iterable[Place]) -> str:
     return (
         f"lineage {envelope.lineage} of region {envelope.region} ended at checkpoint {limit}: "
         f"{names} went on from there. Leave the region out of the assignment, or begin a new "
-        "lineage of it there (rewind)"
+        f"lineage of it there: once checkpoint {limit} is committed, sluicegate rewind"
     )
 
 

@@ -71,3 +71,12 @@ def _recreated(how: str) -> str:
         f"{how}: the events topic was made anew. Put the old one back, or go on in a new stream with a "
         "commit_user of its own, from the committed checkpoints on"
     )
+
+
+def failed_at(offset: int, error: Exception) -> str:
+    """A record that the core fails at, which it never should."""
+    return (
+        f"the record at offset {offset} of the events topic cannot be taken in ({type(error).__name__}: "
+        f"{error}). That is a defect of Sluicegate, and nothing is lost: please report it with this record; "
+        "the stream goes on from here with a release that takes it in"
+    )

@@ -14,7 +14,14 @@ from sluicegate.coordinator.core.intake import VOID
 from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
 from sluicegate.coordinator.core.owing import joined
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.shell.continuity import LogRange, deleted, discontinuity, grown, last_events
+from sluicegate.coordinator.shell.continuity import (
+    LogRange,
+    deleted,
+    discontinuity,
+    failed_at,
+    grown,
+    last_events,
+)
 from sluicegate.coordinator.shell.lineages import not_live, tell_acceptance, tell_replacement, undecided
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import Rivals, refuse_other_groups
@@ -128,11 +135,8 @@ class PartitionRunner:
             runner = self.streams.get(envelope.stream)
             if runner is None:
                 self._stray.take(record, envelope)
-            elif envelope.type is EventType.FILES_WRITTEN:
-                if runner.machine.arrived(record.offset, record.timestamp, envelope, None) is None:
-                    runner.bodies.keep(record.offset, record.value or b"")
             else:
-                self._control(runner, record)
+                self._take_in(runner, record, envelope)
         self.position = records[-1].offset + 1
         for event_type, count in counts.items():
             self._links.metrics.events_read(event_type, count)
@@ -251,6 +255,18 @@ class PartitionRunner:
         if isinstance(record, UnreadableRecord):
             machine.lost(str(record), held.end, keep_record=True)
         return StreamRunner(machine, wanted, self._links, self)
+
+    def _take_in(self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope) -> None:
+        """Hand a record to its stream; what the core fails at stalls this stream, and no other."""
+        try:
+            if envelope.type is not EventType.FILES_WRITTEN:
+                self._control(runner, record)
+            elif runner.machine.arrived(record.offset, record.timestamp, envelope, None) is None:
+                runner.bodies.keep(record.offset, record.value or b"")
+        except Exception as error:
+            log.exception("record not taken in", stream=runner.stream, offset=record.offset)
+            # What is known may be half changed: nothing of it is recorded or decided any more.
+            runner.machine.lost(failed_at(record.offset, error), record.offset, keep_record=True)
 
     def _control(self, runner: StreamRunner, record: ConsumerRecord) -> None:
         envelope = read_envelope(record.headers)
