@@ -1,6 +1,6 @@
 """A campaign of real kills: every table must be exact, and every failpoint must have been reached.
 
-    python -m bench.faults [--kills 200] [--seed 1] [--spark 12] [--parts scenes,servers,first,spark]
+    python -m bench.faults [--kills 200] [--seed 1] [--spark 12] [--compactions 32] [--parts scenes,servers,...]
 
 Kafka, Valkey, the coordinators and Spark are processes of their own. The coordinator is killed (SIGKILL, by
 itself) at each failpoint of an ordinary commit in a stream's very first commit and in later ones, and at the
@@ -26,6 +26,8 @@ from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import read_actions, read_hits
 from tests.faults import outages
+from tests.faults.compactions import KINDS, PUBLISH, compacted
+from tests.faults.compactor import compactor
 from tests.faults.lives import Deployment
 from tests.faults.rolling import AGAIN, COMMIT, ONCE, START, Plan, roll
 from tests.faults.scenes import SCENES
@@ -39,19 +41,19 @@ class Campaign:
     """Everything that is killed, and what came of it."""
 
     def __init__(
-        self, root: Path, kafka: EmbeddedKafka, valkey: EmbeddedValkey, seed: int, spark: int = 0
+        self, root: Path, kafka: EmbeddedKafka, valkey: EmbeddedValkey, options: argparse.Namespace
     ) -> None:
         self.root = root
         self.kafka = kafka
         self.valkey = valkey
-        self.random = Random(seed)
-        self.spark = spark
-        """Kills of the Spark job's part."""
+        self.random = Random(options.seed)
+        self.options = options
         self.hits = root / "hits"
         self.kills: Counter[str] = Counter()
         """By process."""
         self.tables = 0
         self.missed: list[str] = []
+        self.compactions: Counter[str] = Counter()
 
     async def make(self, **differing: Any) -> Deployment:
         """A deployment with topics and tables of its own."""
@@ -105,8 +107,23 @@ async def servers(campaign: Campaign) -> None:
 
 async def spark(campaign: Campaign) -> None:
     """A Spark job's workers and driver, and the coordinator beside it."""
-    campaign.kills.update(await spark_killed(campaign.make, campaign.spark, campaign.random))
+    campaign.kills.update(await spark_killed(campaign.make, campaign.options.spark, campaign.random))
     campaign.note("spark killed")
+
+
+async def compaction(campaign: Campaign) -> None:
+    """Paimon's own compaction, by its Java library, in a race with the coordinator's commits."""
+    left = campaign.options.compactions
+    async with compactor(campaign.root) as other:
+        while left > 0:
+            for kind in KINDS:
+                points = campaign.random.choices(PUBLISH, k=min(EPISODE, left))
+                plans = [Plan(point, campaign.random.randint(1, 2)) for point in points]
+                done = await compacted(campaign.make, other, kind, plans, campaign.random)
+                campaign.compactions.update(done)
+                campaign.kills["coordinator"] += len(plans)
+                campaign.note(f"compaction, {kind} buckets: {dict(done)}")
+                left -= len(plans)
 
 
 PARTS: dict[str, Callable[[Campaign], Awaitable[None]]] = {
@@ -114,6 +131,7 @@ PARTS: dict[str, Callable[[Campaign], Awaitable[None]]] = {
     "servers": servers,
     "first": first_commits,
     "spark": spark,
+    "compaction": compaction,
 }
 
 
@@ -131,7 +149,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     """The whole campaign. Raises Inexact at the first table that is not exact."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as kafka, EmbeddedValkey() as valkey:
-        campaign = Campaign(Path(name), kafka, valkey, options.seed, options.spark)
+        campaign = Campaign(Path(name), kafka, valkey, options)
         for part in options.parts.split(","):
             await PARTS[part](campaign)
         await later_commits(campaign, options.kills)
@@ -144,6 +162,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             "by_process": dict(campaign.kills),
             "at_failpoints": killed.total(),
             "tables": campaign.tables,
+            "compaction": campaign.compactions,
             "missing": 0,
             "doubled": 0,
             "killed_elsewhere": campaign.missed,
@@ -159,6 +178,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--spark", type=int, default=12, help="kills of the part spark")
+    parser.add_argument("--compactions", type=int, default=32, help="kills of the part compaction")
     parser.add_argument("--parts", default=",".join(PARTS))
     options = parser.parse_args()
     found = asyncio.run(run(options))

@@ -44,44 +44,68 @@ class Contents:
     commits: tuple[Commit, ...]
 
 
-def read_table(root: Path) -> Contents:
+def read_table(root: Path, *, compacted: bool = False) -> Contents:
     """Read a table that is partitioned by one string column, and has only ever been appended to.
+
+    `compacted`: compactions may have replaced files by others of as many rows; they alone may remove any.
 
     Raises:
         TableDamaged: it cannot be read, or its metadata contradict each other.
     """
     try:
-        return _read(root)
+        return _read(root, compacted=compacted)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise TableDamaged(f"the table at {root} cannot be read ({type(error).__name__}: {error})") from error
 
 
-def _read(root: Path) -> Contents:
+def _read(root: Path, *, compacted: bool) -> Contents:
     key = _partition_key(root)
     commits: list[Commit] = []
-    # In which snapshot a data file was added.
+    # In which snapshot a data file was added, and which of them are still there.
     added: dict[str, int] = {}
+    live: set[str] = set()
     total = 0
     newest: Record = {}
     for number, newest in _snapshots(root):
         entries = _checked_entries(root, newest["deltaManifestList"], newest["deltaManifestListSize"])
-        for entry in entries:
-            name = entry["_FILE"]["_FILE_NAME"]
-            if name in added:
-                raise TableDamaged(f"{name} is in snapshot {added[name]} and again in snapshot {number}")
-            added[name] = number
-        rows = sum(entry["_FILE"]["_ROW_COUNT"] for entry in entries)
+        compaction = compacted and newest["commitKind"] == "COMPACT"
+        rows = _take_over(entries, number, added, live, removing=compaction)
+        if compaction and rows:
+            raise TableDamaged(f"snapshot {number} is a compaction that changes the rows by {rows}")
         total += rows
         if (newest["deltaRecordCount"], newest["totalRecordCount"]) != (rows, total):
             raise TableDamaged(f"snapshot {number} counts other rows than its files have")
         commits.append(Commit(number, newest["commitUser"], newest["commitIdentifier"], len(entries), rows))
     current = _current_entries(root, newest) if newest else []
     names = [entry["_FILE"]["_FILE_NAME"] for entry in current]
-    if len(set(names)) != len(names) or set(names) != set(added):
+    if len(set(names)) != len(names) or set(names) != live:
         raise TableDamaged("the newest snapshot lists other files than all snapshots have added")
     tables = [_read_file(root, key, entry) for entry in current]
     rows_read = pa.concat_tables(tables) if tables else pa.table({})
     return Contents(rows_read, len(names), tuple(commits))
+
+
+def _take_over(
+    entries: list[Record], number: int, added: dict[str, int], live: set[str], *, removing: bool
+) -> int:
+    """Follow one snapshot's own entries; by how many rows it changes the table."""
+    rows = 0
+    for entry in entries:
+        name = entry["_FILE"]["_FILE_NAME"]
+        if entry["_KIND"] == _ADD:
+            if name in added:
+                raise TableDamaged(f"{name} is in snapshot {added[name]} and again in snapshot {number}")
+            added[name] = number
+            live.add(name)
+            rows += entry["_FILE"]["_ROW_COUNT"]
+        elif not removing:
+            raise TableDamaged(f"snapshot {number} removes files, which nobody should have done")
+        elif name not in live:
+            raise TableDamaged(f"snapshot {number} removes {name}, which was not there")
+        else:
+            live.remove(name)
+            rows -= entry["_FILE"]["_ROW_COUNT"]
+    return rows
 
 
 def _partition_key(root: Path) -> str:
@@ -104,13 +128,16 @@ def _snapshots(root: Path) -> Iterator[tuple[int, Record]]:
 
 
 def _current_entries(root: Path, snapshot: Mapping[str, Any]) -> list[Record]:
-    return [
+    entries = [
         entry
         for which in ("base", "delta")
         for entry in _checked_entries(
             root, snapshot[f"{which}ManifestList"], snapshot[f"{which}ManifestListSize"]
         )
     ]
+    removed = {entry["_FILE"]["_FILE_NAME"] for entry in entries if entry["_KIND"] != _ADD}
+    kept = [entry for entry in entries if entry["_KIND"] == _ADD]
+    return [entry for entry in kept if entry["_FILE"]["_FILE_NAME"] not in removed]
 
 
 def _checked_entries(root: Path, manifest_list: str, size: int) -> list[Record]:
@@ -118,10 +145,9 @@ def _checked_entries(root: Path, manifest_list: str, size: int) -> list[Record]:
     entries: list[Record] = []
     for line in _records(root, manifest_list, size):
         inside = _records(root, line["_FILE_NAME"], line["_FILE_SIZE"])
-        if (len(inside), 0) != (line["_NUM_ADDED_FILES"], line["_NUM_DELETED_FILES"]):
+        adding = sum(entry["_KIND"] == _ADD for entry in inside)
+        if (adding, len(inside) - adding) != (line["_NUM_ADDED_FILES"], line["_NUM_DELETED_FILES"]):
             raise TableDamaged(f"{line['_FILE_NAME']} has {len(inside)} entries, other than described")
-        if any(entry["_KIND"] != _ADD for entry in inside):
-            raise TableDamaged(f"{line['_FILE_NAME']} removes files, which nobody should have done")
         entries += inside
     return entries
 

@@ -44,6 +44,9 @@ class Deployment:
     retention: str = "7d"
     """How long the coordinators believe that the log keeps events."""
     prefix: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:10]}")
+    table_options: Mapping[str, str] = field(default_factory=dict)
+    compacted: bool = False
+    """Whether another process compacts the tables."""
     lives: int = 0
     hits: Path | None = None
     """Where hits of failpoints are noted; default: in the deployment's own folder."""
@@ -53,7 +56,7 @@ class Deployment:
         self.folder = self.root / self.prefix
         self.folder.mkdir(parents=True)
         self.hits = self.hits or self.folder / "hits"
-        self.tables = {name: create_table(self.folder, name) for name in self.streams}
+        self.tables = {name: create_table(self.folder, name, **self.table_options) for name in self.streams}
 
     async def prepare(self) -> None:
         """Make the topics."""
@@ -84,6 +87,12 @@ class Deployment:
             lines += [f"{key} = {json.dumps(value)}" for key, value in self.policy.items()]
         return "\n".join(lines) + "\n"
 
+    def write_settings(self, number: int, port: int) -> Path:
+        """Write the settings file of one life."""
+        config = self.folder / f"sluicegate-{number}.toml"
+        config.write_text(self.settings(port), encoding="utf-8")
+        return config
+
     def noted(self) -> str:
         """All hits until now, one a line."""
         assert self.hits is not None
@@ -101,8 +110,7 @@ class Life:
     def __init__(self, deployment: Deployment, number: int, failpoints: str) -> None:
         self.port = free_port()
         self.log_file = deployment.folder / f"coordinator-{number}.log"
-        config = deployment.folder / f"sluicegate-{number}.toml"
-        config.write_text(deployment.settings(self.port), encoding="utf-8")
+        config = deployment.write_settings(number, self.port)
         # Every hit is noted, so that what was never reached is known in the end.
         variables = {VARIABLE: f"*=note;{failpoints}", LOG_VARIABLE: str(deployment.hits)}
         self.started = time.monotonic()

@@ -136,7 +136,7 @@ async def exact(where: Deployment, feeds: Sequence[Feed], life: Life | None = No
         if life is not None:
             life.check()
         await asyncio.sleep(0.1)
-    found = await asyncio.to_thread(tally, table, wanted, where.user(stream))
+    found = await asyncio.to_thread(tally, table, wanted, where.user(stream), compacted=where.compacted)
     if not found.exact:
         log = life.tail(30) if life is not None else ""
         raise Inexact(f"{table}: {found}\n{log}")

@@ -24,6 +24,8 @@ class Tally:
     """Ids that nobody has written."""
     disorder: str = ""
     """What is wrong with the decisions' ids, if anything."""
+    others: int = 0
+    """Commits of other users."""
 
     @property
     def exact(self) -> bool:
@@ -41,9 +43,9 @@ def create_table(warehouse: Path, name: str, **options: str) -> Path:
     return warehouse / "db.db" / name
 
 
-def tally(table: Path, expected: Collection[int], user: str) -> Tally:
+def tally(table: Path, expected: Collection[int], user: str, *, compacted: bool = False) -> Tally:
     """Read the table with the reader that shares no code with any writer. Raises TableDamaged."""
-    contents = read_table(table)
+    contents = read_table(table, compacted=compacted)
     ids = contents.rows["id"].to_pylist() if contents.rows.num_rows else []
     found = Counter(ids)
     wanted = set(expected)
@@ -56,6 +58,7 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
         doubled=tuple(sorted(each for each, count in found.items() if count > 1)),
         foreign=tuple(sorted(found.keys() - wanted)),
         disorder=disorder,
+        others=len(contents.commits) - len(decisions),
     )
 
 

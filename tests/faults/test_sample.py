@@ -4,7 +4,6 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ import sluicegate.lakes.paimon
 import sluicegate.writer_hooks
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import read_actions
-from tests.faults.lives import Deployment
 from tests.faults.outages import lake_fails
 from tests.faults.rolling import Plan, roll
 from tests.faults.scenes import Maker, carried, frozen
@@ -22,18 +20,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
 NO_WAITING = 60.0
 """A session that outlasts the hunt for a place: a restart that waited for it would not get there."""
-
-
-@pytest.fixture
-def make(kafka_bootstrap: str, redis_url: str, tmp_path: Path) -> Maker:
-    """Deployments with topics and tables of their own."""
-
-    async def made(**differing: Any) -> Deployment:
-        where = Deployment(kafka_bootstrap, tmp_path, redis=redis_url, **differing)
-        await where.prepare()
-        return where
-
-    return made
 
 
 async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Maker) -> None:

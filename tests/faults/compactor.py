@@ -1,0 +1,149 @@
+"""Paimon's own compaction, by its Java library, in a process of its own.
+
+python -m tests.faults.compactor
+
+Reads the folders of tables from its standard input, one a line, and compacts each once; what came of it is
+a line of JSON on its standard output. The JVM is the one that PySpark brings, the library is resolved as
+Spark resolves packages (SLUICEGATE_IVY_SETTINGS names an Ivy settings file, for a mirror).
+"""
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import launch_gateway
+
+ROOT: Final = Path(__file__).parents[2]
+LIBRARY: Final = "org.apache.paimon:paimon-bundle:1.4.2"
+USER: Final = "compaction"
+_START: Final = 180.0
+"""Seconds for the JVM to start and the library (50 MB) to come, if it is not there yet."""
+_PATIENCE: Final = 60.0
+_GIVEN_UP: Final = ("conflict", "Commit failed")
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What came of one."""
+
+    files: int
+    """How many it replaced; 0: there was nothing to do."""
+    refused: str = ""
+    """Why the library gave it up, if it did."""
+
+
+class Compactor:
+    """The process, which compacts on request."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log_file: Path) -> None:
+        self._process = process
+        self._log_file = log_file
+
+    async def compact(self, table: Path, seconds: float = _PATIENCE) -> Compaction:
+        """Compact a table once. Raises RuntimeError if the process fails, TimeoutError."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the compactor was started without pipes")
+        self._process.stdin.write(f"{table}\n".encode())
+        async with asyncio.timeout(seconds):
+            line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the compactor failed; the end of its log:\n{self.tail()}")
+        return Compaction(**json.loads(line))
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-30:])
+
+
+@asynccontextmanager
+async def compactor(folder: Path) -> AsyncIterator[Compactor]:
+    """Start the process; it ends with the block. Raises RuntimeError if the library cannot be had."""
+    log_file = folder / "compactor.log"
+    with log_file.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.faults.compactor",
+            cwd=ROOT,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+    try:
+        made = Compactor(process, log_file)
+        # A folder without a table: answered as soon as the JVM runs.
+        await made.compact(Path(os.devnull), _START)
+        yield made
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _gateway() -> Any:
+    settings = os.environ.get("SLUICEGATE_IVY_SETTINGS")
+    wanted = ["--packages", LIBRARY, "--driver-memory", "512m"]
+    wanted += ["--conf", f"spark.jars.ivySettings={settings}"] if settings else []
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*wanted, "pyspark-shell"])
+    return launch_gateway()
+
+
+def _compact(paimon: Any, root: str) -> Compaction:
+    table = paimon.table.FileStoreTableFactory.create(
+        paimon.fs.local.LocalFileIO(), paimon.fs.Path(Path(root).as_uri())
+    )
+    if table.snapshotManager().latestSnapshotId() is None:
+        return Compaction(0)
+    writing = table.newWrite(USER)
+    if table.bucketMode().toString() == "BUCKET_UNAWARE":
+        tasks = list(paimon.append.AppendCompactCoordinator(table, False, None).run())
+        made = [task.doCompact(table, table.store().newWrite(USER)) for task in tasks]
+    else:
+        for partition in table.newSnapshotReader().partitions():
+            writing.compact(partition, 0, True)
+        made = list(writing.prepareCommit())
+    writing.close()
+    files = sum(each.compactIncrement().compactBefore().size() for each in made)
+    if not files:
+        return Compaction(0)
+    committing = table.newCommit(USER)
+    try:
+        committing.commit(made)
+    finally:
+        committing.close()
+    return Compaction(files)
+
+
+def _serve() -> None:
+    # What the JVM prints must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    paimon = _gateway().jvm.org.apache.paimon
+    for line in sys.stdin:
+        root = line.strip()
+        try:
+            done = Compaction(0) if root == os.devnull else _compact(paimon, root)
+        except Py4JJavaError as error:
+            said = str(error.java_exception)
+            print(error, file=sys.stderr, flush=True)
+            if not any(mark in said for mark in _GIVEN_UP):
+                raise
+            done = Compaction(0, said[:300])
+        answers.write(json.dumps(done.__dict__) + "\n")
+
+
+if __name__ == "__main__":
+    _serve()

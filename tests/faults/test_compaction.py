@@ -1,0 +1,42 @@
+"""Paimon's own compaction, by its Java library, beside a coordinator."""
+
+from pathlib import Path
+
+import pytest
+
+from sluicegate.demo.errors import TableDamaged
+from sluicegate.demo.reader import read_table
+from sluicegate.events.failpoint_names import Failpoint
+from tests.faults.compactions import KINDS, verify
+from tests.faults.compactor import compactor
+from tests.faults.feeds import Feed
+from tests.faults.rolling import conclude, exact
+from tests.faults.scenes import Maker, reached
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+
+async def test_a_compaction_that_is_first_delays_a_commit_and_no_more(make: Maker, tmp_path: Path) -> None:
+    """The coordinator's publication finds the number taken, tries again, and is killed behind the link."""
+    where = await make(table_options=KINDS["unaware"], compacted=True)
+    table, go = where.tables["flights"], tmp_path / "go"
+    async with compactor(tmp_path) as other, Feed(where) as feed:
+        await feed.open()
+        life = where.start()
+        await feed.batch()
+        await exact(where, [feed], life)
+        life.kill()
+        life = where.start(f"paimon.snapshot-drafted=hang:{go}@1;paimon.snapshot-linked=kill@1")
+        await feed.batch()
+        await reached(where, Failpoint.PAIMON_SNAPSHOT_DRAFTED, 1, life)
+        assert (await other.compact(table)).files == 2
+        go.touch()
+        assert await life.killed(30.0)
+        assert " paimon.discard.before " in where.noted()
+        found = await conclude(where, [feed])
+        assert (found.commits, found.others) == (3, 1)
+        assert (await other.compact(table)).files == 3
+        verify(where)
+        assert (await exact(where, [feed])).others == 2
+    with pytest.raises(TableDamaged, match="removes files"):
+        read_table(table)
