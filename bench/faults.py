@@ -1,6 +1,7 @@
 """A campaign of real kills: every table must be exact, and every failpoint must have been reached.
 
-    python -m bench.faults [--kills 200] [--seed 1] [--spark 12] [--compactions 32] [--parts scenes,servers,...]
+    python -m bench.faults [--kills 200] [--seed 1] [--spark 12] [--executors 12] [--compactions 32]
+        [--parts scenes,servers,first,spark,executors,compaction]
 
 Kafka, Valkey, the coordinators and Spark are processes of their own. The coordinator is killed (SIGKILL, by
 itself) at each failpoint of an ordinary commit in a stream's very first commit and in later ones, and at the
@@ -31,7 +32,7 @@ from tests.faults.compactor import compactor
 from tests.faults.lives import Deployment
 from tests.faults.rolling import AGAIN, COMMIT, ONCE, START, Plan, roll
 from tests.faults.scenes import SCENES
-from tests.faults.sparks import spark_killed
+from tests.faults.sparks import executors_killed, spark_killed
 
 EPISODE = 16
 """Kills of one stream's coordinator, before its table is read and another stream begins."""
@@ -53,7 +54,8 @@ class Campaign:
         """By process."""
         self.tables = 0
         self.missed: list[str] = []
-        self.compactions: Counter[str] = Counter()
+        self.others: Counter[str] = Counter()
+        """What happened beside."""
 
     async def make(self, **differing: Any) -> Deployment:
         """A deployment with topics and tables of its own."""
@@ -111,6 +113,14 @@ async def spark(campaign: Campaign) -> None:
     campaign.note("spark killed")
 
 
+async def executors(campaign: Campaign) -> None:
+    """The same on a cluster of processes: executors and the driver are killed, tasks speculated."""
+    done = await executors_killed(campaign.make, campaign.options.executors, campaign.random)
+    campaign.kills.update({name: done.pop(name) for name in ("executor", "spark driver", "coordinator")})
+    campaign.others.update(done)
+    campaign.note(f"executors killed: {dict(done)}")
+
+
 async def compaction(campaign: Campaign) -> None:
     """Paimon's own compaction, by its Java library, in a race with the coordinator's commits."""
     left = campaign.options.compactions
@@ -120,7 +130,9 @@ async def compaction(campaign: Campaign) -> None:
                 points = campaign.random.choices(PUBLISH, k=min(EPISODE, left))
                 plans = [Plan(point, campaign.random.randint(1, 2)) for point in points]
                 done = await compacted(campaign.make, other, kind, plans, campaign.random)
-                campaign.compactions.update(done)
+                campaign.others.update(
+                    {name: done[name] for name in ("commits", "compactions", "replaced", "given up")}
+                )
                 campaign.kills["coordinator"] += len(plans)
                 campaign.note(f"compaction, {kind} buckets: {dict(done)}")
                 left -= len(plans)
@@ -131,6 +143,7 @@ PARTS: dict[str, Callable[[Campaign], Awaitable[None]]] = {
     "servers": servers,
     "first": first_commits,
     "spark": spark,
+    "executors": executors,
     "compaction": compaction,
 }
 
@@ -162,7 +175,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             "by_process": dict(campaign.kills),
             "at_failpoints": killed.total(),
             "tables": campaign.tables,
-            "compaction": campaign.compactions,
+            "others": campaign.others,
             "missing": 0,
             "doubled": 0,
             "killed_elsewhere": campaign.missed,
@@ -178,6 +191,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--spark", type=int, default=12, help="kills of the part spark")
+    parser.add_argument("--executors", type=int, default=12, help="kills of the part executors")
     parser.add_argument("--compactions", type=int, default=32, help="kills of the part compaction")
     parser.add_argument("--parts", default=",".join(PARTS))
     options = parser.parse_args()

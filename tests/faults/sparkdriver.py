@@ -36,7 +36,7 @@ def main() -> None:
     """Run until the file `done` stands beside the settings and everything there is has been processed."""
     settings = Path(sys.argv[1])
     given: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))
-    session = _session(given["folder"])
+    session = _session(given)
     chance = random.Random(given["seed"])
     done, restart = settings.with_name("done"), settings.with_name("restart")
     query = _start(session, given)
@@ -54,11 +54,10 @@ def main() -> None:
     session.stop()
 
 
-def _session(folder: str) -> SparkSession:
+def _session(given: dict[str, Any]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # A task that dies with its worker is tried again.
-    builder = SparkSession.builder.master("local[2,4]").appName("faults")
-    for name, value in {**SESSION, "spark.local.dir": f"{folder}/spark"}.items():
+    builder = SparkSession.builder.master(given["master"]).appName("faults")
+    for name, value in {**SESSION, **given["session"], "spark.local.dir": f"{given['folder']}/spark"}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

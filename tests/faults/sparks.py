@@ -1,4 +1,4 @@
-"""A Spark job whose Python workers and driver are killed while the coordinator commits."""
+"""A Spark job whose Python workers, executors and driver are killed while the coordinator commits."""
 
 import asyncio
 import json
@@ -10,32 +10,56 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
 from sluicegate.embedded.process import ChildProcess
+from sluicegate.events import CheckpointCompleted, Event, FilesWritten, partition_of, read_event
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import LOG_VARIABLE, VARIABLE
+from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
 from tests.faults.rolling import Inexact
 from tests.faults.scenes import Maker
 from tests.faults.tables import rows_told, tally
+from tests.integration.job import PARTITIONS
 
 ROOT: Final = Path(__file__).parents[2]
 HOOKS: Final = tuple(point for point in Failpoint if point.startswith("hook."))
+STRAGGLING: Final = 4_000
+"""Milliseconds: long enough for another try of the task, and for the query's next run."""
 ROWS: Final = 20
 """Of a batch."""
 _PATIENCE: Final = 120.0
 
 
+class Tickets:
+    """The files with which the job's processes are told what to do at which place."""
+
+    def __init__(self, where: Deployment) -> None:
+        self.folder = where.folder / "tickets"
+        self.folder.mkdir()
+        self.kill = {point: self.folder / f"kill-{point}" for point in HOOKS}
+        self.straggle = self.folder / "straggle"
+        """The next task that has written its files publishes them late."""
+        slow = f"{Failpoint.HOOK_FILES_WRITTEN_BEFORE}=delay:{STRAGGLING}?{self.straggle}"
+        rules = ["*=note", slow, *(f"{point}=kill?{ticket}" for point, ticket in self.kill.items())]
+        self.variables = {VARIABLE: ";".join(rules), LOG_VARIABLE: str(where.hits)}
+        """Of the environment of all processes that are to listen."""
+
+
 class SparkJob:
     """The driver's process, and the files that its source has got."""
 
-    def __init__(self, where: Deployment, seed: int) -> None:
+    def __init__(
+        self, where: Deployment, tickets: Tickets, seed: int, cluster: SparkCluster | None = None
+    ) -> None:
         self.where = where
+        self.tickets = tickets
         self.folder = where.folder / "spark-job"
         self.source = self.folder / "in"
         self.source.mkdir(parents=True)
         self.ids: list[int] = []
         self._files = 0
-        self.tickets = {point: self.folder / f"ticket-{point}" for point in HOOKS}
         self._settings = self.folder / "settings.json"
         options = {
             "stream": "flights",
@@ -52,19 +76,20 @@ class SparkJob:
             "options": options,
             "seed": seed,
             "stop": 0.005,
+            # A task that dies with its worker is tried again.
+            "master": cluster.url if cluster else "local[2,4]",
+            "session": CLUSTERED if cluster else {},
         }
         self._settings.write_text(json.dumps(given), encoding="utf-8")
         self.start()
 
     def start(self) -> None:
         """Begin a life of the driver."""
-        rules = [f"{point}=kill?{ticket}" for point, ticket in self.tickets.items()]
-        variables = {VARIABLE: ";".join(["*=note", *rules]), LOG_VARIABLE: str(self.where.hits)}
         self._process = ChildProcess(
             [sys.executable, "-m", "tests.faults.sparkdriver", str(self._settings)],
             log_file=self.folder / "driver.log",
             cwd=ROOT,
-            env={**os.environ, **variables},
+            env={**os.environ, **self.tickets.variables},
         )
 
     def feed(self) -> None:
@@ -79,20 +104,33 @@ class SparkJob:
 
     async def kill_worker(self, point: Failpoint) -> bool:
         """Have the next Python worker that gets to a place killed there; False if none did for a while."""
-        ticket = self.tickets[point]
-        ticket.touch()
         if point in (Failpoint.HOOK_OPENING_BEFORE, Failpoint.HOOK_OPENING_AFTER):
-            self._settings.with_name("restart").touch()
+            self.restart()
+        return await self._taken(self.tickets.kill[point])
+
+    async def straggle(self) -> bool:
+        """Have the next task publish its files late; False if no task came for a while."""
+        return await self._taken(self.tickets.straggle)
+
+    def restart(self) -> None:
+        """Have the driver stop the query, and start it again at once."""
+        self._settings.with_name("restart").touch()
+
+    async def _taken(self, ticket: Path) -> bool:
+        await asyncio.to_thread(ticket.touch)
         deadline = time.monotonic() + 30.0
-        while ticket.exists():
+        while await asyncio.to_thread(ticket.exists):
             if time.monotonic() > deadline:
-                ticket.unlink(missing_ok=True)
+                await asyncio.to_thread(ticket.unlink, missing_ok=True)
                 return False
-            # No more than the job keeps up with: in the end all of it has to be processed.
-            if rows_told(self.where.tables["flights"]) > len(self.ids) - 2 * ROWS:
-                self.feed()
+            self.feed_on()
             await asyncio.sleep(0.2)
         return True
+
+    def feed_on(self) -> None:
+        """A batch, if the job keeps up: in the end all of it has to be processed."""
+        if rows_told(self.where.tables["flights"]) > len(self.ids) - 2 * ROWS:
+            self.feed()
 
     def kill_driver(self) -> None:
         """Kill the driver and its JVM, and start them again."""
@@ -120,7 +158,7 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
     where: Deployment = await make()
     done: Counter[str] = Counter()
     life = where.start()
-    job = SparkJob(where, random.randrange(1 << 30))
+    job = SparkJob(where, Tickets(where), random.randrange(1 << 30))
     try:
         job.feed()
         await _committed(where, job)
@@ -139,15 +177,89 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
             else:
                 point, tried = HOOKS[tried % len(HOOKS)], tried + 1
                 done["python worker"] += await job.kill_worker(point)
-        await job.finish()
-        await _committed(where, job)
+        await _settled(where, job)
     finally:
         job.end()
         life.end()
+    return done
+
+
+async def executors_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
+    """The same on a cluster whose executors are processes, with speculation; how often what.
+
+    In turn: an executor is killed; a task straggles, so that it is speculated, and an executor is killed or
+    the query is stopped and begins again meanwhile, so that the task is a zombie; the driver is killed.
+    """
+    where: Deployment = await make()
+    done: Counter[str] = Counter()
+    life = where.start()
+    tickets = Tickets(where)
+    with SparkCluster(where.folder, tickets.variables) as cluster:
+        job = SparkJob(where, tickets, random.randrange(1 << 30), cluster)
+        try:
+            job.feed()
+            await _committed(where, job)
+            turn = 0
+            while done["executor"] + done["spark driver"] < kills:
+                turn += 1
+                await _trouble(job, cluster, turn % 5, done, random)
+                if turn % 5 == 0:
+                    life.kill()
+                    life = where.start()
+                    done["coordinator"] += 1
+            await _settled(where, job)
+            done["unnamed attempts"] = await _unnamed(where)
+        finally:
+            job.end()
+            life.end()
+    return done
+
+
+async def _unnamed(where: Deployment) -> int:
+    """How many attempts of tasks published files that no completion named."""
+    written, named = set[str](), set[str]()
+    async with AIOKafkaConsumer(bootstrap_servers=where.bootstrap, enable_auto_commit=False) as consumer:
+        source = TopicPartition(where.topics.events, partition_of("flights", PARTITIONS))
+        consumer.assign([source])
+        end = (await consumer.end_offsets([source]))[source]
+        await consumer.seek_to_beginning(source)
+        while await consumer.position(source) < end:
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                for record in records:
+                    event = read_event(record.headers, record.value)
+                    if isinstance(event, Event) and isinstance(event.body, FilesWritten):
+                        written.add(event.envelope.id)
+                    elif isinstance(event, Event) and isinstance(event.body, CheckpointCompleted):
+                        named.update(event.body.events)
+    return len(written - named)
+
+
+async def _trouble(
+    job: SparkJob, cluster: SparkCluster, kind: int, done: Counter[str], random: Random
+) -> None:
+    if kind in (1, 2, 3):
+        done["straggler"] += await job.straggle()
+    else:
+        job.feed()
+    await asyncio.sleep(random.uniform(0.0, 2.0))
+    if kind == 3:
+        job.restart()
+        done["stopped query"] += 1
+    elif kind == 4:
+        job.kill_driver()
+        done["spark driver"] += 1
+    elif kind != 1:
+        await asyncio.to_thread(cluster.kill_executor, random.randrange(2))
+        done["executor"] += 1
+
+
+async def _settled(where: Deployment, job: SparkJob) -> None:
+    """Let the job end; the table must be exact. Raises Inexact."""
+    await job.finish()
+    await _committed(where, job)
     found = await asyncio.to_thread(tally, where.tables["flights"], job.ids, where.user("flights"))
     if not found.exact:
         raise Inexact(f"{where.tables['flights']}: {found}\n{job.tail()}")
-    return done
 
 
 async def _committed(where: Deployment, job: SparkJob) -> None:
