@@ -11,12 +11,10 @@ from sluicegate.state_store.port import (
     StreamView,
     UnreadableView,
 )
-from sluicegate.state_store.redis_store import RedisStateStore
 
 __all__ = [
     "VIEW_VERSION",
     "MemoryStateStore",
-    "RedisStateStore",
     "RegionView",
     "SavepointView",
     "StateStore",

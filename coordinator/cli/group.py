@@ -1,4 +1,8 @@
-"""A group of commands whose list tells each in a whole sentence."""
+"""Groups of commands whose list tells each in a whole sentence."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
 import click
 
@@ -10,6 +14,27 @@ class Commands(click.Group):
         """Add a command; the first sentence of its help stands in the list."""
         cmd.short_help = cmd.short_help or _first_sentence(cmd.help or "")
         super().add_command(cmd, name)
+
+
+class LazyCommands(Commands):
+    """A group that imports a command when it is asked for."""
+
+    def __init__(self, *, package: str, places: Mapping[str, str], **rest: Any) -> None:
+        super().__init__(**rest)
+        self._package = package
+        self._places = places
+        """Of each command, by its name: the module that has it, under its name with `_` for `-`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return sorted(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command, if there is one of that name."""
+        if cmd_name in self._places and cmd_name not in self.commands:
+            module = import_module(f"{self._package}.{self._places[cmd_name]}")
+            self.add_command(getattr(module, cmd_name.replace("-", "_")), cmd_name)
+        return super().get_command(ctx, cmd_name)
 
 
 def _first_sentence(text: str) -> str:

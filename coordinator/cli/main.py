@@ -1,45 +1,56 @@
-"""The root command."""
+"""The root command. Only the command that is asked for is imported: what one needs, another waits for."""
 
-from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 import click
 
-from sluicegate.coordinator.cli.accept import accept
-from sluicegate.coordinator.cli.check import check
-from sluicegate.coordinator.cli.deadletters import dead_letters
-from sluicegate.coordinator.cli.demo import demo
-from sluicegate.coordinator.cli.group import Commands
-from sluicegate.coordinator.cli.orphans import orphans
-from sluicegate.coordinator.cli.pause import pause
-from sluicegate.coordinator.cli.remove import remove
-from sluicegate.coordinator.cli.replay import replay
-from sluicegate.coordinator.cli.resume import resume
-from sluicegate.coordinator.cli.rewind import rewind
-from sluicegate.coordinator.cli.run import run
-from sluicegate.coordinator.cli.savepoint import drain, savepoint
-from sluicegate.coordinator.cli.servers import servers
-from sluicegate.coordinator.cli.simulate import simulate
-from sluicegate.coordinator.cli.status import status
-from sluicegate.coordinator.cli.takeover import takeover
-from sluicegate.coordinator.cli.topics import topics
-from sluicegate.coordinator.cli.void import void
+from sluicegate.coordinator.cli.group import LazyCommands
+
+_WATCHING: Final = {
+    name: name for name in ("check", "run", "servers", "simulate", "status", "topics", "demo")
+}
+_MENDING: Final = {"dead-letters": "deadletters", "orphans": "orphans", "replay": "replay"}
+_ORDERS: Final = {
+    "accept": "accept",
+    "drain": "savepoint",
+    "pause": "pause",
+    "remove": "remove",
+    "resume": "resume",
+    "rewind": "rewind",
+    "savepoint": "savepoint",
+    "takeover": "takeover",
+    "void": "void",
+}
 
 
-def _version() -> str:
+def _tell_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Say which version this is, and end."""
+    if not wanted or context.resilient_parsing:
+        return
+    # To look it up takes long, and no other command needs it.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return version("sluicegate")
+        found = version("sluicegate")
     except PackageNotFoundError:
-        return "unknown: not installed as a package"
+        found = "unknown: not installed as a package"
+    click.echo(f"sluicegate, version {found}")
+    context.exit()
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="sluicegate")
+@click.group(
+    cls=LazyCommands,
+    package="sluicegate.coordinator.cli",
+    places={**_WATCHING, **_MENDING, **_ORDERS},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_tell_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Commits data-lake tables from events, exactly once."""
-
-
-_WATCHING = (check, run, servers, simulate, status, topics, demo)
-_MENDING = (dead_letters, orphans, replay)
-_ORDERS = (accept, drain, pause, remove, resume, rewind, savepoint, takeover, void)
-for _command in (*_WATCHING, *_MENDING, *_ORDERS):
-    main.add_command(_command)

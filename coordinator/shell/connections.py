@@ -25,6 +25,12 @@ log = structlog.get_logger(__name__)
 PATIENCE: Final = 2.0
 """Seconds that each connection may take to close."""
 HEARTBEAT_MS: Final = 500
+FETCH_WAIT_MS: Final = 100
+"""How long a broker may hold a fetch that finds nothing.
+
+aiokafka has one fetch under way for each broker: one of other, quiet partitions holds up a partition that has
+just been assigned, or that was not asked for while its records were being handled.
+"""
 
 
 async def open_links(
@@ -75,6 +81,7 @@ async def open_consumer(settings: Settings, client_id: str, stack: AsyncExitStac
         max_poll_interval_ms=max(300_000, session * 10),
         fetch_max_bytes=64 << 20,
         max_partition_fetch_bytes=8 << 20,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         **{**kafka.client_options(), "client_id": client_id},
     )
     stack.push_async_callback(_close_consumer, consumer)

@@ -24,6 +24,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.allocator import keep_freed_memory
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.collector import calm_collector
 from sluicegate.coordinator.shell.connections import open_consumer, open_links
@@ -413,5 +414,6 @@ async def serve(settings: Settings) -> None:
 def run_service(settings: Settings) -> int:
     """Run the service to its end; returns the exit status. Raises TopicError or CannotServe."""
     calm_collector()
+    keep_freed_memory()
     asyncio.run(serve(settings))
     return 0

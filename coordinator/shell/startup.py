@@ -19,7 +19,7 @@ from sluicegate.events.topics import (
 )
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.registry import adapter
-from sluicegate.state_store import RedisStateStore, StateStore
+from sluicegate.state_store import StateStore
 
 RETRY = 2.0
 
@@ -76,6 +76,9 @@ def make_store(settings: Settings) -> StateStore | None:
     """The state store that the settings name, if they name one."""
     if settings.redis is None:
         return None
+    # Its client takes long to import, and need not be where there is no store.
+    from sluicegate.state_store.redis_store import RedisStateStore
+
     return RedisStateStore(
         settings.redis.url.get_secret_value(),
         prefix=settings.redis.key_prefix,

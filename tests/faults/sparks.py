@@ -25,6 +25,7 @@ from tests.integration.job import PARTITIONS
 
 ROOT: Final = Path(__file__).parents[2]
 HOOKS: Final = tuple(point for point in Failpoint if point.startswith("hook."))
+WRITTEN: Final = (Failpoint.HOOK_FILES_WRITTEN_BEFORE, Failpoint.HOOK_FILES_WRITTEN_AFTER)
 STRAGGLING: Final = 4_000
 """Milliseconds: long enough for another try of the task, and for the query's next run."""
 ROWS: Final = 20
@@ -39,10 +40,10 @@ class Tickets:
         self.folder = where.folder / "tickets"
         self.folder.mkdir()
         self.kill = {point: self.folder / f"kill-{point}" for point in HOOKS}
-        self.straggle = self.folder / "straggle"
-        """The next task that has written its files publishes them late."""
-        slow = f"{Failpoint.HOOK_FILES_WRITTEN_BEFORE}=delay:{STRAGGLING}?{self.straggle}"
-        rules = ["*=note", slow, *(f"{point}=kill?{ticket}" for point, ticket in self.kill.items())]
+        self.slow = {point: self.folder / f"slow-{point}" for point in WRITTEN}
+        """The next task that has written its files publishes them late, or goes on late when it has."""
+        rules = ["*=note", *(f"{point}=kill?{ticket}" for point, ticket in self.kill.items())]
+        rules += [f"{point}=delay:{STRAGGLING}?{ticket}" for point, ticket in self.slow.items()]
         self.variables = {VARIABLE: ";".join(rules), LOG_VARIABLE: str(where.hits)}
         """Of the environment of all processes that are to listen."""
 
@@ -108,9 +109,9 @@ class SparkJob:
             self.restart()
         return await self._taken(self.tickets.kill[point])
 
-    async def straggle(self) -> bool:
-        """Have the next task publish its files late; False if no task came for a while."""
-        return await self._taken(self.tickets.straggle)
+    async def straggle(self, point: Failpoint) -> bool:
+        """Hold up the next task that gets to a place; False if none did for a while."""
+        return await self._taken(self.tickets.slow[point])
 
     def restart(self) -> None:
         """Have the driver stop the query, and start it again at once."""
@@ -238,7 +239,7 @@ async def _trouble(
     job: SparkJob, cluster: SparkCluster, kind: int, done: Counter[str], random: Random
 ) -> None:
     if kind in (1, 2, 3):
-        done["straggler"] += await job.straggle()
+        done["straggler"] += await job.straggle(random.choice(WRITTEN))
     else:
         job.feed()
     await asyncio.sleep(random.uniform(0.0, 2.0))

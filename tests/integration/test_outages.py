@@ -17,7 +17,8 @@ from sluicegate.coordinator.shell.service import Service
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.events import outages
 from sluicegate.events.topics import TopicProblem, verify_topics
-from sluicegate.state_store import RedisStateStore, StateStoreError, StreamView
+from sluicegate.state_store import StateStoreError, StreamView
+from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, make_topics, read_ids

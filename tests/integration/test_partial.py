@@ -9,7 +9,7 @@ import pytest
 from sluicegate.coordinator.metrics import PREFIX
 from sluicegate.coordinator.shell.service import Service
 from sluicegate.events import CutCommitted, EventType, Parent, Position
-from sluicegate.state_store import RedisStateStore
+from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.orders import sluicegate

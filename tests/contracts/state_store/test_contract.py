@@ -9,12 +9,12 @@ import pytest
 from sluicegate.events import Assignment, Position
 from sluicegate.state_store import (
     MemoryStateStore,
-    RedisStateStore,
     RegionView,
     SavepointView,
     StateStore,
     StreamView,
 )
+from sluicegate.state_store.redis_store import RedisStateStore
 
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])

@@ -11,12 +11,12 @@ from sluicegate.embedded import EmbeddedValkey
 from sluicegate.events import Position
 from sluicegate.state_store import (
     VIEW_VERSION,
-    RedisStateStore,
     RegionView,
     StateStoreUnavailable,
     StreamView,
     UnreadableView,
 )
+from sluicegate.state_store.redis_store import RedisStateStore
 
 pytestmark = pytest.mark.redis
 
