@@ -9,12 +9,14 @@ completes a checkpoint, and the coordinator is started again: from the start of 
 the decision that takes this checkpoint. Beside it, in turn, `bench.raw`: from the start of a process to the
 last record of the same range. `from_assignment_s` leaves out what comes before the partition may be read
 (Python, imports, joining the group), and `reading_s` is the raw read without its process and connection.
+`cpu_s` and `raw_cpu_s` are the processor time of both up to there, which other load distorts less.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -103,8 +105,9 @@ def compiled(folder: Path) -> dict[str, str]:
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
-def read_raw(bootstrap: str, topic: str, end: int, environment: dict[str, str]) -> tuple[float, float]:
-    """A raw read of the log up to an offset: seconds of the whole process, and of the reading alone."""
+def read_raw(bootstrap: str, topic: str, end: int, environment: dict[str, str]) -> tuple[float, float, float]:
+    """A raw read of the log up to an offset: seconds of the process, of the reading, and on the processor."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.time()
     command = [sys.executable, "-m", "bench.raw", bootstrap, topic, str(HOME), "0", str(end)]
     environment = {**os.environ, **environment}
@@ -112,7 +115,16 @@ def read_raw(bootstrap: str, topic: str, end: int, environment: dict[str, str]) 
     records, seconds = done.stdout.split()
     if int(records) < end:
         raise RuntimeError(f"{records} of {end} records were read")
-    return time.time() - begun, float(seconds)
+    whole = time.time() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    worked = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return whole, float(seconds), worked
+
+
+def processor_time(pid: int) -> float:
+    """Seconds that a process has had a processor."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def committed(table: Path, snapshot: int) -> None:
@@ -177,13 +189,14 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> N
                 begun = time.time()
                 process = start_coordinator(settings, environment)
                 at = await decisions.of(number)
+                worked = processor_time(process.pid)
                 decided, reading_on = at - begun, at - last_assigned(folder / "coordinator.log")
                 if raw is None:
                     # Nothing of ours runs beside either of them.
                     await committed(table, number + 1)
                     stop(process, kill=wanted.kill)
                     raw = read_raw(bootstrap, topics.events, end, environment)
-                whole, reading = raw
+                whole, reading, raw_worked = raw
                 rounds.append(
                     {
                         "records": end,
@@ -193,14 +206,17 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> N
                         "from_assignment_s": round(reading_on, 2),
                         "reading_s": round(reading, 2),
                         "reading_ratio": round(reading_on / reading, 2),
+                        "cpu_s": round(worked, 2),
+                        "raw_cpu_s": round(raw_worked, 2),
+                        "cpu_ratio": round(worked / raw_worked, 2),
                     }
                 )
                 report({**rounds[-1], **machine()}, as_json=wanted.json)
     finally:
         stop(process, kill=False)
         await consumer.stop()
-    names = ("decides_s", "raw_s", "ratio", "from_assignment_s", "reading_s", "reading_ratio")
-    report({name: median(each[name] for each in rounds) for name in names}, as_json=wanted.json)
+    names = [name for name in rounds[0] if name != "records"]
+    report({name: round(median(each[name] for each in rounds), 2) for name in names}, as_json=wanted.json)
 
 
 def main() -> None:

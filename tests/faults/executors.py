@@ -103,21 +103,31 @@ class SparkCluster:
             time.sleep(0.1)
         return found[which % len(found)]
 
+    def executor_of(self, pid: int) -> int:
+        """The executor to which a Python worker belongs. Raises LookupError."""
+        executors = set(self.executors())
+        while pid > 1:
+            if pid in executors:
+                return pid
+            pid = _parent(pid)
+        raise LookupError("the process belongs to no executor")
+
     def kill_executor(self, which: int) -> None:
         """SIGKILL to an executor; its Python workers notice that it is gone when they speak to it."""
         os.kill(self.executor(which), signal.SIGKILL)
 
 
 def _children(parents: set[int]) -> list[int]:
-    found = []
-    for path in Path("/proc").iterdir():
-        try:
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        if parent in parents:
-            found.append(int(path.name))
-    return sorted(found)
+    running = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return sorted(pid for pid in running if _parent(pid) in parents)
+
+
+def _parent(pid: int) -> int:
+    """The process that started one, 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 def _command(pid: int) -> bytes:

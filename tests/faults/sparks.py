@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -22,6 +24,7 @@ from tests.faults.rolling import Inexact
 from tests.faults.scenes import Maker
 from tests.faults.tables import rows_told, tally
 from tests.integration.job import PARTITIONS
+from tests.integration.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
 HOOKS: Final = tuple(point for point in Failpoint if point.startswith("hook."))
@@ -216,6 +219,32 @@ async def executors_killed(make: Maker, kills: int, random: Random) -> Counter[s
     return done
 
 
+async def executor_lost(make: Maker) -> int:
+    """The executor of a task is killed when the task's files are in the log; how many attempts that left."""
+    where: Deployment = await make()
+    life = where.start()
+    tickets = Tickets(where)
+    with SparkCluster(where.folder, tickets.variables) as cluster:
+        job = SparkJob(where, tickets, 1, cluster)
+        try:
+            job.feed()
+            if not await job.straggle(Failpoint.HOOK_FILES_WRITTEN_AFTER):
+                raise Inexact(f"no task wrote anything; {job.tail()}")
+            worker = await until(partial(_delayed, where), seconds=_PATIENCE)
+            await asyncio.to_thread(lambda: os.kill(cluster.executor_of(worker), signal.SIGKILL))
+            await _settled(where, job)
+            return await _unnamed(where)
+        finally:
+            job.end()
+            life.end()
+
+
+def _delayed(where: Deployment) -> int:
+    """The process that was held up last, 0 if none was."""
+    lines = [line.split() for line in where.noted().splitlines()]
+    return next((int(line[0]) for line in reversed(lines) if line[-1] == "note,delay"), 0)
+
+
 async def _unnamed(where: Deployment) -> int:
     """How many attempts of tasks published files that no completion named."""
     written, named = set[str](), set[str]()
@@ -223,7 +252,7 @@ async def _unnamed(where: Deployment) -> int:
         source = TopicPartition(where.topics.events, partition_of("flights", PARTITIONS))
         consumer.assign([source])
         end = (await consumer.end_offsets([source]))[source]
-        await consumer.seek_to_beginning(source)
+        consumer.seek(source, 0)
         while await consumer.position(source) < end:
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 for record in records:
