@@ -30,6 +30,10 @@ _PATIENCE: Final = 60.0
 _GIVEN_UP: Final = ("conflict", "Commit failed")
 
 
+class LibraryMissing(Exception):
+    """The library is not on this machine and cannot be fetched."""
+
+
 @dataclass(frozen=True)
 class Compaction:
     """What came of one."""
@@ -65,7 +69,7 @@ class Compactor:
 
 @asynccontextmanager
 async def compactor(folder: Path) -> AsyncIterator[Compactor]:
-    """Start the process; it ends with the block. Raises RuntimeError if the library cannot be had."""
+    """Start the process; it ends with the block. Raises LibraryMissing, RuntimeError."""
     log_file = folder / "compactor.log"
     with log_file.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
@@ -80,7 +84,12 @@ async def compactor(folder: Path) -> AsyncIterator[Compactor]:
     try:
         made = Compactor(process, log_file)
         # A folder without a table: answered as soon as the JVM runs.
-        await made.compact(Path(os.devnull), _START)
+        try:
+            await made.compact(Path(os.devnull), _START)
+        except RuntimeError as error:
+            if "unresolved dependency" in log_file.read_text(errors="replace"):
+                raise LibraryMissing(f"{LIBRARY} cannot be fetched") from error
+            raise
         yield made
     finally:
         if process.stdin is not None:
