@@ -109,7 +109,6 @@ CHECKPOINT: Final = (
         ("unknown", "written", "completed", "sealed", "held_out"), "a new lineage begins before it", ("void",)
     ),
     Transition(("written", "completed"), "a cut passes it by", ("void",)),
-    Transition(("void",), "files.written, once the cut that passed it by is void", ("written",)),
 )
 
 DECISION: Final = (
@@ -186,8 +185,11 @@ def checkpoint_state(
         return CheckpointIs.HELD_OUT if known.fault is not None else CheckpointIs.SEALED
     ledger = book.ledgers.get((region, position.lineage))
     entry = ledger.checkpoints.get(position.checkpoint) if ledger else None
+    if was is CheckpointIs.VOID and (entry is None or entry.completion is None):
+        # Passed by once, it never counts again, whatever is still said of it.
+        return CheckpointIs.VOID
     if entry is None or not (entry.parts or entry.completion):
-        return CheckpointIs.VOID if was is CheckpointIs.VOID else CheckpointIs.UNKNOWN
+        return CheckpointIs.UNKNOWN
     return CheckpointIs.WRITTEN if entry.completion is None else CheckpointIs.COMPLETED
 
 
