@@ -28,7 +28,15 @@ CHECKPOINTS: Final = (
         "I2",
         ("lose", "hint"),
     ),
-    Defect("an event does not end idleness", Book, "part", "region.idle = False", "pass", "I5"),
+    Defect(
+        "an event does not end idleness",
+        Book,
+        "part",
+        "region.idle = False",
+        "pass",
+        "I6",
+        ("idle", "zombie"),
+    ),
     Defect(
         "a heartbeat of a replaced lineage counts",
         Book,

@@ -58,8 +58,8 @@ DESCENTS: Final = (
         "_depth_problem",
         "if any(place.region in state.next.regions for place in hopeless):",
         "if False:",
-        "I11",
-        ("resplit", "contradict", "lose"),
+        "I12",
+        ("resplit", "void"),
     ),
     Defect(
         "the displaced stay",
@@ -131,7 +131,7 @@ DESCENTS: Final = (
         "[parent for each in known.values() for parent in each.parents] + own",
         "own",
         "I2",
-        ("resplit", "contradict"),
+        ("resplit", "void", "rewind"),
     ),
     Defect(
         "nobody is told where an accepted lineage starts",

@@ -4,7 +4,6 @@ from typing import Final
 
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.commit import Commit
-from sluicegate.coordinator.core.fence import Fence
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
 from tests.simulation.planting import Defect
@@ -74,14 +73,5 @@ EFFECTS: Final = (
         "if self._durable > 0:",
         "if self._durable > 0 and self._view is None:",
         "I10",
-    ),
-    Defect(
-        "nobody waits for the log's end",
-        Fence,
-        "passed",
-        "self._end is not None and position >= self._end",
-        "True",
-        "I3",
-        ("more coordinators", "old record"),
     ),
 )
