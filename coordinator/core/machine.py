@@ -523,7 +523,7 @@ class StreamMachine:
             decision = state.pending.pop(0)
             if not state.pending:
                 self.book.forget_included()
-            state.committed = decision.id
+            state.committed = max(state.committed, decision.id)
             state.snapshot = outcome.snapshot.id if outcome.snapshot else None
             self._proposal.committed(decision)
             self._resume()

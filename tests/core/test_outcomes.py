@@ -6,7 +6,7 @@ from sluicegate.coordinator.core.effects import Announce, Ask, Publish, WriteRec
 from sluicegate.coordinator.core.machine import PROBE
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Assignment, OpeningAnswered, RegionOpened
+from sluicegate.events.models import Assignment, OpeningAnswered, RegionOpened, StreamCommand
 from sluicegate.lakes.memory import FaultPoint
 from sluicegate.lakes.port import (
     CommitRequest,
@@ -322,3 +322,24 @@ def test_a_commit_under_way_does_not_hide_why_the_stream_stalls() -> None:
     assert scene.table[-1] == [event]
     assert scene.machine.stall_reason == "a newer release is needed"
     assert [commit.decision for commit in scene.commits] == [1, 2]
+
+
+def test_a_reader_of_an_older_record_ends_behind_a_void_that_follows_a_commit() -> None:
+    fault = Fault("publish.before", lambda: Refused("the table is read-only"), times=0)
+    scene = committed_once(fault)
+    older = scene.world.record
+    scene.batch(1)
+    scene.settle()
+    fault.left = -1
+    scene.batch(2)
+    scene.settle()
+    fault.left = 0
+    void = StreamCommand(command="void", decision=3, region="r1", checkpoint=2)
+    scene.say(EventType.STREAM_COMMAND, void)
+    scene.settle()
+    scene.world.record = older
+    scene.restart()
+    scene.settle()
+    assert [len(files) for files in scene.table] == [1, 1, 0]
+    state = scene.machine.book.state
+    assert (state.decided, state.committed, state.pending) == (3, 3, [])
