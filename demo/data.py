@@ -114,7 +114,7 @@ def _read_csv() -> pa.Table:
     folders = spec.submodule_search_locations if spec is not None else None
     found = [path for folder in folders or () for path in Path(folder, "data").glob("flights.csv.zip")]
     if not found:
-        raise Unavailable('the data set is not installed; run pip install "sluicegate[demo]"')
+        raise Unavailable('the data set is not installed; run pip install ".[demo]"')
     types = {
         EVENT_TIME: pa.timestamp("s", tz="UTC"),
         "year": pa.int32(),

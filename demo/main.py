@@ -163,7 +163,7 @@ def _check_prerequisites() -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise Unavailable(
-            f'the demo needs {", ".join(missing)}, not installed here; run pip install "sluicegate[demo]"'
+            f'the demo needs {", ".join(missing)}, not installed here; run pip install ".[demo]"'
         )
     from sluicegate.embedded import JavaError
     from sluicegate.embedded.java import find_java

@@ -190,7 +190,7 @@ class Reading(Standing):
         match body.command:
             case "pause" | "resume":
                 self.blocked = body.command == "pause"
-            case "remove" if body.region is not None:
+            case "remove" if body.region is not None and self._is_known(body.region):
                 self.account(body.region).removed = True
                 self.saw("region: removed")
             case "accept" if body.region is not None and body.lineage is not None:
@@ -201,6 +201,11 @@ class Reading(Standing):
                 self.ordered.add(body.decision)
             case "savepoint" | "drain" if body.name is not None:
                 self._save(body.name, drain=body.command == "drain")
+
+    def _is_known(self, region: str) -> bool:
+        """Whether a region was opened, or is in an assignment."""
+        held = [each for each in (self.assignment, self.next) if each]
+        return region in self.regions or any(region in each.regions for each in held)
 
     def _save(self, name: str, *, drain: bool) -> None:
         aim = self.next or self.assignment

@@ -58,6 +58,11 @@ def _dropped(accepted: _Accepted) -> str:
 
 def _doubled(accepted: _Accepted, region: str) -> str:
     """What may come twice."""
+    if accepted.ref is None and accepted.undecided != set():
+        return (
+            f"nothing of region {region} is committed yet; but what is committed of it before the new query "
+            "starts, and that it reads again, is written twice: start it before anything else is committed"
+        )
     if accepted.ref is None:
         return f"nothing of region {region} is committed yet, so no row can come twice"
     return (

@@ -20,7 +20,7 @@ def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
     except ModuleNotFoundError as error:
         raise UserError(
             f"the demo needs a package that is not installed ({error.name}); "
-            'install it with: pip install "sluicegate[demo]"'
+            'install it with: pip install ".[demo]"'
         ) from error
     status = command.main(list(arguments), prog_name=context.command_path, standalone_mode=False)
     context.exit(status if isinstance(status, int) else 0)

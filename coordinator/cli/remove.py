@@ -29,6 +29,7 @@ def remove(settings: Settings, stream: str, region: str) -> None:
 
 async def _remove(settings: Settings, stream: str, region: str) -> Place:
     record = await known_record(settings, stream)
-    require_region(record, region)
+    if region not in record.refused:
+        require_region(record, region)
     command = make_command(f"region {region!r}", {"command": "remove", "region": region})
     return await append_command(settings, stream, command)

@@ -74,6 +74,11 @@ async def _void(settings: Settings, stream: str, command: StreamCommand, patienc
             f"decision {wanted} of stream {stream} has its outcome already, the last one that has is "
             f"{record.state.committed}; only a decision that waits for the table can be voided"
         )
+    if wanted > record.state.decided:
+        raise UserError(
+            f"stream {stream} has no decision {wanted} yet, the last one is {record.state.decided}; only a "
+            "decision that waits for the table can be voided, and `sluicegate status` names it"
+        )
     pending = next((each for each in record.state.pending if each.id == wanted), None)
     if pending is not None and pending.before is not None and command.region not in moved(pending):
         raise UserError(

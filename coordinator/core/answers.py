@@ -43,6 +43,10 @@ class Answers:
         """Take an opening that was read; `start` is where the log lets its lineage start."""
         self._asked.append(_Asked(envelope, refusal, table, start))
 
+    def forget(self, region: str) -> None:
+        """An operator has removed the region: why its opening was refused matters to nobody any more."""
+        self.refused.pop(region, None)
+
     def give(self, book: Book, outbox: Outbox, locations: tuple[str, ...], halted: str | None) -> None:
         """Answer all of them; `halted` is why the whole stream does not go on."""
         for envelope, refusal, table, start in self._asked:

@@ -313,6 +313,8 @@ class StreamMachine:
                 # The order may be about what the table stalls for; and who asks for the state sees it.
                 self._table.pause(self._now, 0)
                 self.outbox.note_change()
+                if body.command == "remove" and body.region is not None:
+                    self._answers.forget(body.region)
             case CutDecided() | CutAbandoned() | CutVoided() if ignored is None:
                 self._proposal.drop()
                 if isinstance(body, CutAbandoned):

@@ -29,7 +29,7 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
             state.blocked = None
         case "pause":
             state.blocked = pausing(stream)
-        case "remove" if body.region is not None:
+        case "remove" if body.region is not None and _is_known(state, body.region):
             book.region(body.region).removed = True
         case "accept" if body.region is not None and body.lineage is not None:
             region = book.region(body.region)
@@ -41,6 +41,12 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
                 state.pending[-1].void = (name, checkpoint)
         case "savepoint" | "drain" if body.name is not None:
             _save(book, body.name, drain=body.command == "drain")
+
+
+def _is_known(state: LightState, region: str) -> bool:
+    """Whether a region was opened, or an assignment has it; others' openings were refused."""
+    assigned = {name for each in (state.assignment, state.next) if each for name in each.regions}
+    return region in state.regions or region in assigned
 
 
 def _save(book: Book, name: str, *, drain: bool) -> None:

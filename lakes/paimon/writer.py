@@ -64,6 +64,10 @@ class PaimonWriter:
         self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
+        if self._event_time is not None and self._event_time not in batch.schema.names:
+            raise SchemaMismatch(
+                f"the rows have no column {self._event_time}, which event times are to be taken from"
+            )
         if batch.num_rows == 0:
             conform(batch, self._schema)
             return

@@ -114,6 +114,19 @@ def test_pause_and_remove_are_appended(opened: Deployment) -> None:
     assert bodies == [StreamCommand(command="pause"), StreamCommand(command="remove", region="EWR")]
 
 
+def test_a_region_that_was_only_ever_refused_can_be_removed(deployment: Deployment) -> None:
+    deployment.create_topics()
+    record = StateRecord(
+        stream="flights", applied=0, low_water=0, state=LightState(), refused={"EWX": "no such region"}
+    )
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    result = deployment.run("remove", "--stream", "flights", "--region", "EWX")
+    assert result.exit_code == 0, result.output
+    assert [event.body for event in deployment.events("flights")] == [
+        StreamCommand(command="remove", region="EWX")
+    ]
+
+
 def test_a_savepoint_without_a_coordinator_is_ordered_and_says_what_it_waits_for(opened: Deployment) -> None:
     result = opened.run("savepoint", "--stream", "flights", "--name", "s1", "--timeout", "300ms")
     assert result.exit_code == 1
@@ -152,6 +165,10 @@ def test_a_drain_names_the_regions_whose_queries_seem_to_run(opened: Deployment)
         (
             ("void", "--stream", "flights", "--decision", "2", "--region", "EWR", "--checkpoint", "0"),
             "has its outcome already",
+        ),
+        (
+            ("void", "--stream", "flights", "--decision", "9", "--region", "EWR", "--checkpoint", "0"),
+            "has no decision 9 yet",
         ),
         (
             ("void", "--stream", "flights", "--decision", "0", "--region", "EWR", "--checkpoint", "0"),

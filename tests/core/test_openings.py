@@ -5,7 +5,8 @@ import pytest
 from sluicegate.coordinator.core import descent
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.state import LineageState
-from sluicegate.events.models import Parent, Position
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Assignment, Parent, Position, RegionOpened
 from tests.core.scene import Scene, opened
 
 
@@ -170,3 +171,18 @@ class TestHistory:
                 assert answer.accepted
             costs.append(len(looked))
         assert costs[-1] < 10 * costs[4]
+
+
+def test_the_refusal_of_a_region_that_nobody_knows_ends_with_its_removal() -> None:
+    scene = opened()
+    scene.say(EventType.REGION_OPENED, _opening("r1"), "r9", "q.0")
+    scene.settle()
+    assert "r9" in scene.machine.record().refused
+    scene.command("remove", "r9")
+    scene.settle()
+    assert scene.machine.record().refused == {}
+    assert list(scene.machine.book.state.regions) == ["r1"]
+
+
+def _opening(*regions: str) -> RegionOpened:
+    return RegionOpened(assignment=Assignment(number=0, regions=regions))

@@ -10,7 +10,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.new_partitions import NewPartitions
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, intake, machine
+from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.replay.base import bases
 from sluicegate.coordinator.replay.course import Course
 from sluicegate.coordinator.replay.log import open_log, stream_records
@@ -19,8 +20,8 @@ from sluicegate.coordinator.replay.repair import Repair
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.shell import reading
 from sluicegate.coordinator.shell import service as shell_service
-from sluicegate.events import Event, EventType, partition_of
-from tests.integration.conftest import Place
+from sluicegate.events import Body, Envelope, Event, EventType, partition_of
+from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import (
     PARTITIONS,
@@ -221,3 +222,30 @@ async def test_a_repair_that_races_a_coordinator_doubles_nothing(place: Place) -
                 table.close()
         said = await invoke_here(place, "replay", "--stream", "flights", "--verify")
         assert "5 are in the table, each once" in said.stdout, said.output
+
+
+async def test_a_record_that_the_core_fails_at_stalls_its_stream_and_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, enter = neighbour("flights", same=True), intake.enter
+
+    def failing(book: Book, offset: int, time: int, envelope: Envelope, body: Body | None) -> str | None:
+        if envelope.stream == "flights" and envelope.type is EventType.CHECKPOINT_COMPLETED:
+            raise KeyError("q.0")
+        return enter(book, offset, time, envelope, body)
+
+    settings = place.settings("flights", other)
+    async with place.job() as job, place.job(other) as second:
+        with monkeypatch.context() as patched:
+            patched.setattr(machine, "enter", failing)
+            async with running(settings):
+                await job.open()
+                await second.open()
+                await job.run_batch([1])
+                await second.run_batch([2])
+                await second.committed([2])
+                reasons = await until(lambda: stalls(job))
+                assert "KeyError" in reasons[-1]
+                assert "defect of Sluicegate" in reasons[-1]
+        async with running(settings):
+            await job.committed([1, 2])

@@ -105,6 +105,13 @@ def test_a_mismatch_is_told_by_write(tmp_path: Path) -> None:
     assert [info.rows for info in writer.finish()] == [1]
 
 
+def test_rows_without_the_column_of_event_times_are_refused(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, schema=EVENTS)
+    writer = ADAPTER.open_writer(lake.location, {}, "at")
+    with pytest.raises(SchemaMismatch, match="no column at"):
+        writer.write(pa.record_batch({"id": pa.array([1])}))
+
+
 EVENTS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
 
 
