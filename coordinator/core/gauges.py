@@ -1,5 +1,7 @@
 """What waits in a book, for those who watch."""
 
+from collections.abc import Iterator
+
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.owing import expected, owing
 
@@ -44,10 +46,25 @@ def waited_for(book: Book) -> list[str]:
                     f"region {region}: checkpoint {number} of lineage {lineage} is completed, and "
                     f"{len(entry.missing)} of its events have not arrived ({some})"
                 )
+    sealed = any(book.frontier(name) is not None for name in book.state.regions)
     for name in owing(book, expected(book), {}):
-        region_state = book.state.regions.get(name)
-        if region_state is None or not region_state.chain:
+        if not _is_opened(book, name):
             found.append(f"region {name} has never been opened")
-        elif book.frontier(name) is None:
+        elif sealed and book.frontier(name) is None:
             found.append(f"region {name} has completed nothing since its last commit")
-    return found
+    return found + list(_never_opened(book))
+
+
+def _never_opened(book: Book) -> Iterator[str]:
+    """Without which the next assignment has no first full cut."""
+    held, following = book.state.assignment, book.state.next
+    if held is None or following is None:
+        return
+    for name in following.regions:
+        if name not in held.regions and not _is_opened(book, name):
+            yield f"region {name} of assignment {following.number} has never been opened"
+
+
+def _is_opened(book: Book, name: str) -> bool:
+    region = book.state.regions.get(name)
+    return region is not None and bool(region.chain)

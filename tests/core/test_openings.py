@@ -4,6 +4,7 @@ import pytest
 
 from sluicegate.coordinator.core import descent
 from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.gauges import waited_for
 from sluicegate.coordinator.core.state import LineageState
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment, Parent, Position, RegionOpened
@@ -186,3 +187,12 @@ def test_the_refusal_of_a_region_that_nobody_knows_ends_with_its_removal() -> No
 
 def _opening(*regions: str) -> RegionOpened:
     return RegionOpened(assignment=Assignment(number=0, regions=regions))
+
+
+def test_what_the_next_assignment_waits_for_is_named() -> None:
+    scene = Scene(("r1",))
+    assert scene.open("r1")
+    assert waited_for(scene.machine.book) == []
+    scene.regions = ("r1", "r2")
+    assert scene.open("r1", number=1)
+    assert waited_for(scene.machine.book) == ["region r2 of assignment 1 has never been opened"]
