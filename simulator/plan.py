@@ -129,6 +129,9 @@ def draw_plan(seed: int, length: int, favour: tuple[str, ...] = ()) -> Plan:
         watched=dice.chance(0.35),
         twice=dice.chance(0.05),
     )
+    if setting.twice:
+        # Both runs are compared instant by instant, and what is to be carried is looked for at every poll.
+        setting = replace(setting, carry_after=None)
     theme = dice.pick(THEMES) if dice.chance(0.5) else ()
     if "silence" in theme:
         setting = replace(setting, partial=True, most_fallbacks=dice.between(1, 2), alignment_timeout=100)

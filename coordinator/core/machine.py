@@ -32,6 +32,7 @@ from sluicegate.coordinator.core.effects import (
     ReleaseOffsets,
     Result,
     TableUnfit,
+    WriteView,
 )
 from sluicegate.coordinator.core.fence import Fence
 from sluicegate.coordinator.core.gauges import waited_for
@@ -218,7 +219,9 @@ class StreamMachine:
         lane = self._lane_of(effect)
         if lane is None:
             return
-        self._proposal.reconsider()
+        if not isinstance(effect, WriteView):
+            # The view has no part in what is decided, nor in when (I10).
+            self._proposal.reconsider()
         if isinstance(result, Failed) and not isinstance(effect, ReleaseOffsets):
             lane.failed(self._now, result.reason)
             if isinstance(effect, CheckFiles):
