@@ -184,7 +184,7 @@ def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str
         if region is None or not region.chain:
             return refusals.UNKNOWN_REGION.format(parent.region)
         if parent.lineage not in region.chain:
-            return refusals.UNKNOWN_LINEAGE.format(parent.lineage)
+            return refusals.UNKNOWN_LINEAGE.format(parent.lineage, parent.region, ", ".join(region.chain))
     return None
 
 

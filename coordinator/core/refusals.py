@@ -9,7 +9,7 @@ from sluicegate.events.models import Assignment, Parent, Position
 ONE_OWN_PARENT = "a lineage of region {} may have one parent of the same region"
 NO_OWN_PARENT = "region {} has no lineage that could be a parent"
 UNKNOWN_REGION = "the parent region {} is unknown"
-UNKNOWN_LINEAGE = "the parent lineage {} is unknown or was itself replaced"
+UNKNOWN_LINEAGE = "the parent lineage {} is unknown or was itself replaced; region {} has: {}"
 ONLY_ANEW = (
     "the parent {} is another region, which only a new assignment can take over; raise the assignment's "
     "number"
