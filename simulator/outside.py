@@ -112,7 +112,8 @@ class Outside:
     def _known(self) -> bool:
         """Whether everybody knows the stream's table: an empty one cannot be told from another."""
         nodes = [*self.fleet.nodes, *self.fleet.asleep]
-        settled = self.world.record is not None and self.world.table.head is not None
+        record = StateRecord.model_validate_json(self.world.record or "{}")
+        settled = record.state.table is not None and self.world.table.head is not None
         return settled and all(node.machine.book.state.table for node in nodes)
 
     def wipe_view(self, dice: Dice) -> None:

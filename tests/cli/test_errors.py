@@ -83,7 +83,7 @@ def test_demo_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "sluicegate.demo.main", None)
     result = CliRunner().invoke(main, ["demo", "--keep", "--help"])
     assert result.exit_code == 2
-    assert 'pip install "sluicegate[demo]"' in result.stderr
+    assert 'pip install ".[demo]"' in result.stderr
 
 
 @pytest.mark.parametrize(

