@@ -112,9 +112,10 @@ class Outside:
     def _known(self) -> bool:
         """Whether everybody knows the stream's table: an empty one cannot be told from another."""
         nodes = [*self.fleet.nodes, *self.fleet.asleep]
-        record = StateRecord.model_validate_json(self.world.record or "{}")
-        settled = record.state.table is not None and self.world.table.head is not None
-        return settled and all(node.machine.book.state.table for node in nodes)
+        if self.world.record is None or self.world.table.head is None:
+            return False
+        recorded = StateRecord.model_validate_json(self.world.record).state.table
+        return recorded is not None and all(node.machine.book.state.table for node in nodes)
 
     def wipe_view(self, dice: Dice) -> None:
         """Redis loses everything."""
