@@ -1,7 +1,7 @@
 """`sluicegate simulate` says how far it is."""
 
 import re
-import sys
+from importlib import import_module
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +10,9 @@ from sluicegate.coordinator.cli import main
 
 
 def test_signs_of_life_go_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["sluicegate.coordinator.cli.simulate"], "PATIENCE", 0.0)
+    # The package's name for it may be the command that it holds.
+    module = import_module("sluicegate.coordinator.cli.simulate")
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
     result = CliRunner().invoke(main, ["simulate", "--seeds", "3", "--seed", "1", "--steps", "20"])
     said = re.findall(
         r"^(\d) of 3 schedules, 0 violations so far, about .+ to go$", result.stderr, re.MULTILINE
