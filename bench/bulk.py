@@ -1,5 +1,6 @@
 """Many files for little: real names in the table's folders, links to a few real files, and their events."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.common import rows
+from bench.common import Region, rows
 from sluicegate.events import FileInfo, FilesWritten
 from sluicegate.lakes.registry import adapter
 
@@ -16,6 +17,8 @@ ROWS: Final = 20
 _MOST_LINKS: Final = 60_000
 """ext4 allows 65,000 of one file."""
 _DIGITS: Final = 24
+_BATCH: Final = 50
+"""Events that are under way at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,19 @@ class Bulk:
                 schema_id=self._schema_id,
                 files=made,
             )
+
+    async def append(self, region: Region, count: int, files: int, *, linked: bool = True) -> list[str]:
+        """Append so many events of so many new files to the region's first checkpoint; their ids."""
+        ids, waiting = [], []
+        for body in self.events(count, files, linked=linked):
+            event, sent = await region.written(0, body)
+            ids.append(event)
+            waiting.append(sent)
+            if len(waiting) >= _BATCH:
+                await asyncio.gather(*waiting)
+                waiting.clear()
+        await asyncio.gather(*waiting)
+        return ids
 
     def _file(self, *, linked: bool) -> FileInfo:
         original = self._originals[self._made % len(self._originals)]

@@ -39,7 +39,6 @@ from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
 STREAM: Final = "bench"
 PARTITIONS: Final = 3
 READY_SECONDS: Final = 60.0
-MAX_FETCH: Final = 8 << 20
 
 MEASURES: Final = tuple(f"measure_{n:02d}" for n in range(24))
 SCHEMA: Final = pa.schema(

@@ -27,7 +27,7 @@ from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import read_actions, read_hits
 from tests.faults import outages
-from tests.faults.compactions import KINDS, PUBLISH, compacted
+from tests.faults.compactions import KILLED_AT, KINDS, compacted
 from tests.faults.compactor import compactor
 from tests.faults.lives import Deployment
 from tests.faults.rolling import AGAIN, COMMIT, ONCE, START, Plan, roll
@@ -127,7 +127,7 @@ async def compaction(campaign: Campaign) -> None:
     async with compactor(campaign.root) as other:
         while left > 0:
             for kind in KINDS:
-                points = campaign.random.choices(PUBLISH, k=min(EPISODE, left))
+                points = campaign.random.choices(KILLED_AT, k=min(EPISODE, left))
                 plans = [Plan(point, campaign.random.randint(1, 2)) for point in points]
                 done = await compacted(campaign.make, other, kind, plans, campaign.random)
                 campaign.others.update(

@@ -28,7 +28,6 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from bench.common import (
-    MAX_FETCH,
     PARTITIONS,
     STREAM,
     create_table,
@@ -37,6 +36,7 @@ from bench.common import (
     report,
     rows,
 )
+from bench.raw import raw_consumer
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.collector import THRESHOLDS, calm_collector
 from sluicegate.coordinator.shell.service import MOST_RECORDS, Service
@@ -144,12 +144,7 @@ def rate(first: Mark, last: Mark) -> Rate:
 async def raw(bootstrap: str, home: TopicPartition, end: int, thresholds: tuple[int, int, int]) -> Rate:
     """A consumer that only adds up lengths."""
     gc.set_threshold(*thresholds)
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        enable_auto_commit=False,
-        fetch_max_bytes=8 * MAX_FETCH,
-        max_partition_fetch_bytes=MAX_FETCH,
-    )
+    consumer = raw_consumer(bootstrap)
     await consumer.start()
     try:
         consumer.assign([home])

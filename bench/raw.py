@@ -17,14 +17,19 @@ PARTITION_BYTES: Final = 8 << 20
 """As the coordinator fetches."""
 
 
-async def read(bootstrap: str, source: TopicPartition, begin: int, end: int) -> tuple[int, float]:
-    """Read the range, and add up lengths; records and seconds."""
-    consumer = AIOKafkaConsumer(
+def raw_consumer(bootstrap: str) -> AIOKafkaConsumer:
+    """A consumer without a group that fetches as the coordinator does."""
+    return AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
         fetch_max_bytes=8 * PARTITION_BYTES,
         max_partition_fetch_bytes=PARTITION_BYTES,
     )
+
+
+async def read(bootstrap: str, source: TopicPartition, begin: int, end: int) -> tuple[int, float]:
+    """Read the range, and add up lengths; records and seconds."""
+    consumer = raw_consumer(bootstrap)
     await consumer.start()
     try:
         consumer.assign([source])

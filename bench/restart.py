@@ -55,7 +55,6 @@ partial = "allow"
 alignment_timeout = "100ms"
 max_consecutive_fallbacks = 1000000
 """
-_BATCH: Final = 50
 
 
 class Decisions:
@@ -79,15 +78,7 @@ class Decisions:
 
 async def fill(region: Region, bulk: Bulk, events: int, each: int) -> None:
     """Append the events of a checkpoint that will never be whole."""
-    ids, waiting = ["never-to-come"], []
-    for body in bulk.events(events, each, linked=False):
-        event, sent = await region.written(0, body)
-        ids.append(event)
-        waiting.append(sent)
-        if len(waiting) >= _BATCH:
-            await asyncio.gather(*waiting)
-            waiting.clear()
-    await asyncio.gather(*waiting)
+    ids = ["never-to-come", *await bulk.append(region, events, each, linked=False)]
     await (await region.complete(0, ids))
 
 

@@ -41,7 +41,6 @@ from sluicegate.embedded.process import ChildProcess
 
 PATIENCE: Final = 1800.0
 _KIB: Final = 1024
-_BATCH: Final = 50
 
 
 def memory(pid: int, field: str) -> int:
@@ -79,20 +78,6 @@ def committed(table: Path) -> tuple[int, int]:
     return files, snapshot["deltaRecordCount"]
 
 
-async def send(region: Region, bulk: Bulk, count: int, each: int) -> list[str]:
-    """Append the events; their ids."""
-    ids, waiting = [], []
-    for body in bulk.events(count, each):
-        event, sent = await region.written(0, body)
-        ids.append(event)
-        waiting.append(sent)
-        if len(waiting) >= _BATCH:
-            await asyncio.gather(*waiting)
-            waiting.clear()
-    await asyncio.gather(*waiting)
-    return ids
-
-
 async def wait_until_read(port: int, offset: int) -> None:
     """Wait until the coordinator has read up to an offset."""
     deadline = time.monotonic() + PATIENCE
@@ -122,7 +107,7 @@ async def one(folder: Path, bootstrap: str, files: int, each: int) -> dict[str, 
             await region.open()
             await wait_for_answer(bootstrap, topics)
             idle = memory(process.pid, "VmRSS")
-            ids = await send(region, bulk, files // each, each)
+            ids = await bulk.append(region, files // each, each)
             # The policy, the opening, and the events stand before it.
             await wait_until_read(port_of(folder), len(ids) + 2)
             read = memory(process.pid, "VmHWM")

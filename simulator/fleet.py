@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sluicegate.coordinator.core.effects import Effect, WriteRecord, WriteView
-from sluicegate.coordinator.core.machine import MachineSettings
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.simulator.coverage import EFFECTS
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.node import FATES, Fate, Node, OffsetGone, Watch

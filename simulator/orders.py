@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from sluicegate.coordinator.core.machine import MachineSettings
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import StreamCommand, StreamPolicy, StreamStalled
 from sluicegate.simulator.dice import Dice

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sluicegate.coordinator.core.effects import Effect
-from sluicegate.coordinator.core.machine import MachineSettings
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.models import Assignment, StreamPolicy
 from sluicegate.lakes.memory import MemoryTable
 from sluicegate.simulator.dice import Dice

@@ -1,6 +1,6 @@
 """I11: the same work in full cuts, with the slow region merely slow, must leave the same table."""
 
-from sluicegate.coordinator.core.machine import MachineSettings
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Body,

@@ -7,6 +7,7 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.cli.errors import UserError
 from sluicegate.coordinator.cli.kafka import Unreadable, partition_count, read_records
+from sluicegate.coordinator.core.orders import known_regions
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import Settings
 from sluicegate.events import Envelope, Event, EventType, StreamCommand, encode, partition_of
@@ -34,10 +35,7 @@ async def known_record(settings: Settings, stream: str) -> StateRecord:
 
 def require_region(record: StateRecord, region: str) -> None:
     """Refuse a region that the stream does not have. Raises UserError."""
-    assigned = {
-        name for each in (record.state.assignment, record.state.next) if each for name in each.regions
-    }
-    known = sorted({*record.state.regions, *assigned})
+    known = sorted(known_regions(record.state))
     if region not in known:
         raise UserError(
             f"stream {record.stream} has no region {region}; it has: {', '.join(known) or 'none'}"

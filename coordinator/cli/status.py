@@ -16,7 +16,6 @@ from sluicegate.coordinator.cli.kafka import (
     read_offsets,
 )
 from sluicegate.coordinator.cli.options import config_option, json_option, require_stream
-from sluicegate.coordinator.core.orders import paused
 from sluicegate.coordinator.core.state import RegionState, StateRecord
 from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
 from sluicegate.coordinator.settings import Settings
@@ -84,7 +83,7 @@ def describe(stream: str, dated: Dated | None, offsets: LogOffsets, *, configure
 def _of_record(record: StateRecord) -> dict[str, Any]:
     state = record.state
     snapshot = state.recorded
-    pause = paused(state, record.stream)
+    pause = state.blocked if state.paused else None
     names = {*state.regions, *record.refused, *(state.assignment.regions if state.assignment else ())}
     assigned = state.assignment.regions if state.assignment else ()
     return {

@@ -83,7 +83,7 @@ def _obey(book: Book, envelope: Envelope, body: Body | None) -> str | None:
         case StreamCommand():
             orders.obey(book, envelope.stream, body)
         case StreamStalled():
-            book.state.blocked = body.reason
+            book.state.blocked, book.state.paused = body.reason, False
         case _:
             return UNEXPECTED
     return None

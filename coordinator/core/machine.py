@@ -4,10 +4,9 @@ It is synchronous and deterministic. `poll` looks at the state and hands out wha
 so that an effect lost with a crash is simply handed out again.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.coordinator.core import orders, owing
+from sluicegate.coordinator.core import owing
 from sluicegate.coordinator.core.aging import Aging
 from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import Book
@@ -41,6 +40,7 @@ from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.openings import start_of
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Proposal
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.standing import Standing
 from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
@@ -62,34 +62,6 @@ WAITING_RECORD: Final = 60_000
 """How old a state record gets, in milliseconds, while something sealed waits for regions that owe."""
 PROBE: Final = ""
 """Asked for in place of a digest when there is no decision yet, only to see that the next one is absent."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineSettings:
-    """What the core needs to know; times in milliseconds."""
-
-    policy: StreamPolicy
-    """Wanted; its number does not count."""
-    record_interval: int = 3_600_000
-    """At most a quarter of the log's retention."""
-    probe_interval: int = 60_000
-    """How often a stream without work looks at its table.
-
-    At most a quarter of the retention of the table's snapshots.
-    """
-    freeze: int = 1_000
-    """A longer gap between two polls means that the process stood still."""
-    first_pause: int = 50
-    longest_pause: int = 10_000
-    stall_pause: int = 15_000
-    """How often a stalled stream looks whether the cause is gone."""
-    alignment_timeout: int = 10_000
-    """How long something sealed waits for regions that owe, before they fall back."""
-    carry_after: int | None = None
-    """Age in the log at which what is pending is appended again: a share of the log's retention.
-
-    None: the log keeps everything.
-    """
 
 
 class StreamMachine:
@@ -278,7 +250,7 @@ class StreamMachine:
         """Why the stream, or a region of it, does not go on; None if nothing is wrong. A pause is nothing."""
         if self.stall is not None:
             return self.stall.reason
-        if self.book.state.blocked is not None and self.paused is None:
+        if self.book.state.blocked is not None and not self.book.state.paused:
             return self.book.state.blocked
         faults = [reason for name in self.book.state.regions if (reason := self.book.waits(name))]
         return next(iter([*faults, *self._proposal.barred.values()]), None)
@@ -286,7 +258,7 @@ class StreamMachine:
     @property
     def paused(self) -> str | None:
         """Who has paused the stream, and how it goes on; None if nobody has."""
-        return orders.paused(self.book.state, self.stream)
+        return self.book.state.blocked if self.book.state.paused else None
 
     @property
     def view_trouble(self) -> str | None:

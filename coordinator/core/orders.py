@@ -5,16 +5,6 @@ from sluicegate.coordinator.core.state import Decision, LightState, Order, Savep
 from sluicegate.events.models import Assignment, Position, StreamCommand
 
 
-def pausing(stream: str) -> str:
-    """What blocks a stream that an operator has paused."""
-    return f"an operator paused the stream; go on with: sluicegate resume --stream {stream}"
-
-
-def paused(state: LightState, stream: str) -> str | None:
-    """Why nothing is decided, if that is an operator's will and nothing is wrong."""
-    return state.blocked if state.blocked == pausing(stream) else None
-
-
 def moved(decision: Decision) -> list[str]:
     """The regions that the last decision moves: those of which something can be held out instead."""
     before = decision.before.regions if decision.before else {}
@@ -26,10 +16,11 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
     state = book.state
     match body.command:
         case "resume":
-            state.blocked = None
+            state.blocked, state.paused = None, False
         case "pause":
-            state.blocked = pausing(stream)
-        case "remove" if body.region is not None and _is_known(state, body.region):
+            state.blocked = f"an operator paused the stream; go on with: sluicegate resume --stream {stream}"
+            state.paused = True
+        case "remove" if body.region is not None and body.region in known_regions(state):
             book.region(body.region).removed = True
         case "accept" if body.region is not None and body.lineage is not None:
             region = book.region(body.region)
@@ -43,10 +34,10 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
             _save(book, body.name, drain=body.command == "drain")
 
 
-def _is_known(state: LightState, region: str) -> bool:
-    """Whether a region was opened, or an assignment has it; others' openings were refused."""
+def known_regions(state: LightState) -> set[str]:
+    """Those that were opened, or that an assignment has; others' openings were refused."""
     assigned = {name for each in (state.assignment, state.next) if each for name in each.regions}
-    return region in state.regions or region in assigned
+    return {*state.regions, *assigned}
 
 
 def _save(book: Book, name: str, *, drain: bool) -> None:

@@ -107,9 +107,10 @@ def behind_another(parent: Parent) -> str:
 
 
 def ended_elsewhere(parent: Parent, limit: int | None) -> str:
+    end = "the same checkpoint" if limit is None or limit < 0 else f"checkpoint {limit} of it"
     return (
         f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at {_named(parent)} "
-        f"by an opening of this assignment; name {_ended(limit)}, "
+        f"by an opening of this assignment; name {end}, "
         "or raise the assignment's number"
     )
 
@@ -124,7 +125,7 @@ def goes_on(place: Place) -> str:
 def beyond(parent: Parent, region: str, ref: Position | None) -> str:
     other = "" if region == parent.region else f", or name region {region} as the parent"
     return (
-        f"region {region} is committed up to {_at(ref)}, beyond the named checkpoint {_point(parent)} of "
+        f"region {region} is committed up to {_at(ref)}, beyond the named checkpoint {_named(parent)} of "
         f"lineage {parent.lineage}{f' of region {parent.region}' if other else ''}; set the query back to "
         f"the committed one instead, and name that as the parent{other}"
     )
@@ -135,12 +136,4 @@ def _at(ref: Position | None) -> str:
 
 
 def _named(parent: Parent) -> str:
-    return "nothing" if parent.checkpoint is None else str(parent.checkpoint)
-
-
-def _point(parent: Parent) -> str:
     return "(none)" if parent.checkpoint is None else str(parent.checkpoint)
-
-
-def _ended(limit: int | None) -> str:
-    return "the same checkpoint" if limit is None or limit < 0 else f"checkpoint {limit} of it"

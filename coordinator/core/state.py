@@ -205,6 +205,8 @@ class LightState(Light):
     watermark: int | None = None
     blocked: str | None = None
     """Why nothing is decided until an operator resumes the stream, by way of the log."""
+    paused: bool = False
+    """Whether that is an operator's pause, and nothing is wrong."""
     pending: list[Decision] = []
     """Valid decisions whose outcome is not known, in order."""
 

@@ -11,8 +11,9 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.gauges import oldest_uncut, oldest_unsealed, pending_files
 from sluicegate.coordinator.core.intake import VOID
-from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
+from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.owing import joined
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.continuity import (
     LogRange,
@@ -280,7 +281,7 @@ class PartitionRunner:
             return
         fresh = record.offset > runner.machine.book.applied
         if envelope.type is EventType.REGION_OPENED and record.offset < self._since:
-            runner.known_openings.add(envelope.id)
+            runner.news.known_openings.add(envelope.id)
         if envelope.type is EventType.CUT_DECIDED and record.offset >= self._since:
             self.rivals.look(runner.stream, record)
         ignored = self._hand_in(runner, record, envelope, body)

@@ -19,11 +19,10 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from sluicegate.coordinator.core.gauges import waited_for
-from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.settings import Settings
+from sluicegate.coordinator.shell.account import account, hindrances
 from sluicegate.coordinator.shell.allocator import keep_freed_memory
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.collector import calm_collector
@@ -37,12 +36,11 @@ from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.reading import Reading, read_batches
 from sluicegate.coordinator.shell.seats import Seat
 from sluicegate.coordinator.shell.startup import load_adapters, wait_for_topics
-from sluicegate.coordinator.shell.view import view_of
+from sluicegate.coordinator.shell.upkeep import renew_views
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import hit, reach
 from sluicegate.events.outages import KAFKA
 from sluicegate.events.topics import TopicNames
-from sluicegate.state_store import StateStore, StateStoreUnavailable, UnreadableView
 
 log = structlog.get_logger(__name__)
 
@@ -322,17 +320,8 @@ class Service:
         """Write the views again when the state store has lost them."""
         while True:
             await asyncio.sleep(VIEW_INTERVAL)
-            if links.store is None:
-                continue
-            for partition in list(self._runners.values()):
-                for runner in list(partition.streams.values()):
-                    record = runner.last_view
-                    if record is None:
-                        continue
-                    with suppress(StateStoreUnavailable):
-                        if await _is_older(links.store, record):
-                            user = links.settings.streams[runner.stream].commit_user
-                            await links.store.write(view_of(record, user))
+            runners = list(self._runners.values())
+            await renew_views(links, [stream for each in runners for stream in each.streams.values()])
 
     def _ready_streams(self) -> set[str]:
         runners = [runner for runner in self._runners.values() if runner.started]
@@ -350,56 +339,11 @@ class Service:
     def unready(self) -> list[str]:
         """Why the service does not do its work now."""
         reasons = [reason for reason in (self._trouble, self._away) if reason]
-        for number, runner in self._runners.items():
-            if not runner.started:
-                why = f" ({runner.trouble})" if runner.trouble else ""
-                reasons.append(f"partition {number}: its state records are not read yet{why}")
-            if other := runner.rivals.seen:
-                reasons.append(f"partition {number}: the group {other} decides for its streams, too")
-            reasons += [
-                f"stream {name}: {stream.machine.trouble}"
-                for name, stream in runner.streams.items()
-                if stream.machine.trouble and stream.machine.stall_reason is None
-            ]
-        return reasons
+        return [*reasons, *hindrances(self._runners)]
 
     def status(self) -> dict[str, Any]:
         """What this member owns, and where it stands."""
-        return {
-            "epoch": self._epoch,
-            "partitions": {
-                str(number): {"position": runner.position, "low_water": runner.low_water()}
-                for number, runner in self._runners.items()
-                if runner.started
-            },
-            "streams": {
-                name: {
-                    "decision": stream.machine.book.state.committed,
-                    "cut": {
-                        region: {"lineage": held.ref.lineage, "checkpoint": held.ref.checkpoint}
-                        for region, held in stream.machine.book.state.regions.items()
-                        if held.ref is not None
-                    },
-                    "watermark": stream.machine.book.state.watermark,
-                    "ready": stream.machine.ready,
-                    "stalled": stream.machine.stall_reason,
-                    "paused": stream.machine.paused,
-                    "view": stream.machine.view_trouble,
-                    "waits_for": waited_for(stream.machine.book),
-                }
-                for runner in self._runners.values()
-                for name, stream in runner.streams.items()
-            },
-        }
-
-
-async def _is_older(store: StateStore, record: StateRecord) -> bool:
-    """Whether the store has no view of the stream, an older one, or what is none."""
-    try:
-        view = await store.read(record.stream)
-    except UnreadableView:
-        return True
-    return view is None or view.revision < record.applied
+        return account(self._epoch, self._runners)
 
 
 async def serve(settings: Settings) -> None:

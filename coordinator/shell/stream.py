@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,15 +9,12 @@ from itertools import takewhile
 from typing import Final, Protocol
 
 import structlog
-from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.effects import (
     Announce,
-    Append,
     AppendAbandoned,
     AppendDecision,
-    Appended,
     AppendPolicy,
     AppendVoided,
     Ask,
@@ -38,26 +34,21 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state import Decision, Due, StateRecord
-from sluicegate.coordinator.metrics import CutOutcome
+from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import StreamSettings
+from sluicegate.coordinator.shell.appending import StreamLog
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.failing import between_failpoints
 from sluicegate.coordinator.shell.limits import over_limits
 from sluicegate.coordinator.shell.links import Links
-from sluicegate.coordinator.shell.ownership import GROUP_HEADER
+from sluicegate.coordinator.shell.news import News
 from sluicegate.coordinator.shell.supply import Supply
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.coordinator.shell.view import view_of
 from sluicegate.coordinator.shell.waiting import Waiting
-from sluicegate.coordinator.wording import iso_time
-from sluicegate.events.codec import Header, encode, origin_headers
-from sluicegate.events.envelope import Envelope, Event, EventType, Origin
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import reach
-from sluicegate.events.models import CutAbandoned, CutVoided, LineageCarried, OpeningAnswered
-from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published
 from sluicegate.state_store import StateStoreUnavailable
 
@@ -65,9 +56,6 @@ log = structlog.get_logger(__name__)
 
 FETCHED_AT_ONCE: Final = 16 << 20
 """Bytes of bodies that are brought back into memory for one step of a check or a commit."""
-
-COPIED_AT_ONCE: Final = 500
-"""Events that are fetched and appended again together."""
 
 
 class LogPartition(Protocol):
@@ -94,22 +82,16 @@ class StreamRunner:
         self.bodies = Bodies(links.budget)
         self.last_view: StateRecord | None = None
         self.waiting = Waiting(machine.stream)
-        self.known_openings: set[str] = set()
-        """Those that stood in the log when the partition became ours: a predecessor may have told of them."""
-        self._inherited = {due.id for due in machine.outbox.due}
-        """Notifications that a predecessor had recorded, and perhaps sent."""
+        self.news = News(machine.stream, links.metrics, machine.outbox.due)
         self._settings = settings
         self._links = links
         self._partition = partition
+        self._kafka = StreamLog(machine.stream, partition.number, links)
         self._table = StreamTable(settings, links.threads, machine.stream)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._outcomes_count = True
-        self._asked_at: dict[int, float] = {}
         self._log = log.bind(stream=machine.stream)
-        self._signature = (GROUP_HEADER, links.settings.kafka.group_id.encode())
-        self._stall: str | None = None
-        self._paused: str | None = None
         self._failure: Exception | None = None
         """What broke the handling of an outcome: this process must not go on with the stream."""
 
@@ -127,7 +109,7 @@ class StreamRunner:
             task = asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        self._tell_stall()
+        self.news.standing(self.machine.stall_reason, self.machine.paused)
 
     async def stop(self, grace: float) -> None:
         """Start nothing more; let what runs come to its end for `grace` seconds, then leave it behind.
@@ -158,18 +140,7 @@ class StreamRunner:
         name = type(effect).__name__
         self._log.debug("effect", state="started", effect=name)
         result = await self._effect(effect)
-        if isinstance(result, Failed):
-            self._links.metrics.effect_failed(name)
-            if isinstance(effect, WriteView):
-                self._log.warning(
-                    "the view in Redis is not up to date; commits do not need it and go on, and it is "
-                    "written again by itself",
-                    reason=result.reason,
-                )
-            else:
-                self._log.warning("effect failed, will be tried again", effect=name, reason=result.reason)
-        elif isinstance(effect, WriteView) and self.machine.view_trouble is not None:
-            self._log.info("the view in Redis is current again")
+        self.news.effect(effect, result, view_was_old=self.machine.view_trouble is not None)
         self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
         try:
             self._measure(effect, result)
@@ -202,7 +173,7 @@ class StreamRunner:
             case InspectTable():
                 return await self._table.inspect(effect)
             case Ask():
-                self._asked_at.setdefault(effect.decision, time.monotonic())
+                self.news.asked(effect.decision)
                 return await self._table.ask(effect)
             case CheckFiles():
                 return await self._check(effect)
@@ -211,8 +182,13 @@ class StreamRunner:
                     return await self._table.publish(effect, bodies)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
-            case AppendDecision() | AppendPolicy() | AppendAbandoned() | AppendVoided() | Carry():
-                return await self._append(effect)
+            case AppendDecision() | AppendPolicy() | AppendAbandoned() | AppendVoided():
+                return await self._kafka.append(effect)
+            case Carry():
+                appended = await self._kafka.carry(effect)
+                told = {"region": effect.region, "lineage": effect.lineage, "events": len(effect.offsets)}
+                self._log.info("carried ahead of the log's retention", **told)
+                return appended
         await self._follow_up(effect)
         return Done()
 
@@ -231,95 +207,17 @@ class StreamRunner:
     async def _follow_up(self, effect: Effect) -> None:
         match effect:
             case WriteRecord(record):
-                await self._write_record(record)
+                await self._kafka.record(record)
+                self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
             case Announce(due):
-                envelope = Envelope(due.id, due.type, self.stream, due.region, due.lineage)
-                await self._send(
-                    self._links.topics.commits, self._links.partitions.commits, Event(envelope, due.body)
-                )
-                if isinstance(due.body, OpeningAnswered) and not due.body.accepted:
-                    self._tell_refusal(due, due.body)
-                if isinstance(due.body, CutAbandoned | CutVoided):
-                    abandoned = isinstance(due.body, CutAbandoned)
-                    self._links.metrics.cut(self.stream, "abandoned" if abandoned else "voided")
+                await self._kafka.announce(due)
+                self.news.announced(due, self.machine.stall_reason)
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
                     await self._links.store.write(view_of(record, self._settings.commit_user))
             case ReleaseOffsets():
                 await self._partition.release_offsets()
-
-    async def _carry(self, effect: Carry) -> Result:
-        """Append what stands at these offsets again, as it is, and then the mark."""
-        for start in range(0, len(effect.offsets), COPIED_AT_ONCE):
-            await self._copy(effect.offsets[start : start + COPIED_AT_ONCE])
-        await reach(Failpoint.CARRY_COPIED)
-        mark = Envelope(
-            str(uuid.uuid4()), EventType.LINEAGE_CARRIED, self.stream, effect.region, effect.lineage
-        )
-        told = {"region": effect.region, "lineage": effect.lineage, "events": len(effect.offsets)}
-        self._log.info("carried ahead of the log's retention", **told)
-        return await self._append_event(Event(mark, LineageCarried(upto=effect.upto)))
-
-    async def _copy(self, offsets: Sequence[int]) -> None:
-        topic, partition = self._links.topics.events, self._partition.number
-        found = await self._links.fetcher.records(partition, offsets)
-        lacking = [offset for offset in offsets if offset not in found]
-        if lacking:
-            raise BodyUnavailable(f"there is no event at offset {lacking[0]} of partition {partition}")
-        sent = [
-            await self._links.producer.send(
-                topic, copy.value, key=copy.key, partition=partition, headers=_copy_headers(copy)
-            )
-            for copy in (found[offset] for offset in offsets)
-        ]
-        await asyncio.gather(*sent)
-
-    async def _append(self, effect: Append | Carry) -> Result:
-        match effect:
-            case Carry():
-                return await self._carry(effect)
-            case AppendDecision():
-                event_type = EventType.CUT_DECIDED
-            case AppendPolicy():
-                event_type = EventType.STREAM_POLICY
-            case AppendAbandoned():
-                event_type = EventType.CUT_ABANDONED
-            case AppendVoided():
-                event_type = EventType.CUT_VOIDED
-        envelope = Envelope(str(uuid.uuid4()), event_type, self.stream)
-        return await self._append_event(Event(envelope, effect.body))
-
-    async def _append_event(self, event: Event) -> Result:
-        message = encode(event)
-        sent = await self._links.producer.send_and_wait(
-            self._links.topics.events,
-            message.value,
-            key=message.key,
-            partition=self._partition.number,
-            headers=[*message.headers, self._signature],
-        )
-        return Appended(sent.offset)
-
-    async def _send(self, topic: str, partitions: int, event: Event) -> None:
-        message = encode(event)
-        await self._links.producer.send_and_wait(
-            topic,
-            message.value,
-            key=message.key,
-            partition=partition_of(self.stream, partitions),
-            headers=message.headers,
-        )
-
-    async def _write_record(self, record: StateRecord) -> None:
-        await self._links.producer.send_and_wait(
-            self._links.topics.state,
-            record.model_dump_json().encode(),
-            key=self.stream.encode(),
-            partition=partition_of(self.stream, self._links.partitions.state),
-            headers=[self._signature],
-        )
-        self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
 
     def _supply(self, offsets: Sequence[int]) -> Supply:
         return Supply(offsets, self.bodies.first_of(sorted(offsets)), self._read_bodies)
@@ -349,56 +247,4 @@ class StreamRunner:
             return
         self.bodies.drop(decision.parts)
         if isinstance(effect, Publish):
-            self._tell_commit(decision)
-
-    def _tell_commit(self, decision: Decision) -> None:
-        metrics = self._links.metrics
-        delay = max(0.0, time.time() - decision.last_time / 1000)
-        started = self._asked_at.pop(decision.id, None)
-        if started is not None:
-            metrics.commit_took(self.stream, time.monotonic() - started)
-        metrics.cut_visible(self.stream, _outcome(decision), delay)
-        metrics.watermark(self.stream, decision.watermark)
-        self._log.info(
-            "committed",
-            decision=decision.id,
-            files=decision.files,
-            watermark=decision.watermark,
-            watermark_time=iso_time(decision.watermark),
-            event_to_snapshot_ms=round(delay * 1000),
-            outcome=_outcome(decision),
-            fallbacks=sorted(decision.fallbacks),
-            cut={name: at.checkpoint for name, at in decision.cut.items()},
-        )
-
-    def _tell_refusal(self, due: Due, answer: OpeningAnswered) -> None:
-        """Log a refused opening, unless a predecessor has, or it is refused again for the stream's stall."""
-        stalled = answer.opening in self.known_openings and answer.reason == self.machine.stall_reason
-        tell = self._log.debug if stalled or due.id in self._inherited else self._log.warning
-        tell("opening refused", region=due.region, lineage=due.lineage, reason=answer.reason)
-
-    def _tell_stall(self) -> None:
-        reason, paused = self.machine.stall_reason, self.machine.paused
-        if paused != self._paused:
-            self._paused = paused
-            self._log.info("paused", reason=paused) if paused else self._log.info("resumed")
-        if reason != self._stall:
-            self._stall = reason
-            if reason is None:
-                self._log.info("goes on")
-            else:
-                self._log.error("stalled", reason=reason)
-
-
-def _copy_headers(record: ConsumerRecord) -> list[Header]:
-    """The headers of a copy: those of the original, and where it stood first."""
-    known = [(name, value) for name, value in record.headers if value is not None]
-    if any(name == "ce_firstoffset" for name, _ in known):
-        return known
-    return [*known, *origin_headers(Origin(record.offset, record.timestamp))]
-
-
-def _outcome(decision: Decision) -> CutOutcome:
-    if decision.fallbacks:
-        return "partial"
-    return "forced" if decision.forced else "full"
+            self.news.committed(decision)

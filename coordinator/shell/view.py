@@ -3,7 +3,6 @@
 import time
 from typing import Literal
 
-from sluicegate.coordinator.core.orders import paused
 from sluicegate.coordinator.core.state import RegionState, Savepoint, StateRecord
 from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
 from sluicegate.state_store import RegionView, SavepointView, StreamView
@@ -31,7 +30,7 @@ def view_of(record: StateRecord, commit_user: str) -> StreamView:
         regions={name: _region(record, name, region) for name, region in state.regions.items()},
         warnings=tuple(notes(record)),
         stalled=record.stalled,
-        paused=paused(state, record.stream),
+        paused=state.blocked if state.paused else None,
     )
 
 

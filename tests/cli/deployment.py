@@ -83,14 +83,8 @@ class Deployment:
                 body = CheckpointCompleted(events=(), predecessor=None, source_digest="d")
                 identity = f"{region}-{lineage}-{number}"
                 kind = EventType.CHECKPOINT_COMPLETED
-                message = encode(Event(Envelope(identity, kind, stream, region, lineage, number), body))
-                await producer.send_and_wait(
-                    kafka.topic_names().events,
-                    message.value,
-                    key=message.key,
-                    headers=message.headers,
-                    partition=partition_of(stream, PARTITIONS),
-                )
+                event = Event(Envelope(identity, kind, stream, region, lineage, number), body)
+                await _send(producer, kafka.topic_names().events, event)
 
     def close(self, stream: str, region: str, lineage: str, final: int) -> None:
         """Append that a region has ended."""
@@ -100,14 +94,7 @@ class Deployment:
         kafka = self.settings.kafka
         async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
             event = Envelope(f"end-{region}", EventType.REGION_CLOSED, stream, region, lineage)
-            message = encode(Event(event, RegionClosed(final=final)))
-            await producer.send_and_wait(
-                kafka.topic_names().events,
-                message.value,
-                key=message.key,
-                headers=message.headers,
-                partition=partition_of(stream, PARTITIONS),
-            )
+            await _send(producer, kafka.topic_names().events, Event(event, RegionClosed(final=final)))
 
     def refuse(self, stream: str, region: str, *lineages: str) -> None:
         """Append answers that refuse the openings of these lineages."""
@@ -119,14 +106,8 @@ class Deployment:
             for lineage in lineages:
                 body = OpeningAnswered(opening="o", accepted=False, reason="it names no parent")
                 kind = EventType.OPENING_ANSWERED
-                message = encode(Event(Envelope(f"no-{lineage}", kind, stream, region, lineage), body))
-                await producer.send_and_wait(
-                    kafka.topic_names().commits,
-                    message.value,
-                    key=message.key,
-                    headers=message.headers,
-                    partition=partition_of(stream, PARTITIONS),
-                )
+                event = Event(Envelope(f"no-{lineage}", kind, stream, region, lineage), body)
+                await _send(producer, kafka.topic_names().commits, event)
 
     def set_group_offset(self, partition: int, offset: int) -> None:
         asyncio.run(self._set_group_offset(partition, offset))
@@ -193,3 +174,15 @@ def findings(result: Result) -> dict[str, tuple[str, str]]:
 def as_json(result: Result) -> Any:
     """Parse what a command with --json printed."""
     return json.loads(result.stdout)
+
+
+async def _send(producer: AIOKafkaProducer, topic: str, event: Event) -> None:
+    """Append to the partition of the event's stream."""
+    message = encode(event)
+    await producer.send_and_wait(
+        topic,
+        message.value,
+        key=message.key,
+        headers=message.headers,
+        partition=partition_of(event.envelope.stream, PARTITIONS),
+    )

@@ -14,12 +14,12 @@ from sluicegate.coordinator.settings_kafka import KafkaSettings
 from sluicegate.coordinator.shell.seats import Seat, default_folder
 
 _MEMBER = """
-import sys, time
+import sys
 from sluicegate.coordinator.settings_kafka import KafkaSettings
 from sluicegate.coordinator.shell.seats import Seat
 with Seat(KafkaSettings(bootstrap_servers="k:1", group_id="g", seats_folder=sys.argv[1])) as seat:
     print(seat.client_id, flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
@@ -31,7 +31,7 @@ def kafka(folder: Path, group: str = "g") -> KafkaSettings:
 def member(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that sits there, and its client id."""
     command = [sys.executable, "-c", _MEMBER, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process, process.stdout.readline().strip()

@@ -1,6 +1,7 @@
 """What the view and status say of a record, without servers."""
 
-from sluicegate.coordinator.core.orders import pausing
+from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.orders import obey
 from sluicegate.coordinator.core.state import (
     LightState,
     LineageState,
@@ -11,7 +12,7 @@ from sluicegate.coordinator.core.state import (
 )
 from sluicegate.coordinator.reasons import UNOWNED, notes, region_reason, waits_for
 from sluicegate.coordinator.shell.view import view_of
-from sluicegate.events import Assignment, Position, StreamPolicy
+from sluicegate.events import Assignment, Position, StreamCommand, StreamPolicy
 
 
 def _region(**more: object) -> RegionState:
@@ -92,8 +93,8 @@ def test_what_an_order_waits_for() -> None:
 def test_the_view_tells_a_pause_and_a_refused_opening_apart_from_a_stall() -> None:
     record = RECORD.model_copy(deep=True)
     record.refused = {"EWR": "it names no parent"}
-    record.state.blocked = pausing("flights")
+    obey(Book("flights", record.state, record.applied), "flights", StreamCommand(command="pause"))
     view = view_of(record, "user")
-    assert (view.stalled, view.paused) == (None, pausing("flights"))
+    assert (view.stalled, view.paused) == (None, record.state.blocked)
     assert {name: region.refused for name, region in view.regions.items() if region.refused} == record.refused
     assert "go on with: sluicegate resume --stream flights" in waits_for(record, 1)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from sluicegate.coordinator.core.effects import Effect
-from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,

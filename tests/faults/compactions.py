@@ -14,7 +14,7 @@ from sluicegate.events.failpoint_names import Failpoint
 from tests.faults.compactor import Compactor
 from tests.faults.feeds import Feed
 from tests.faults.lives import COMMAND, Deployment
-from tests.faults.rolling import Inexact, Plan, conclude, strike
+from tests.faults.rolling import PUBLISH, Inexact, Plan, conclude, strike
 from tests.faults.scenes import Maker
 from tests.faults.tables import tally
 
@@ -25,23 +25,8 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "fixed": {**EAGER, "bucket": "1", "bucket-key": "id"},
 }
 """Options of the tables that are compacted."""
-PUBLISH: Final = (
-    Failpoint.ASK_BEFORE,
-    Failpoint.ASK_AFTER,
-    Failpoint.PUBLISH_BEFORE,
-    Failpoint.PAIMON_MANIFEST_WRITTEN,
-    Failpoint.PAIMON_MANIFESTS_DURABLE,
-    Failpoint.PAIMON_SNAPSHOT_DRAFTED,
-    Failpoint.PAIMON_SNAPSHOT_LINKED,
-    Failpoint.PAIMON_SNAPSHOT_DURABLE,
-    Failpoint.PAIMON_HINT_BEFORE,
-    Failpoint.PAIMON_HINT_AFTER,
-    Failpoint.PUBLISH_AFTER,
-    Failpoint.WRITE_RECORD_BEFORE,
-    # After a compaction was first.
-    Failpoint.PAIMON_DISCARD_BEFORE,
-    Failpoint.PAIMON_DISCARD_AFTER,
-)
+KILLED_AT: Final = (*PUBLISH, Failpoint.PAIMON_DISCARD_BEFORE, Failpoint.PAIMON_DISCARD_AFTER)
+"""The last two are reached after a compaction was first."""
 _WIDE: Final = (Failpoint.PAIMON_MANIFESTS_DURABLE, Failpoint.PAIMON_SNAPSHOT_DRAFTED)
 """Held up here, a commit gives a compaction the time to be first."""
 

@@ -47,11 +47,7 @@ START: Final = (
     Failpoint.BATCH_BEFORE,
     Failpoint.BATCH_AFTER,
 )
-COMMIT: Final = (
-    Failpoint.CHECK_FILES_BEFORE,
-    Failpoint.CHECK_FILES_AFTER,
-    Failpoint.APPEND_DECISION_BEFORE,
-    Failpoint.APPEND_DECISION_AFTER,
+PUBLISH: Final = (
     Failpoint.ASK_BEFORE,
     Failpoint.ASK_AFTER,
     Failpoint.PUBLISH_BEFORE,
@@ -64,6 +60,13 @@ COMMIT: Final = (
     Failpoint.PAIMON_HINT_AFTER,
     Failpoint.PUBLISH_AFTER,
     Failpoint.WRITE_RECORD_BEFORE,
+)
+COMMIT: Final = (
+    Failpoint.CHECK_FILES_BEFORE,
+    Failpoint.CHECK_FILES_AFTER,
+    Failpoint.APPEND_DECISION_BEFORE,
+    Failpoint.APPEND_DECISION_AFTER,
+    *PUBLISH,
     Failpoint.WRITE_RECORD_AFTER,
     Failpoint.ANNOUNCE_BEFORE,
     Failpoint.ANNOUNCE_AFTER,

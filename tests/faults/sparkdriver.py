@@ -7,7 +7,7 @@ import json
 import os
 import random
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ def main() -> None:
     done, restart = settings.with_name("done"), settings.with_name("restart")
     query = _start(session, given)
     while not done.exists():
-        time.sleep(0.1)
+        _ends(query, 0.1)
         if query.exception() is not None or not query.isActive:
             print(f"starting again after {str(query.exception())[:200]!r}", flush=True)
             query = _started(session, given)
@@ -82,8 +82,14 @@ def _started(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:
         try:
             return _start(session, given)
         except PySparkException as error:
+            # Each try starts a Python worker, so it takes its time.
             print(f"not started: {str(error)[:200]!r}", flush=True)
-            time.sleep(0.5)
+
+
+def _ends(query: StreamingQuery, seconds: float) -> None:
+    """Wait until the query ends, however it does, for so long at most."""
+    with suppress(PySparkException):
+        query.awaitTermination(seconds)
 
 
 def _finish(session: SparkSession, given: dict[str, Any], query: StreamingQuery) -> None:

@@ -21,7 +21,8 @@ from sluicegate.coordinator.core.effects import (
     WriteRecord,
     WriteView,
 )
-from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType, Origin
 from sluicegate.events.models import Body, FileInfo, FilesWritten, LineageCarried

@@ -1,7 +1,8 @@
 """Words of golden cases that write to the log: what jobs, operators and other coordinators say."""
 
 from sluicegate.coordinator.core import decisions
-from sluicegate.coordinator.core.machine import MachineSettings, StreamMachine
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import (
     Assignment,

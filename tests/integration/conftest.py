@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sluicegate.coordinator.core.machine import MachineSettings
+from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell import partition, service
 from sluicegate.events import partition_of

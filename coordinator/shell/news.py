@@ -1,0 +1,99 @@
+"""What is logged and counted of one stream, for those who operate it."""
+
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from sluicegate.coordinator.core.effects import Effect, Failed, Result, WriteView
+from sluicegate.coordinator.core.state import Decision, Due
+from sluicegate.coordinator.metrics import CutOutcome, Metrics
+from sluicegate.coordinator.wording import iso_time
+from sluicegate.events.models import CutAbandoned, CutVoided, OpeningAnswered
+
+log = structlog.get_logger(__name__)
+
+
+class News:
+    """Tells what is new, and not what a predecessor has told."""
+
+    def __init__(self, stream: str, metrics: Metrics, due: Iterable[Due]) -> None:
+        """`due` are the notifications that a predecessor had recorded, and perhaps sent."""
+        self.known_openings: set[str] = set()
+        """Those that stood in the log when the partition became ours: a predecessor may have told of them."""
+        self._stream = stream
+        self._metrics = metrics
+        self._inherited = {each.id for each in due}
+        self._asked_at: dict[int, float] = {}
+        self._stall: str | None = None
+        self._paused: str | None = None
+        self._log = log.bind(stream=stream)
+
+    def effect(self, effect: Effect, result: Result, *, view_was_old: bool) -> None:
+        """An effect came to its end; what failed will be tried again."""
+        if isinstance(result, Failed):
+            self._metrics.effect_failed(type(effect).__name__)
+        match effect, result:
+            case WriteView(), Failed(reason):
+                self._log.warning(
+                    "the view in Redis is not up to date; commits do not need it and go on, and it is "
+                    "written again by itself",
+                    reason=reason,
+                )
+            case _, Failed(reason):
+                name = type(effect).__name__
+                self._log.warning("effect failed, will be tried again", effect=name, reason=reason)
+            case WriteView(), _ if view_was_old:
+                self._log.info("the view in Redis is current again")
+
+    def asked(self, decision: int) -> None:
+        """The commit of a decision begins."""
+        self._asked_at.setdefault(decision, time.monotonic())
+
+    def committed(self, decision: Decision) -> None:
+        """A commit of ours has become visible."""
+        delay = max(0.0, time.time() - decision.last_time / 1000)
+        started = self._asked_at.pop(decision.id, None)
+        if started is not None:
+            self._metrics.commit_took(self._stream, time.monotonic() - started)
+        self._metrics.cut_visible(self._stream, _outcome(decision), delay)
+        self._metrics.watermark(self._stream, decision.watermark)
+        self._log.info(
+            "committed",
+            decision=decision.id,
+            files=decision.files,
+            watermark=decision.watermark,
+            watermark_time=iso_time(decision.watermark),
+            event_to_snapshot_ms=round(delay * 1000),
+            outcome=_outcome(decision),
+            fallbacks=sorted(decision.fallbacks),
+            cut={name: at.checkpoint for name, at in decision.cut.items()},
+        )
+
+    def announced(self, due: Due, stall: str | None) -> None:
+        """A notification was sent; a refusal is no news if a predecessor told it, or the stall does."""
+        body = due.body
+        if isinstance(body, OpeningAnswered) and not body.accepted:
+            stalled = body.opening in self.known_openings and body.reason == stall
+            tell = self._log.debug if stalled or due.id in self._inherited else self._log.warning
+            tell("opening refused", region=due.region, lineage=due.lineage, reason=body.reason)
+        if isinstance(body, CutAbandoned | CutVoided):
+            self._metrics.cut(self._stream, "abandoned" if isinstance(body, CutAbandoned) else "voided")
+
+    def standing(self, stall: str | None, paused: str | None) -> None:
+        """Tell whether the stream is paused, or stalled, once each time that changes."""
+        if paused != self._paused:
+            self._paused = paused
+            self._log.info("paused", reason=paused) if paused else self._log.info("resumed")
+        if stall != self._stall:
+            self._stall = stall
+            if stall is None:
+                self._log.info("goes on")
+            else:
+                self._log.error("stalled", reason=stall)
+
+
+def _outcome(decision: Decision) -> CutOutcome:
+    if decision.fallbacks:
+        return "partial"
+    return "forced" if decision.forced else "full"
