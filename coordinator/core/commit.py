@@ -65,12 +65,15 @@ class Commit:
         self._voided = False
         """Whether the void was seen in the table."""
 
-    def next(self, state: LightState) -> Ask | Publish:
-        """Ask first, every time; publish only on a head where the decision is proven absent."""
+    def next(self, state: LightState, recorded: SnapshotRef | None) -> Ask | Publish:
+        """Ask first, every time; publish only on a head where the decision is proven absent.
+
+        An absence is proven from the recorded snapshot.
+        """
         decision = self.decision
         if self._absent is None:
             digest = self._void if self._voided else decision.digest
-            return Ask(decision.id, digest, state.table or "", state.recorded)
+            return Ask(decision.id, digest, state.table or "", recorded)
         void = decision.void is not None and decision.before is not None
         return Publish(
             decision=decision.id,

@@ -370,9 +370,9 @@ class StreamMachine:
         if state.pending:
             if self._commit is None or self._commit.decision is not state.pending[0]:
                 self._commit = Commit(state.pending[0], self.stream)
-            return self._commit.next(state)
+            return self._commit.next(state, self._standing.proves(state))
         if self._probe_due:
-            return Ask(state.decided + 1, PROBE, state.table or "", state.recorded)
+            return Ask(state.decided + 1, PROBE, state.table or "", self._standing.proves(state))
         if self._log.running is not None or self.outbox.busy:
             return None
         return self._proposal.next_check(self._now)
@@ -453,7 +453,7 @@ class StreamMachine:
                     state.recorded = head
                     self.outbox.note_change()
             case Unproven(reason, expired=expired):
-                if expired and self._recall():
+                if self._recall(expired):
                     return
                 self.stall = Stall(
                     f"it cannot be proven what is in the table: {reason}. {mending(self.stream)}",
@@ -471,11 +471,9 @@ class StreamMachine:
         self._ready = False
         self._fence.doubt(self._end.running)
 
-    def _recall(self) -> bool:
+    def _recall(self, expired: bool) -> bool:
         """Find another snapshot to prove an absence from; False: there is none."""
-        found = self._standing.recall(self.book.state)
-        if found == "moved":
-            self.outbox.note_change()
+        found = self._standing.recall(self.book.state, expired=expired)
         if found == "inspect":
             self._fence.doubt(self._end.running)
         return found != "lost"
@@ -484,7 +482,7 @@ class StreamMachine:
         if self._commit is None:
             return
         state = self.book.state
-        if isinstance(result, Unproven) and result.expired and self._recall():
+        if isinstance(result, Unproven) and self._recall(result.expired):
             return
         outcome = self._commit.take(effect, result, state)
         if isinstance(outcome, Stall):

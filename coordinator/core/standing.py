@@ -24,6 +24,8 @@ class Standing:
         """The last inspection, as long as the log has not been read to an end fetched after it."""
         self._clean: tuple[SnapshotRef | None, int] | None = None
         """A head of the table, and the last decision that can be in its history: the log had no other."""
+        self._tried: SnapshotRef | None = None
+        """That head, while it is asked from instead of the recorded one."""
 
     def inspect(self, state: LightState, found: TableState) -> Stall | None:
         """Take note of the table; returns why it cannot be the stream's."""
@@ -68,14 +70,24 @@ class Standing:
             f"{self._stream} --verify; then restore the topics, or configure another commit_user"
         )
 
-    def recall(self, state: LightState) -> Literal["moved", "inspect", "lost"]:
-        """Build on a head that held no unknown decision when the recorded snapshot has expired.
+    def proves(self, state: LightState) -> SnapshotRef | None:
+        """The snapshot that an absence is proven from."""
+        return self._tried if _is_newer(self._tried, state.recorded) else state.recorded
 
-        "inspect": none is known, and there is nothing pending that another inspection could miss.
+    def recall(self, state: LightState, *, expired: bool) -> Literal["moved", "inspect", "lost"]:
+        """Ask from a head that held no unknown decision when the recorded snapshot has expired.
+
+        It is recorded only when the table has answered for it: the branch that it was the head of may
+        have been given up since. "inspect": none is known, and there is nothing pending that another
+        inspection could miss.
         """
+        if _is_newer(self._tried, state.recorded):
+            self._tried = self._clean = None
+        elif not expired:
+            return "lost"
         known = state.pending[0].id - 1 if state.pending else state.decided
         if self._clean is not None and self._clean[1] == known and _is_newer(self._clean[0], state.recorded):
-            state.recorded = self._clean[0]
+            self._tried = self._clean[0]
             return "moved"
         if state.pending:
             return "lost"

@@ -68,7 +68,7 @@ class ReplayTable:
         """
         commit = Commit(decision)
         while commit.retries < MOST_RETRIES:
-            effect = commit.next(state)
+            effect = commit.next(state, state.recorded)
             if isinstance(effect, Ask):
                 result = await self._table.ask(effect)
             else:
