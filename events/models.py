@@ -173,7 +173,7 @@ class StreamCommand(Body):
     """An operator's order, by way of the log so that every coordinator obeys it alike."""
 
     command: Literal["accept", "resume", "pause", "remove", "void", "drain", "savepoint"]
-    """`accept`: let this region's lineage start although it names no parents.
+    """`accept`: let this region's lineage start behind a position although it names no parents.
 
     `resume`: decide again, after the cause of a logged stall has been removed, or after a pause.
     `pause`: decide nothing until the stream is resumed.
@@ -188,6 +188,8 @@ class StreamCommand(Body):
     checkpoint: Count | None = None
     name: Name | None = None
     """Of the savepoint."""
+    behind: Position | None = None
+    """Where the region stood for whoever accepts the lineage, and lets its source start there."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:

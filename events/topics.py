@@ -11,6 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from sluicegate.events.starting import start_client
 from sluicegate.events.topic_checks import ObservedTopic, TopicProblem, TopicRole, TopicSpec, find_problems
 
 __all__ = [
@@ -199,7 +200,7 @@ async def _admin(
     )
     try:
         async with asyncio.timeout(seconds):
-            await admin.start()
+            await start_client(admin)
             yield admin
     except TimeoutError as error:
         raise BrokersUnavailable(f"Kafka at {bootstrap_servers} did not answer within {seconds} s") from error

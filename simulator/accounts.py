@@ -96,7 +96,8 @@ class Account:
     lives: dict[str, Life] = field(default_factory=dict)
     chain: list[str] = field(default_factory=list)
     """From the lineage that the ref is in to the live one."""
-    accepted: set[str] = field(default_factory=set)
+    accepted: dict[str, Position | None] = field(default_factory=dict)
+    """Lineages that may start without a parent, each behind one ref."""
     ref: Position | None = None
     digest: str | None = None
     """Of the source range at the ref."""

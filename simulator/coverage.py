@@ -70,6 +70,7 @@ OF_JOBS: Final = (
     "split 1 to 2",
     "split 2 to 1",
     "split 2 to 2",
+    "contradict what others build on",
     "a region keeps a part of its shards",
     "took over from the region beside it",
     "back to the regions before",
@@ -117,6 +118,7 @@ OF_OPENINGS: Final = (
     "opening: restart",
     "opening: rewind",
     "opening: accepted without parents",
+    "opening: accepted behind what was committed since",
     "opening: child of other regions",
     *(f"opening refused: {reason}" for reason in REFUSALS),
 )

@@ -5,13 +5,14 @@ from typing import Final
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
+    CheckpointCompleted,
     CheckpointFailed,
-    OpeningAnswered,
     Parent,
     Position,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
+    StreamCommand,
 )
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.source import Batches, Reading
@@ -38,8 +39,6 @@ class Driver(Batches):
     stopped: bool = False
     """Replaced by others: it does nothing any more."""
     silent_until: int = 0
-    adopt: bool = False
-    """The lineage has no parents, and starts behind what is decided when it opens."""
     lived: list[str] = field(default_factory=list)
     """The region's lineages that were accepted."""
     outnumbered: bool = False
@@ -123,6 +122,15 @@ class Driver(Batches):
         self.world.saw("lost uploads given up")
         return "give lost uploads up"
 
+    def contradict(self) -> None:
+        """Complete the last checkpoint again, for another range of the source."""
+        body = CheckpointCompleted(
+            events=(),
+            predecessor=self.finished[-2] if len(self.finished) > 1 else None,
+            source_digest=self.world.new_id("another-range"),
+        )
+        self.say(EventType.CHECKPOINT_COMPLETED, body, self.last)
+
     def deliver(self, dice: Dice) -> str:
         """Let something arrive that was on its way."""
         waiting = self.uploads if self.uploads and (not self.stray or dice.chance(0.5)) else self.stray
@@ -155,21 +163,23 @@ class Driver(Batches):
             return "wait for the answer"
         self.opening = None
         if answer.accepted:
-            return self._accepted(answer)
-        return self._refused(answer.reason)
+            self.opened, self.closed = True, False
+            if self.lineage not in self.lived:
+                self.lived.append(self.lineage)
+            return "opened"
+        return self._refused(answer.reason, answer.committed)
 
-    def _accepted(self, answer: OpeningAnswered) -> str:
-        self.opened, self.closed = True, False
-        if self.lineage not in self.lived:
-            self.lived.append(self.lineage)
-        if self.adopt:
-            # The operator set the source back to where the lineage starts.
-            self.adopt = False
-            self.reading = self.lineage_start = self.reading_at(answer.start)
-        return "opened"
+    def accept_behind(self, ref: Position | None) -> None:
+        """An operator accepts the lineage, which names no parent, and lets its source start behind there."""
+        body = StreamCommand(command="accept", region=self.region, lineage=self.lineage, behind=ref)
+        self.world.append(Envelope(self.world.new_id("c"), EventType.STREAM_COMMAND, STREAM), body)
+        self.reading = self.lineage_start = self.reading_at(ref)
 
-    def _refused(self, reason: str) -> str:
+    def _refused(self, reason: str, ref: Position | None) -> str:
         self.ask_at = self.world.now + ASK_AGAIN
+        if "accept it again" in reason:
+            self.accept_behind(ref)
+            return "refused: committed since it was accepted"
         if (
             "beyond the named checkpoint" in reason
             or "is void; name that" in reason
@@ -205,7 +215,6 @@ class Driver(Batches):
         self.never.clear()
         if self.root is None:
             return
-        self.adopt = False
         self.finished.clear()
         lineage, checkpoint = (target.lineage, target.checkpoint) if target else (self.root, None)
         self.parents = (Parent(region=self.region, lineage=lineage, checkpoint=checkpoint),)

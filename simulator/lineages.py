@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import Parent, RegionOpened
+from sluicegate.events.models import Parent, Position, RegionOpened
 from sluicegate.simulator.accounts import Account, Life
 from sluicegate.simulator.families import Families, Member, last
 from sluicegate.simulator.standing import Standing
@@ -35,12 +35,12 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
     if problem is not None:
         now.saw(f"opening refused: {problem}")
         return
-    now.accepted.add(envelope.id)
     account = now.account(envelope.region)
     if account.live == envelope.lineage:
         now.saw("opening: restart")
     else:
         _begin(now, offset, account, envelope, body)
+    now.accepted[envelope.id] = _start_of(account, envelope.lineage)
     account.lives[envelope.lineage].continued = body.assignment.number
     account.idle = account.closed = account.left = account.removed = False
     account.final = None
@@ -64,6 +64,14 @@ def read_opening(now: Standing, offset: int, envelope: Envelope, body: RegionOpe
         for back in (now.regions.get(name) for name in body.assignment.regions):
             if back is not None and back.left and not back.closed:
                 back.left = back.idle = False
+
+
+def _start_of(account: Account, lineage: str) -> Position | None:
+    """Where a lineage starts, if that is in the log and no decision includes the lineage."""
+    place, start = account.chain.index(lineage), account.lives[lineage].start
+    if place == 0 or start is None:
+        return None
+    return Position(lineage=account.chain[place - 1], checkpoint=start)
 
 
 def _opened_last(account: Account) -> int:
@@ -100,7 +108,7 @@ def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, bod
         ended.fault = ended.fault and ended.live != parent.lineage
     account.lives[envelope.lineage] = Life(own.checkpoint if own else None, number, offset, elsewhere)
     account.chain.append(envelope.lineage)
-    account.accepted.discard(envelope.lineage)
+    account.accepted.pop(envelope.lineage, None)
     account.fault = False
 
 
@@ -147,8 +155,12 @@ def _lineage_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> s
     if len(own) > 1 or (own and not account.chain):
         return "no such parent"
     unnamed = account.live is not None and not own and not _comes_for_others(account, elsewhere)
-    if unnamed and envelope.lineage not in account.accepted and _used(account):
-        return _unsaid(now, account, elsewhere, envelope.region, body) or "the lineage names no parent"
+    if unnamed and _used(account):
+        if envelope.lineage not in account.accepted:
+            return _unsaid(now, account, elsewhere, envelope.region, body) or "the lineage names no parent"
+        if account.accepted[envelope.lineage] != account.ref:
+            now.saw("opening: accepted behind what was committed since")
+            return "more is committed than when the lineage was accepted"
     held = now.assignment
     if elsewhere and (held is None or body.assignment.number <= held.number):
         return "only a new assignment takes other regions over"

@@ -196,7 +196,7 @@ class Reading(Standing):
             case "accept" if body.region is not None and body.lineage is not None:
                 account = self.account(body.region)
                 if body.lineage not in account.lives:
-                    account.accepted.add(body.lineage)
+                    account.accepted[body.lineage] = body.behind
             case "void" if body.decision is not None:
                 self.ordered.add(body.decision)
             case "savepoint" | "drain" if body.name is not None:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sluicegate.events.models import Assignment, StreamPolicy
+from sluicegate.events.models import Assignment, Position, StreamPolicy
 from sluicegate.simulator.accounts import Account, Target, Verdict
 
 
@@ -43,8 +43,8 @@ class Standing:
     drains: set[str] = field(default_factory=set)
     openings: dict[int, str | None] = field(default_factory=dict)
     """Of each opening, by offset: why it is refused; None if it is not."""
-    accepted: set[str] = field(default_factory=set)
-    """The ids of the openings that are not refused."""
+    accepted: dict[str, Position | None] = field(default_factory=dict)
+    """Of each opening that is not refused, by id: the checkpoint of its region that it goes on from."""
     starts: dict[int, tuple[str, int | None]] = field(default_factory=dict)
     """Of each opening that named no parent where there was one, by offset: where its lineage starts."""
 

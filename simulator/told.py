@@ -133,4 +133,6 @@ class Told:
     def _check_answer(self, body: OpeningAnswered) -> None:
         if body.accepted and body.opening not in self.reading.accepted:
             raise Violation("I2", f"opening {body.opening} is accepted, though the log refuses it")
+        if body.accepted and body.start != self.reading.accepted[body.opening]:
+            raise Violation("I2", f"opening {body.opening} is told to go on from {body.start}")
         self.world.saw("told: accepted" if body.accepted else "told: refused")

@@ -6,14 +6,12 @@ from typing import Final
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
-    CheckpointCompleted,
     CheckpointFailed,
     Parent,
     Position,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
-    StreamCommand,
 )
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.driver import Driver
@@ -163,18 +161,19 @@ def _amnesia(driver: Driver, dice: Dice) -> bool:
 
 
 def _accept(driver: Driver, dice: Dice) -> bool:
-    """The checkpoint location was deleted, and the operator accepts it: the source goes on from the ref."""
+    """The checkpoint location was deleted, and the operator accepts it: the source goes on from the ref.
+
+    The old driver may have completed more, and get it committed before the new one starts.
+    """
     if not driver.active or driver.root is None or driver.tied:
         return False
     driver.location = driver.world.new_id("a")
     driver.generation = 0
-    body = StreamCommand(command="accept", region=driver.region, lineage=driver.lineage)
-    driver.world.append(Envelope(driver.world.new_id("c"), EventType.STREAM_COMMAND, STREAM), body)
     driver.parents = ()
     driver.batch = driver.first = 0
     driver.finished.clear()
     driver.never.clear()
-    driver.adopt = True
+    driver.accept_behind(driver.committed())
     driver.restart()
     return True
 
@@ -192,12 +191,7 @@ def _contradict(driver: Driver, dice: Dice) -> bool:
     if not driver.active or not driver.finished:
         return False
     last = driver.last
-    body = CheckpointCompleted(
-        events=(),
-        predecessor=driver.finished[-2] if len(driver.finished) > 1 else None,
-        source_digest=driver.world.new_id("another-range"),
-    )
-    driver.say(EventType.CHECKPOINT_COMPLETED, body, last)
+    driver.contradict()
     if dice.chance(0.3):
         # The job wants to go on from there all the same.
         driver.rewind(Position(lineage=driver.lineage, checkpoint=last))

@@ -22,8 +22,13 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.close()
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(_cancel_all())
+            # Transports that were closed last let go of their sockets in the turns that this takes.
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
         """Run a coroutine to its end and return its result. Raises TimeoutError after `timeout` seconds."""
@@ -40,19 +45,18 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancel whatever still runs, and end the thread."""
-        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
         self.release()
         self._thread.join()
 
     def release(self) -> None:
-        """End the thread soon, without waiting for it; nothing may be running in it."""
+        """Cancel whatever still runs, and end the thread soon, without waiting for it."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 
-    @staticmethod
-    async def _cancel_all() -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        while others:
-            for task in others:
-                task.cancel()
-            done, others = await asyncio.wait(others, timeout=_PATIENCE)
-            await asyncio.gather(*done, return_exceptions=True)
+
+async def _cancel_all() -> None:
+    """Also what begins meanwhile, and what a client left behind that could not be closed in time."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in others:
+            task.cancel()
+        done, _ = await asyncio.wait(others, timeout=_PATIENCE)
+        await asyncio.gather(*done, return_exceptions=True)

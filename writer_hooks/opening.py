@@ -21,6 +21,7 @@ from sluicegate.events import (
 )
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import hit
+from sluicegate.events.starting import start_client
 from sluicegate.writer_hooks.errors import OpeningRefused, OpeningUnanswered, PublishFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
@@ -153,7 +154,7 @@ async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafk
         isolation_level="read_committed",
     )
     try:
-        await consumer.start()
+        await start_client(consumer)
         consumer.assign([partition])
         end = await consumer.end_offsets([partition])
         consumer.seek(partition, end[partition])

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.events import Body, CutCommitted, CutVoided, Event, Position, read_event
+from sluicegate.events.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
@@ -141,7 +142,7 @@ class Follower:
             **self._kafka.client_arguments(), enable_auto_commit=False, auto_offset_reset="latest"
         )
         try:
-            await consumer.start()
+            await start_client(consumer)
             count = await asyncio.to_thread(shared_publisher(self._kafka).partitions, self._topic, _PATIENCE)
             sources = [TopicPartition(self._topic, number) for number in range(count)]
             ends = await consumer.end_offsets(sources)

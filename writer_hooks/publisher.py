@@ -22,6 +22,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from sluicegate.events import Event, Message, encode, partition_of
 from sluicegate.events.failpoints import arm_from
 from sluicegate.events.outages import KAFKA, quiet_clients
+from sluicegate.events.starting import start_client
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
@@ -107,7 +108,7 @@ class Publisher:
                 max_request_size=_LARGEST_REQUEST,
             )
             try:
-                await producer.start()
+                await start_client(producer)
             except BaseException:
                 await producer.stop()
                 raise

@@ -23,8 +23,9 @@ from sluicegate.events import Position, StreamCommand
 def accept(settings: Settings, stream: str, region: str, lineage: str, force: bool) -> None:
     """Accept a lineage without a parent, after its checkpoint location was lost or replaced.
 
-    It starts behind what is committed. Rows that the source gives again are written again: start the query
-    where the committed rows end.
+    It starts behind what is committed by now. Rows that the source gives again are written again: start the
+    query where the committed rows end. If more of the region is committed before it starts, it is refused
+    once more, and says behind which checkpoint it is to be accepted then.
     """
     require_stream(settings, stream)
     accepted = run_async(settings, _accept(settings, stream, region, lineage, force=force))
@@ -58,17 +59,15 @@ def _dropped(accepted: _Accepted) -> str:
 
 def _doubled(accepted: _Accepted, region: str) -> str:
     """What may come twice."""
+    again = "if more is committed before the new query starts, it is refused, and to be accepted again"
     if accepted.ref is None and accepted.undecided != set():
-        return (
-            f"nothing of region {region} is committed yet; but what is committed of it before the new query "
-            "starts, and that it reads again, is written twice: start it before anything else is committed"
-        )
+        return f"nothing of region {region} is committed yet; {again}"
     if accepted.ref is None:
         return f"nothing of region {region} is committed yet, so no row can come twice"
     return (
         f"committed up to: checkpoint {accepted.ref.checkpoint} of lineage {accepted.ref.lineage}; rows up "
         "to there that the new checkpoint location reads again are written twice: let the source start "
-        "behind them"
+        f"behind them; {again}"
     )
 
 
@@ -85,13 +84,14 @@ async def _accept(settings: Settings, stream: str, region: str, lineage: str, *,
             f"lineage {lineage} of region {region} was opened before; the live one is {regions[region].live}"
         )
     try:
-        command = StreamCommand(command="accept", region=region, lineage=lineage)
+        behind = regions[region].ref
+        command = StreamCommand(command="accept", region=region, lineage=lineage, behind=behind)
     except ValueError as error:
         raise UserError(f"{lineage!r} cannot be a lineage: letters, digits, `_`, `.` and `-`") from error
     if not force:
         await _require_refusal(settings, stream, region, lineage)
     found = await undecided(settings, record, region)
-    return _Accepted(await append_command(settings, stream, command), regions[region].ref, found)
+    return _Accepted(await append_command(settings, stream, command), behind, found)
 
 
 async def _require_refusal(settings: Settings, stream: str, region: str, lineage: str) -> None:

@@ -12,6 +12,7 @@ from sluicegate.coordinator.settings import Settings
 from sluicegate.events import EventType, partition_of
 from sluicegate.events.codec import read_envelope
 from sluicegate.events.envelope import Poison
+from sluicegate.events.starting import start_client
 
 _SIGNS: Final = frozenset(
     {
@@ -45,7 +46,7 @@ async def last_signs(settings: Settings, record: StateRecord, seconds: float) ->
     )
     newest: dict[str, int] = {}
     try:
-        await consumer.start()
+        await start_client(consumer)
         since = round((time.time() - seconds) * 1000)
         found = (await consumer.offsets_for_times({source: since}))[source]
         if found is None:

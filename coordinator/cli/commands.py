@@ -11,6 +11,7 @@ from sluicegate.coordinator.core.orders import known_regions
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import Settings
 from sluicegate.events import Envelope, Event, EventType, StreamCommand, encode, partition_of
+from sluicegate.events.starting import start_client
 
 
 class Place(NamedTuple):
@@ -59,7 +60,7 @@ async def append_event(settings: Settings, event: Event) -> Place:
     message = encode(event)
     producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
     try:
-        await producer.start()
+        await start_client(producer)
         found = await producer.send_and_wait(
             topic, key=message.key, value=message.value, headers=message.headers, partition=partition
         )

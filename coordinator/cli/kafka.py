@@ -16,6 +16,7 @@ from sluicegate.coordinator.cli.errors import UserError
 from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.ownership import PATIENCE, group_members
+from sluicegate.events.starting import start_client
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
@@ -59,7 +60,7 @@ async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]
     """Connect an admin client. Raises KafkaError."""
     admin = AIOKafkaAdminClient(**settings.kafka.client_options())
     try:
-        await admin.start()
+        await start_client(admin)
         yield admin
     finally:
         await admin.close()
@@ -107,7 +108,7 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
         isolation_level="read_committed",
     )
     try:
-        await consumer.start()
+        await start_client(consumer)
         begins = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
         consumer.assign(partitions)
@@ -155,7 +156,7 @@ async def read_offsets(settings: Settings) -> LogOffsets:
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
     consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
     try:
-        await consumer.start()
+        await start_client(consumer)
         ends = await consumer.end_offsets(partitions)
     finally:
         await consumer.stop()

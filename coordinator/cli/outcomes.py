@@ -19,6 +19,7 @@ from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.units import parse_seconds
 from sluicegate.events import Event, StreamCommand, partition_of, read_event
 from sluicegate.events.models import Body
+from sluicegate.events.starting import start_client
 
 UNFINISHED: Final = 1
 """Exit status when the order has no outcome yet, or another one than was wanted."""
@@ -82,7 +83,7 @@ async def tell(
         isolation_level="read_committed",
     )
     try:
-        await consumer.start()
+        await start_client(consumer)
         consumer.assign([source])
         # Before the event is appended, so that its outcome cannot be missed.
         consumer.seek(source, (await consumer.end_offsets([source]))[source])

@@ -11,6 +11,7 @@ from sluicegate.coordinator.settings import Settings
 from sluicegate.events import EventType, partition_of
 from sluicegate.events.codec import read_envelope
 from sluicegate.events.envelope import Poison
+from sluicegate.events.starting import start_client
 
 PATIENCE: Final = 30.0
 """Seconds for reading what is pending."""
@@ -31,7 +32,7 @@ async def undecided(settings: Settings, record: StateRecord, region: str) -> set
     )
     found: set[tuple[str, int]] = set()
     try:
-        await consumer.start()
+        await start_client(consumer)
         begin = (await consumer.beginning_offsets([source]))[source]
         end = (await consumer.end_offsets([source]))[source]
         consumer.assign([source])

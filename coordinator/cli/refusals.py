@@ -10,6 +10,7 @@ from sluicegate.coordinator.settings import Settings
 from sluicegate.events import Event, EventType, OpeningAnswered, partition_of, read_event
 from sluicegate.events.codec import read_envelope
 from sluicegate.events.envelope import Poison
+from sluicegate.events.starting import start_client
 
 PATIENCE: Final = 30.0
 """Seconds for reading the answers."""
@@ -37,7 +38,7 @@ async def refused_lineages(settings: Settings, stream: str, region: str, wanted:
     )
     found: list[str] = []
     try:
-        await consumer.start()
+        await start_client(consumer)
         begin = (await consumer.beginning_offsets([source]))[source]
         end = (await consumer.end_offsets([source]))[source]
         consumer.assign([source])

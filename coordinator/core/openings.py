@@ -148,8 +148,11 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
         return refusals.ONE_OWN_PARENT.format(name)
     if own and not region.chain:
         return refusals.NO_OWN_PARENT.format(name)
-    if region.chain and not own and lineage not in region.accepted and _is_needed(book, name, others):
-        return _unnamed_problem(book, region, name, body) or refusals.no_parent(envelope, region.ref)
+    if region.chain and not own and _is_needed(book, name, others):
+        if lineage not in region.accepted:
+            return _unnamed_problem(book, region, name, body) or refusals.no_parent(envelope, region.ref)
+        if region.accepted[lineage] != region.ref:
+            return refusals.moved_on(envelope, region.accepted[lineage], region.ref)
     problem = _others_problem(book, others, body)
     found = (_parent_problem(book, envelope, parent, body) for parent in body.parents)
     problem = problem or next((each for each in found if each), None)
@@ -252,7 +255,7 @@ def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> N
             ended.fault = None
     region.lineages[envelope.lineage] = begun
     region.chain.append(envelope.lineage)
-    region.accepted = [each for each in region.accepted if each != envelope.lineage]
+    region.accepted.pop(envelope.lineage, None)
     region.fault = None
     book.open_ledger(name, envelope.lineage)
 

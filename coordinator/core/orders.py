@@ -24,8 +24,8 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
             book.region(body.region).removed = True
         case "accept" if body.region is not None and body.lineage is not None:
             region = book.region(body.region)
-            if body.lineage not in region.accepted and body.lineage not in region.lineages:
-                region.accepted.append(body.lineage)
+            if body.lineage not in region.lineages:
+                region.accepted[body.lineage] = body.behind
         case "void" if state.pending and state.pending[-1].id == body.decision:
             name, checkpoint = body.region, body.checkpoint
             if name is not None and checkpoint is not None and name in moved(state.pending[-1]):

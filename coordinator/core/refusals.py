@@ -77,10 +77,20 @@ def replaced(name: str, lineage: str, live: str | None) -> str:
 
 def no_parent(envelope: Envelope, ref: Position | None) -> str:
     return (
-        f"region {envelope.region} stands at checkpoint {_at(ref)}, but lineage {envelope.lineage} names no "
+        f"region {envelope.region} stands at {_at(ref)}, but lineage {envelope.lineage} names no "
         "parent: its checkpoint location was deleted or replaced, and rows may be written twice. Put the old "
         f"location back, or accept it: sluicegate accept --stream {envelope.stream} "
         f"--region {envelope.region} --lineage {envelope.lineage}"
+    )
+
+
+def moved_on(envelope: Envelope, behind: Position | None, ref: Position | None) -> str:
+    return (
+        f"lineage {envelope.lineage} was accepted when region {envelope.region} stood at {_at(behind)}; it "
+        f"stands at {_at(ref)} now, and what the new query reads of that again would be written "
+        "twice. Stop the old query, let the new one's source start behind that, and accept it again: "
+        f"sluicegate accept --stream {envelope.stream} --region {envelope.region} "
+        f"--lineage {envelope.lineage}"
     )
 
 
@@ -132,7 +142,7 @@ def beyond(parent: Parent, region: str, ref: Position | None) -> str:
 
 
 def _at(ref: Position | None) -> str:
-    return f"{ref.checkpoint} of lineage {ref.lineage}" if ref else "nothing"
+    return f"checkpoint {ref.checkpoint} of lineage {ref.lineage}" if ref else "no committed checkpoint"
 
 
 def _named(parent: Parent) -> str:

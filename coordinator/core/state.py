@@ -62,8 +62,8 @@ class RegionState(Light):
     lineages: dict[str, LineageState] = {}
     chain: list[str] = []
     """The lineages from the one the ref is in to the live one, which is the last."""
-    accepted: list[str] = []
-    """Lineages that the operator allowed to start without parents."""
+    accepted: dict[str, Position | None] = {}
+    """Lineages that the operator allowed to start without parents, each behind one ref."""
     ref: Position | None = None
     """The region's component of the last decided cut."""
     ref_digest: str | None = None

@@ -16,6 +16,7 @@ from sluicegate.coordinator.shell.bodies import BodyFetcher
 from sluicegate.coordinator.shell.continuity import LogRange
 from sluicegate.coordinator.shell.reading import read_batches
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.starting import start_client
 
 MOST_RECORDS: Final = 5_000
 POLL_MS: Final = 300
@@ -98,7 +99,7 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
     )
     fetcher = BodyFetcher(topic, options, settings.kafka.request_timeout)
     try:
-        await consumer.start()
+        await start_client(consumer)
         home = partition_of(stream, len(await partitions_of(consumer, topic)))
         yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher)
     finally:
@@ -116,7 +117,7 @@ async def read_topic(settings: Settings, topic: str) -> AsyncGenerator[ConsumerR
         **settings.kafka.client_options(),
     )
     try:
-        await consumer.start()
+        await start_client(consumer)
         numbers = await partitions_of(consumer, topic)
         sources = [TopicPartition(topic, number) for number in numbers]
         begins = await consumer.beginning_offsets(sources)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.shell.reading import read_batches
+from sluicegate.events.starting import start_client
 
 GAP: Final = 500
 """Offsets further apart than this are sought, nearer ones are read through."""
@@ -124,7 +125,7 @@ class BodyFetcher:
                     auto_offset_reset="none", enable_auto_commit=False, **self._options
                 )
                 try:
-                    await consumer.start()
+                    await start_client(consumer)
                 except BaseException:
                     await consumer.stop()
                     raise

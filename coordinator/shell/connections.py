@@ -18,6 +18,7 @@ from sluicegate.coordinator.shell.links import Links, Partitions
 from sluicegate.coordinator.shell.producer import SessionProducer
 from sluicegate.coordinator.shell.startup import make_store
 from sluicegate.coordinator.shell.threads import CommitThreads
+from sluicegate.events.starting import start_client
 from sluicegate.events.topics import DEAD_LETTER_EXTRA_BYTES, TopicNames
 
 log = structlog.get_logger(__name__)
@@ -42,7 +43,7 @@ async def open_links(
     largest = settings.kafka.max_message_bytes + DEAD_LETTER_EXTRA_BYTES
     producer = SessionProducer(max_request_size=largest, **options)
     stack.push_async_callback(_close_producer, producer)
-    await producer.start()
+    await start_client(producer)
     fetcher = BodyFetcher(topics.events, options, settings.kafka.request_timeout)
     stack.push_async_callback(partial(_close_soon, "fetcher", fetcher.close))
     ends = EndOffsets(options)
@@ -85,7 +86,7 @@ async def open_consumer(settings: Settings, client_id: str, stack: AsyncExitStac
         **{**kafka.client_options(), "client_id": client_id},
     )
     stack.push_async_callback(_close_consumer, consumer)
-    await consumer.start()
+    await start_client(consumer)
     return consumer
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from sluicegate.events.starting import start_client
+
 
 class EndOffsets:
     """Asks for end offsets. On the consumer's connection a question waits until its fetch is answered.
@@ -34,7 +36,7 @@ class EndOffsets:
             if self._client is None:
                 client = AIOKafkaConsumer(enable_auto_commit=False, **self._options)
                 try:
-                    await client.start()
+                    await start_client(client)
                 except BaseException:
                     await client.stop()
                     raise

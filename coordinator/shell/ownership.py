@@ -14,6 +14,8 @@ from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, KafkaError, for_code
 
+from sluicegate.events.starting import start_client
+
 log = structlog.get_logger(__name__)
 
 GROUP_HEADER: Final = "sluicegate-group"
@@ -39,7 +41,7 @@ async def group_members(options: Mapping[str, Any], group: str) -> int | None:
     admin = AIOKafkaAdminClient(**options)
     deadline = time.monotonic() + PATIENCE
     try:
-        await admin.start()
+        await start_client(admin)
         while True:
             try:
                 (answer,) = await admin.describe_consumer_groups([group])

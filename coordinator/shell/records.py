@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.shell.ownership import group_named
 from sluicegate.coordinator.shell.reading import read_batches
+from sluicegate.events.starting import start_client
 
 
 class UnreadableRecord(Exception):
@@ -55,8 +56,8 @@ async def read_held(
     """
     sources = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
-    await consumer.start()
     try:
+        await start_client(consumer)
         newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams}, patience)
     finally:
         await consumer.stop()

@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.links import Partitions
 from sluicegate.events.outages import KAFKA
+from sluicegate.events.starting import start_client
 from sluicegate.events.topics import (
     BrokersUnavailable,
     TopicNames,
@@ -55,7 +56,7 @@ def _told(problems: Sequence[TopicProblem]) -> str:
 async def _count(settings: Settings, topics: TopicNames) -> Partitions:
     admin = AIOKafkaAdminClient(**settings.kafka.client_options())
     try:
-        await admin.start()
+        await start_client(admin)
         found = {
             each["topic"]: len(each["partitions"])
             for each in await admin.describe_topics([topics.events, topics.commits, topics.state])

@@ -70,6 +70,8 @@ def test_accept_says_what_is_dropped_and_what_may_come_twice(deployment: Deploym
     deployment.refuse("flights", "EWR", "q2")
     result = deployment.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
     assert result.exit_code == 0, result.output
+    (event,) = (each for each in deployment.events("flights") if isinstance(each.body, StreamCommand))
+    assert event.body == StreamCommand(command="accept", region="EWR", lineage="q2", behind=region.ref)
     _, dropped, doubled = result.stdout.splitlines()
     assert "not committed by then of the completed checkpoints 10..12 of lineage q1;" in dropped
     assert "committed up to: checkpoint 9 of lineage q1" in doubled

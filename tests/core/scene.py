@@ -15,6 +15,7 @@ from sluicegate.events.models import (
     CutCommitted,
     OpeningAnswered,
     Parent,
+    Position,
     RegionClosed,
     RegionHeartbeat,
     RegionOpened,
@@ -137,8 +138,16 @@ class Scene:
     def close(self, final: int | None, region: str = "r1", lineage: str = "q.0") -> None:
         self.say(EventType.REGION_CLOSED, RegionClosed(final=final), region, lineage)
 
-    def command(self, command: str, region: str | None = None, lineage: str | None = None) -> None:
-        body = StreamCommand.model_validate({"command": command, "region": region, "lineage": lineage})
+    def command(
+        self,
+        command: str,
+        region: str | None = None,
+        lineage: str | None = None,
+        behind: Position | None = None,
+    ) -> None:
+        body = StreamCommand.model_validate(
+            {"command": command, "region": region, "lineage": lineage, "behind": behind}
+        )
         self.say(EventType.STREAM_COMMAND, body)
 
     @property

@@ -43,7 +43,7 @@ class TestLineages:
         answer = scene.open("r1", "q.1", (Parent(region="r1", lineage="q.0", checkpoint=0),))
         assert answer is not None
         assert not answer.accepted
-        assert "committed up to 1 of lineage q.0" in answer.reason
+        assert "committed up to checkpoint 1 of lineage q.0" in answer.reason
         assert "name that as the parent" in answer.reason
 
     def test_a_deleted_checkpoint_location_is_refused_until_accepted(self) -> None:
@@ -57,7 +57,7 @@ class TestLineages:
         scene.batch(0, lineage="new.0", predecessor=None)
         scene.settle()
         assert scene.table == [[first]]
-        scene.command("accept", "r1", "new.0")
+        scene.command("accept", "r1", "new.0", Position(lineage="q.0", checkpoint=0))
         accepted = scene.open("r1", "new.0")
         assert accepted is not None
         assert accepted.accepted

@@ -118,7 +118,10 @@ class LogWords:
         self._say(EventType.REGION_CLOSED, body, region, lineage)
 
     def do_command(self, command: str, **how: str) -> None:
-        self._say(EventType.STREAM_COMMAND, StreamCommand.model_validate({"command": command, **how}))
+        """behind=q.0:3 and the other fields of an order."""
+        at = how.pop("behind", None)
+        body = StreamCommand.model_validate({"command": command, **how, "behind": at and _position(at)})
+        self._say(EventType.STREAM_COMMAND, body)
 
     def do_policy(self, **how: str) -> None:
         """Another coordinator's policy, as the log has it."""
@@ -128,8 +131,7 @@ class LogWords:
     def do_decide(self, number: str, *cut: str, **how: str) -> None:
         """Another coordinator's decision: 2 r1=q.0:3 [final] [wrong-digest]; refs are filled in."""
         flags = [each for each in cut if "=" not in each]
-        moves = {each.split("=")[0]: each.split("=")[1].split(":") for each in cut if "=" in each}
-        moved = {name: Position(lineage=life, checkpoint=int(at)) for name, (life, at) in moves.items()}
+        moved = {each.split("=")[0]: _position(each.split("=")[1]) for each in cut if "=" in each}
         body = CutDecided(decision=int(number), cut=moved, final="final" in flags, completions="wrong")
         if "wrong-digest" not in flags:
             book = self.reader().book
@@ -159,3 +161,8 @@ class LogWords:
         for offset, entry in enumerate(self.world.log):
             machine.arrived(offset, *entry)
         return machine
+
+
+def _position(text: str) -> Position:
+    lineage, checkpoint = text.split(":")
+    return Position(lineage=lineage, checkpoint=int(checkpoint))

@@ -143,6 +143,15 @@ DESCENTS: Final = (
         ("accept",),
     ),
     Defect(
+        "an accepted lineage starts wherever the region stands by then",
+        openings,
+        "_lineage_problem",
+        "region.accepted[lineage] != region.ref",
+        "False",
+        "I2",
+        ("accept",),
+    ),
+    Defect(
         "an accepted lineage starts before everything",
         openings,
         "_resume_point",
