@@ -5,6 +5,7 @@ from typing import Final
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
+    Assignment,
     CheckpointCompleted,
     CheckpointFailed,
     Parent,
@@ -208,6 +209,12 @@ class Driver(Batches):
     def restart(self) -> None:
         """Crash, and open the same lineage again."""
         self.opened, self.opening = False, None
+
+    def start_under(self, assignment: Assignment) -> None:
+        """Start with the job under another assignment, if there is anything left to do."""
+        self.assignment = assignment
+        if not self.stopped and not (self.closed and self.opened):
+            self.restart()
 
     def rewind(self, target: Position | None) -> None:
         """Begin a new lineage behind a checkpoint of this region, or before everything."""

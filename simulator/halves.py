@@ -107,9 +107,7 @@ class Halves:
             self._open.remove(half)
             half.driver.tied = False
         for driver in self.drivers:
-            driver.assignment = half.before
-            if not driver.stopped and not driver.closed:
-                driver.restart()
+            driver.start_under(half.before)
         if half.accepted:
             self._move(half)
         else:

@@ -96,6 +96,15 @@ class Orders:
         self.fleet.settings = with_policy(self.fleet.settings, changed)
         self.fleet.nodes = [self.fleet.boot() for _ in self.fleet.nodes]
 
+    def allow_deeper(self) -> None:
+        """Do what the refusal of an assignment says when none of those before can ever have a full cut."""
+        held = self.fleet.settings.policy
+        deeper = held.model_copy(update={"max_consecutive_fallbacks": held.max_consecutive_fallbacks + 1})
+        self.world.saw("deeper refs allowed")
+        self.world.tell("the operator allows {} fallbacks", deeper.max_consecutive_fallbacks)
+        self.fleet.settings = with_policy(self.fleet.settings, deeper)
+        self.fleet.nodes = [self.fleet.boot() for _ in self.fleet.nodes]
+
 
 def with_policy(settings: MachineSettings, policy: StreamPolicy) -> MachineSettings:
     """The settings of coordinators that boot from now on."""

@@ -189,6 +189,8 @@ class Schedule:
                 driver.finish(dice)
             self.checker.step()
             self._splits.watch()
+            if self._splits.hopeless():
+                self._orders.allow_deeper()
             self.fleet.run_all(self.checker.step)
             self.checker.step()
             if at_rest(self.drivers, self.fleet, self.checker):

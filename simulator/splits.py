@@ -1,5 +1,6 @@
 """Job owners: they start the job again with other regions, and again when that does not go on."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +15,8 @@ from sluicegate.simulator.world import World
 MOST_REGIONS: Final = 9
 PATIENCE: Final = 2
 """Refusals after which the owner does something."""
+HOPELESS: Final = 5
+"""How often that may change nothing before an operator is to allow deeper refs."""
 
 
 @dataclass(eq=False)
@@ -38,6 +41,8 @@ class Splits:
     checker: Checker
     drivers: list[Driver]
     _splits: list[Split] = field(default_factory=list)
+    _tries: Counter[int] = field(default_factory=Counter)
+    """By assignment, how often the owner has seen to its being refused because others are pending."""
     halves: Halves = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +50,7 @@ class Splits:
 
     def split(self, dice: Dice) -> None:
         """Start the job again: one region is split, two are merged, or both."""
-        if self._splits and dice.chance(0.3) and self._replace_children():
+        if self._splits and dice.chance(0.4) and self._replace_children():
             return
         fit = [driver for driver in self.drivers if self._may_end(driver)]
         if not fit or len(self.drivers) >= MOST_REGIONS:
@@ -79,6 +84,14 @@ class Splits:
                 self._build_on_less(split)
                 return
 
+    def hopeless(self) -> bool:
+        """Whether nothing of the owner's helps against an assignment's being refused; told once."""
+        number = max(driver.assignment.number for driver in self.drivers)
+        if self._tries[number] < HOPELESS:
+            return False
+        self._tries[number] = 0
+        return True
+
     def _may_end(self, driver: Driver) -> bool:
         """Whether another region may go on from where this one is."""
         account = self.checker.reading.regions.get(driver.region)
@@ -108,10 +121,8 @@ class Splits:
         number = max(driver.assignment.number for driver in self.drivers) + 1
         assignment = Assignment(number=number, regions=(*(driver.region for driver in running), *more))
         for driver in running:
-            driver.assignment = assignment
             driver.outnumbered = False
-            if not driver.closed:
-                driver.restart()
+            driver.start_under(assignment)
         self.world.tell("the job starts anew with the regions {}", ", ".join(assignment.regions))
         return assignment
 
@@ -122,6 +133,7 @@ class Splits:
         for driver in self.drivers:
             driver.too_deep = 0
         newest = max(driver.assignment.number for driver in self.drivers)
+        self._tries[newest] += 1
         if known is None or self.halves.go_back(newest, known.number) or not self._splits:
             return
         last = self._splits[-1]
@@ -137,9 +149,7 @@ class Splits:
         for driver in (*again, *last.children):
             driver.stopped = driver in last.children
         for driver in self.drivers:
-            driver.assignment = last.before
-            if not driver.stopped and not driver.closed:
-                driver.restart()
+            driver.start_under(last.before)
         self.world.tell("the job starts again with the regions {}", ", ".join(last.before.regions))
         self.world.saw("back to the regions before")
 
@@ -156,9 +166,7 @@ class Splits:
         for child, reading in zip(again.children, readings, strict=True):
             child.begin_anew(parents, reading)
         for driver in self.drivers:
-            driver.assignment = assignment
-            if not driver.stopped and not driver.closed:
-                driver.restart()
+            driver.start_under(assignment)
         self.world.tell("the job starts again with the regions {}", ", ".join(assignment.regions))
         self.world.saw("refused children name others")
 
