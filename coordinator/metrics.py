@@ -126,6 +126,13 @@ class Metrics:
             ("stream", "region"),
             "How many cuts in a row the region stayed behind in",
         )
+        self._heard = gauge(
+            "region_last_event_timestamp_seconds",
+            "seconds",
+            ("stream", "region"),
+            "When the region's job last sent an event, in seconds since the Unix epoch; a query sends some "
+            "also while it has nothing to do",
+        )
         self._joined = gauge(
             "stream_joined",
             "boolean",
@@ -219,10 +226,17 @@ class Metrics:
         """A cut came to an end."""
         self._cuts.labels(stream, outcome).inc()
 
-    def regions(self, stream: str, fallbacks: Mapping[str, int], *, joined: bool) -> None:
-        """How often in a row each region stayed behind, and whether they all count as one."""
+    def regions(
+        self, stream: str, fallbacks: Mapping[str, int], heard: Mapping[str, int], *, joined: bool
+    ) -> None:
+        """How often in a row each region stayed behind, when it was heard of, and whether all count as one.
+
+        `heard` in milliseconds since the Unix epoch.
+        """
         for region, count in fallbacks.items():
             self._fallbacks.labels(stream, region).set(count)
+            if region in heard:
+                self._heard.labels(stream, region).set(heard[region] / 1000)
         self._joined.labels(stream).set(joined)
 
     def refused(self, stream: str, reason: str) -> None:
@@ -245,7 +259,7 @@ class Metrics:
     def forget_stream(self, stream: str) -> None:
         """The stream is another member's now: what it alone knows must not be shown here."""
         gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._paused, self._watermark)
-        for gauge in (*gauges, self._fallbacks, self._joined):
+        for gauge in (*gauges, self._fallbacks, self._heard, self._joined):
             gauge.remove_by_labels({"stream": stream})
 
     # --- the service ------------------------------------------------------------------------------

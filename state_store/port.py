@@ -39,6 +39,8 @@ class RegionView(BaseModel):
     """Why it is stalled, and what to do; or why it stayed behind, was removed or is not owned."""
     refused: str | None = None
     """Why its last opening was refused: its query does not run, whatever the state was before."""
+    heard: Millis | None = None
+    """When its job last sent an event, by Kafka's append time."""
     lineage: Name | None = None
     """The one whose driver may add checkpoints."""
     watermark: Millis | None = None

@@ -124,6 +124,7 @@ def _region(record: StateRecord, name: str, *, assigned: bool) -> dict[str, Any]
         "listeners": region.listeners,
         "reason": region_reason(state, name) if name in state.regions else None,
         "refused": refused,
+        "heard": record.heard.get(name),
     }
 
 
@@ -175,7 +176,8 @@ def _lines(shown: dict[str, Any]) -> list[str]:
         # What a stall says stands above already.
         said = region["reason"] is None or region["reason"] == shown["stalled"]
         why = "" if said else f"  ({region['reason']})"
-        lines.append(f"  {name:<{width}}  {region['state']:<12}  {at}{why}")
+        heard = "" if region["heard"] is None else f", last heard of at {_time(region['heard'])}"
+        lines.append(f"  {name:<{width}}  {region['state']:<12}  {at}{heard}{why}")
         if region["refused"]:
             lines.append(f"    LAST OPENING REFUSED: {region['refused']}")
     return lines

@@ -9,7 +9,7 @@ from typing import Final
 from sluicegate.coordinator.core import owing
 from sluicegate.coordinator.core.aging import Aging
 from sluicegate.coordinator.core.answers import Answers
-from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.book import UNOPENED, Book
 from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided, mending
 from sluicegate.coordinator.core.effects import (
     Append,
@@ -91,6 +91,8 @@ class StreamMachine:
         self._ready = False
         self._aging = Aging(self.book, settings.carry_after)
         self._answers = Answers(dict(record.refused) if record else {})
+        self.heard = dict(record.heard) if record else {}
+        """By region, the append time of the last event that its job sent."""
         self._commit: Commit | None = None
         self._voided: Voided | None = None
         """The oldest decision's void is in the table; its event is still to be logged and read."""
@@ -113,6 +115,8 @@ class StreamMachine:
         if offset < self.low_water:
             return "below the low-water mark"
         ignored = enter(self.book, offset, time, envelope, body)
+        if envelope.region and envelope.origin is None and ignored != UNOPENED:
+            self.heard[envelope.region] = time
         if offset > self.book.applied:
             self.book.applied = offset
             self._applied_id = envelope.id
@@ -238,6 +242,7 @@ class StreamMachine:
             joined=owing.joined(self.book),
             waits=waited_for(self.book),
             refused=dict(self._answers.refused),
+            heard={name: at for name, at in self.heard.items() if name in self.book.state.regions},
         )
 
     @property

@@ -232,3 +232,5 @@ class StateRecord(Light):
     """What the next cut waits for; for status only."""
     refused: dict[str, str] = {}
     """By region, why its last opening was refused, until one is accepted; for status only."""
+    heard: dict[str, int] = {}
+    """By region, the append time in milliseconds of the last event that its job sent; for status only."""

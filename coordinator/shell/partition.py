@@ -198,7 +198,7 @@ class PartitionRunner:
             metrics.paused(name, machine.paused is not None)
             metrics.stalled(name, runner.machine.stall_reason is not None)
             counts = {region: state.fallbacks for region, state in book.state.regions.items()}
-            metrics.regions(name, counts, joined=joined(book) is not None)
+            metrics.regions(name, counts, machine.heard, joined=joined(book) is not None)
 
     def low_water(self) -> int:
         """The smallest offset that a recovery of the partition needs."""

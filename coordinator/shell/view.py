@@ -56,6 +56,7 @@ def _region(record: StateRecord, name: str, region: RegionState) -> RegionView:
         state=standing,
         reason=region_reason(record.state, name),
         refused=record.refused.get(name),
+        heard=record.heard.get(name),
         lineage=region.live,
         watermark=region.watermark,
         consecutive_fallbacks=region.fallbacks,

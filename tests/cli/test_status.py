@@ -83,7 +83,7 @@ def test_newest_record_wins_and_foreign_keys_are_ignored(deployment: Deployment)
 
 def test_lines_for_people(deployment: Deployment) -> None:
     deployment.create_topics()
-    record = _record(stalled="the table was replaced")
+    record = _record(stalled="the table was replaced", heard={"EWR": AT_NOON})
     record.state.pending = [
         Decision(
             id=42,
@@ -104,7 +104,9 @@ def test_lines_for_people(deployment: Deployment) -> None:
     )
     assert re.fullmatch(r"  as of 20\d\d-.*Z, \d+ s ago", lines[1])
     assert lines[2] == "  STALLED: the table was replaced"
-    assert lines[3].split() == ["EWR", "active", "checkpoint", "17", "of", "lineage", "q1"]
+    assert re.fullmatch(
+        r"  EWR +active +checkpoint 17 of lineage q1, last heard of at 2013-01-01T\S+Z", lines[3]
+    )
     assert lines[4].split() == ["JFK", "idle", "nothing", "committed"]
     assert len(lines) == 9
 

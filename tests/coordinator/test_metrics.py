@@ -36,12 +36,18 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         ),
         (lambda m: m.cut("s", "abandoned"), "cuts_total", {"stream": "s", "outcome": "abandoned"}, 1),
         (
-            lambda m: m.regions("s", {"r": 2}, joined=False),
+            lambda m: m.regions("s", {"r": 2}, {}, joined=False),
             "region_consecutive_fallbacks",
             {"stream": "s", "region": "r"},
             2,
         ),
-        (lambda m: m.regions("s", {}, joined=True), "stream_joined", {"stream": "s"}, 1),
+        (
+            lambda m: m.regions("s", {"r": 0}, {"r": 1_500, "unknown": 1}, joined=False),
+            "region_last_event_timestamp_seconds",
+            {"stream": "s", "region": "r"},
+            1.5,
+        ),
+        (lambda m: m.regions("s", {}, {}, joined=True), "stream_joined", {"stream": "s"}, 1),
         (
             lambda m: m.cut_visible("s", "full", None),
             "event_to_snapshot_seconds_count",
@@ -78,7 +84,7 @@ def test_what_another_member_owns_is_not_shown() -> None:
         metrics.stalled(stream, True)
         metrics.paused(stream, True)
         metrics.watermark(stream, 5)
-        metrics.regions(stream, {"r1": 1, "r2": 0}, joined=False)
+        metrics.regions(stream, {"r1": 1, "r2": 0}, {"r1": 1_000}, joined=False)
         metrics.cut_visible(stream, "full", 0.1)
     metrics.forget_partition(1)
     metrics.forget_stream("theirs")
@@ -87,6 +93,8 @@ def test_what_another_member_owns_is_not_shown() -> None:
     assert shown.count('partition="2"') == 3
     assert _value(metrics, "region_consecutive_fallbacks", stream="theirs", region="r1") is None
     assert _value(metrics, "region_consecutive_fallbacks", stream="mine", region="r1") == 1
+    assert _value(metrics, "region_last_event_timestamp_seconds", stream="theirs", region="r1") is None
+    assert _value(metrics, "region_last_event_timestamp_seconds", stream="mine", region="r1") == 1
     ages = ("oldest_unsealed_age_seconds", "oldest_uncut_age_seconds")
     for gauge in ("pending_files", *ages, "stream_stalled", "stream_paused", "stream_joined"):
         assert _value(metrics, gauge, stream="theirs") is None

@@ -1,0 +1,40 @@
+"""What is known of when a region's job was last heard of."""
+
+from sluicegate.events.models import Parent
+from tests.core.scene import Scene, opened
+
+
+def last(scene: Scene) -> int:
+    """The append time of the last event of region r1."""
+    return max(entry.time for entry in scene.world.log if entry.envelope.region == "r1")
+
+
+def test_every_event_of_its_own_counts_and_a_restart_remembers_it() -> None:
+    scene = opened()
+    assert scene.machine.heard == {"r1": last(scene)}
+    for step in range(3):
+        scene.world.now += 1_000
+        scene.batch(step)
+        scene.settle()
+        assert scene.machine.heard == scene.machine.record().heard == {"r1": last(scene)}
+    scene.world.now += 1_000
+    scene.idle("r1")
+    scene.settle()
+    assert scene.machine.heard == {"r1": last(scene)}
+    scene.restart()
+    scene.settle()
+    assert scene.machine.heard == {"r1": last(scene)}
+
+
+def test_what_another_lineage_sends_is_no_sign_of_the_regions_job() -> None:
+    scene = opened()
+    scene.batch(0)
+    scene.settle()
+    scene.open("r1", "q.1", (Parent(region="r1", lineage="q.0", checkpoint=0),))
+    known = scene.machine.heard["r1"]
+    scene.world.now += 1_000
+    scene.idle("r1")
+    scene.idle("never opened")
+    scene.settle()
+    assert scene.machine.heard["r1"] == known
+    assert scene.machine.record().heard == {"r1": known}
