@@ -107,7 +107,12 @@ class EmbeddedServer(ABC):
                 try:
                     self._start_once()
                 except _PortTaken as taken:
-                    if attempt == _PORT_ATTEMPTS or self._given_port is not None:
+                    if self._given_port is not None:
+                        raise StartError(
+                            f"port {self._port} for {self.name} is already in use by another program; "
+                            "end that, or choose another port"
+                        ) from None
+                    if attempt == _PORT_ATTEMPTS:
                         raise StartError(str(taken)) from None
                 else:
                     break

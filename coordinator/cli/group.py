@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.exceptions import NoSuchCommand
 
 
 class Commands(click.Group):
@@ -35,6 +36,15 @@ class LazyCommands(Commands):
             module = import_module(f"{self._package}.{self._places[cmd_name]}")
             self.add_command(getattr(module, cmd_name.replace("-", "_")), cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a slip is answered with the nearest name, imported yet or not."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=self._places, ctx=ctx) from None
 
 
 def _first_sentence(text: str) -> str:

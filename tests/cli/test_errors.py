@@ -79,6 +79,20 @@ def test_the_lists_of_commands_tell_whole_sentences() -> None:
     assert "never altered, only looked at" in " ".join(shown.split())
 
 
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (("staus",), "No such command 'staus'. (Did you mean one of: 'pause', 'status'?)"),
+        (("topics", "creat"), "No such command 'creat'. Did you mean 'create'?"),
+        (("xyz",), "No such command 'xyz'."),
+    ],
+)
+def test_a_slip_in_a_command_is_answered_with_the_nearest_one(typed: tuple[str, ...], says: str) -> None:
+    result = CliRunner().invoke(main, typed)
+    assert result.exit_code == 2
+    assert result.stderr.rstrip().endswith(says)
+
+
 def test_demo_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sluicegate.demo.main", None)
     result = CliRunner().invoke(main, ["demo", "--keep", "--help"])
