@@ -1,11 +1,13 @@
 """`sluicegate replay`: what a stream's log decided, against its table, back into it, or into a fresh one."""
 
 import json
+import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 import click
 
@@ -42,6 +44,11 @@ DIFFERENT: Final = 1
 _START: Final = "earliest"
 
 
+def _absolute(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """A table on this machine by its whole path: it is named so in all that is written."""
+    return value if value is None or urlsplit(value).scheme else os.path.abspath(value)
+
+
 def _mark(_: click.Context, __: click.Parameter, value: str) -> Mark:
     """Read a place in the log."""
     try:
@@ -65,7 +72,10 @@ def _mark(_: click.Context, __: click.Parameter, value: str) -> Mark:
 )
 @click.option("--commit-missing", "mending", is_flag=True, help="Commit what the table provably lacks.")
 @click.option(
-    "--into", metavar="TABLE", help="Make a fresh table of copies of the files, with the same cuts."
+    "--into",
+    metavar="TABLE",
+    callback=_absolute,
+    help="Make a fresh table of copies of the files, with the same cuts.",
 )
 @json_option
 @click.pass_context
