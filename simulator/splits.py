@@ -106,7 +106,7 @@ class Splits:
             driver.stopped = True
         names = [f"r{first + number}" for number in range(count)]
         assignment = self._start_anew(names)
-        parents = tuple(_parent(driver, end) for driver, end in zip(ended, ends, strict=True))
+        parents = tuple(self._parent(driver, end) for driver, end in zip(ended, ends, strict=True))
         readings = _readings(ended, ends, count)
         children = [
             Driver(self.world, ended[0].job, name, assignment, reading, parents=parents)
@@ -159,7 +159,7 @@ class Splits:
         again.ended, again.ends, again.instead_of = last.ended, last.ends, last.instead_of
         readings = _readings(again.ended, again.ends, len(again.children))
         pairs = zip(again.ended, again.ends, strict=True)
-        parents = tuple(_parent(driver, end) for driver, end in pairs)
+        parents = tuple(self._parent(driver, end) for driver, end in pairs)
         assignment = again.children[0].assignment
         for driver in (*last.children, *again.children):
             driver.stopped = driver in last.children
@@ -236,6 +236,22 @@ class Splits:
             self._splits[-1].replaced = concerned[0]
         self.world.saw("went on from what was to be replaced")
 
+    def _parent(self, driver: Driver, end: Position | None) -> Parent:
+        """How those who follow a region say where they go on from."""
+        kept = end is not None and (end.lineage, end.checkpoint) in driver.kept
+        following = self._following(driver, end) if end is not None and kept else None
+        if following is not None:
+            # Another region went on from there too: what this one kept begins with its next lineage.
+            return Parent(region=driver.region, lineage=following, checkpoint=None)
+        lineage = end.lineage if end is not None else driver.root or driver.lineage
+        return Parent(region=driver.region, lineage=lineage, checkpoint=end.checkpoint if end else None)
+
+    def _following(self, driver: Driver, end: Position) -> str | None:
+        """The lineage with which a region itself went on from there."""
+        account = self.checker.reading.regions[driver.region]
+        after = account.chain[account.chain.index(end.lineage) + 1 :] if end.lineage in account.chain else []
+        return after[0] if after and account.lives[after[0]].start == end.checkpoint else None
+
     def _heirs(self, split: Split) -> tuple[list[Split], list[Driver]]:
         """All that follows from a split, directly or not."""
         concerned, gone = [split], list(split.children)
@@ -251,13 +267,3 @@ def _readings(ended: list[Driver], ends: list[Position | None], count: int) -> l
     pairs = zip(ended, ends, strict=True)
     shards = [shard for driver, end in pairs for shard in driver.reading_at(end).items()]
     return [dict(shards[place::count]) for place in range(count)]
-
-
-def _parent(driver: Driver, end: Position | None) -> Parent:
-    if end is not None and (end.lineage, end.checkpoint) in driver.kept and driver.lineage in driver.lived:
-        start = Parent(region=driver.region, lineage=end.lineage, checkpoint=end.checkpoint)
-        if start in driver.parents:
-            # Another region went on from there too: what this one kept begins with its next lineage.
-            return Parent(region=driver.region, lineage=driver.lineage, checkpoint=None)
-    lineage = end.lineage if end is not None else driver.root or driver.lineage
-    return Parent(region=driver.region, lineage=lineage, checkpoint=end.checkpoint if end else None)

@@ -184,10 +184,8 @@ def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str
         return refusals.ONLY_ANEW.format(others[0].region)
     for parent in body.parents:
         region = book.state.regions.get(parent.region)
-        if region is None or not region.chain:
-            return refusals.UNKNOWN_REGION.format(parent.region)
-        if parent.lineage not in region.chain:
-            return refusals.UNKNOWN_LINEAGE.format(parent.lineage, parent.region, ", ".join(region.chain))
+        if region is None or parent.lineage not in region.chain:
+            return refusals.no_such_parent(parent, region)
     return None
 
 

@@ -3,17 +3,32 @@
 from collections.abc import Iterable
 
 from sluicegate.coordinator.core.descent import Place
+from sluicegate.coordinator.core.state import RegionState
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Assignment, Parent, Position
 
 ONE_OWN_PARENT = "a lineage of region {} may have one parent of the same region"
 NO_OWN_PARENT = "region {} has no lineage that could be a parent"
-UNKNOWN_REGION = "the parent region {} is unknown"
-UNKNOWN_LINEAGE = "the parent lineage {} is unknown or was itself replaced; region {} has: {}"
 ONLY_ANEW = (
     "the parent {} is another region, which only a new assignment can take over; raise the assignment's "
     "number"
 )
+
+
+def no_such_parent(parent: Parent, region: RegionState | None) -> str:
+    if region is None or not region.lineages:
+        return f"the parent region {parent.region} is unknown"
+    known = region.lineages.get(parent.lineage)
+    if known is not None and known.dropped:
+        return (
+            f"the parent lineage {parent.lineage} of region {parent.region} was itself displaced: others "
+            "went on from elsewhere before anything of it was committed. Name what they went on from, and "
+            "let the source start there"
+        )
+    return (
+        f"the parent lineage {parent.lineage} is unknown or was itself replaced; region {parent.region} has: "
+        f"{', '.join(region.chain)}"
+    )
 
 
 def older_location(region: str, ref: Position, known: int) -> str:
