@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 1.0
 """Seconds for a start that is given up to come to its end."""
 
 
@@ -21,7 +21,7 @@ async def start_client(client: Startable) -> None:
 
     aiokafka forgets its first connection when its start is cancelled between two of that one's answers, and
     nobody can close it then. So a cancellation waits for the end of the start, which a Kafka that answers
-    reaches at once; one that does not is given up after 5 seconds. Whoever calls closes the client.
+    reaches at once; one that does not is given up after a second. Whoever calls closes the client.
     """
     starting = asyncio.ensure_future(client.start())
     try:
@@ -30,9 +30,13 @@ async def start_client(client: Startable) -> None:
         await asyncio.wait({starting}, timeout=_PATIENCE)
         raise
     finally:
+        starting.add_done_callback(_see)
         if not starting.done():
             starting.cancel()
-            await asyncio.wait({starting})
-        elif not starting.cancelled():
-            # Seen here, or nobody does when the wait was cancelled.
-            starting.exception()
+            await asyncio.wait({starting}, timeout=_PATIENCE)
+
+
+def _see(starting: "asyncio.Future[None]") -> None:
+    """What a start that was given up has come to is of no more interest."""
+    if not starting.cancelled():
+        starting.exception()

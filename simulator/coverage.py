@@ -51,6 +51,7 @@ OF_STORES: Final = (
     "table put back",
     "table rolled back",
     "snapshots put back",
+    "contradiction expired",
     "proof of absence expired",
     "expired snapshots restored",
     "table joins its writers",

@@ -155,7 +155,7 @@ def _lineage_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> s
     if len(own) > 1 or (own and not account.chain):
         return "no such parent"
     unnamed = account.live is not None and not own and not _comes_for_others(account, elsewhere)
-    if unnamed and _used(account):
+    if unnamed and (_used(account) or account.lives[account.chain[-1]].elsewhere):
         if envelope.lineage not in account.accepted:
             return _unsaid(now, account, elsewhere, envelope.region, body) or "the lineage names no parent"
         if account.accepted[envelope.lineage] != account.ref:

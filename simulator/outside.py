@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.lakes.memory import MemoryTable
@@ -144,6 +144,8 @@ class Outside:
     def expire(self, dice: Dice) -> None:
         """Expire snapshots when no outcome is open: what is then decided must still be provable."""
         world, state = self.world, self._settled_state()
+        if world.rolled_back:
+            self._expire_contradiction()
         if state is None or world.standing_in is not None:
             return
         for _ in range(3):
@@ -155,6 +157,25 @@ class Outside:
         self.fleet.records.clear()
         world.saw("history expired")
         world.tell("the table's older snapshots expire")
+
+    def _expire_contradiction(self) -> None:
+        """Let go of what shows that the table was rolled back, once everybody has seen it."""
+        world = self.world
+        record = StateRecord.model_validate_json(world.record or "{}")
+        nodes = [*self.fleet.nodes, *self.fleet.asleep]
+        states = [record.state, *(node.machine.book.state for node in nodes)]
+        if world.standing_in is None or any(each.contradicted is None for each in states):
+            return
+        self.fleet.records.clear()
+        while (world.standing_in.head.id if world.standing_in.head else 0) <= self._highest_recorded(states):
+            world.standing_in.foreign_commit()
+        world.standing_in.expire(1)
+        world.saw("contradiction expired")
+        world.tell("what contradicts the record expires from the table that was rolled back")
+
+    @staticmethod
+    def _highest_recorded(states: list[LightState]) -> int:
+        return max((each.recorded.id for each in states if each.recorded is not None), default=0)
 
     def retain(self, dice: Dice) -> None:
         """Retention takes from the log what no record needs that may still be read back.

@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, for callers that are not asynchronous."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -50,7 +51,8 @@ class LoopThread:
 
     def release(self) -> None:
         """Cancel whatever still runs, and end the thread soon, without waiting for it."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with contextlib.suppress(RuntimeError):  # It has ended already.
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 async def _cancel_all() -> None:

@@ -43,6 +43,8 @@ class _Accepted(NamedTuple):
     place: Place
     ref: Position | None
     undecided: set[tuple[str, int]] | None
+    pending: bool
+    """Whether a decision is not confirmed yet."""
 
 
 def _dropped(accepted: _Accepted) -> str:
@@ -64,8 +66,9 @@ def _doubled(accepted: _Accepted, region: str) -> str:
         return f"nothing of region {region} is committed yet; {again}"
     if accepted.ref is None:
         return f"nothing of region {region} is committed yet, so no row can come twice"
+    stands = "decided, and about to be committed" if accepted.pending else "committed"
     return (
-        f"committed up to: checkpoint {accepted.ref.checkpoint} of lineage {accepted.ref.lineage}; rows up "
+        f"{stands} up to: checkpoint {accepted.ref.checkpoint} of lineage {accepted.ref.lineage}; rows up "
         "to there that the new checkpoint location reads again are written twice: let the source start "
         f"behind them; {again}"
     )
@@ -91,7 +94,9 @@ async def _accept(settings: Settings, stream: str, region: str, lineage: str, *,
     if not force:
         await _require_refusal(settings, stream, region, lineage)
     found = await undecided(settings, record, region)
-    return _Accepted(await append_command(settings, stream, command), behind, found)
+    return _Accepted(
+        await append_command(settings, stream, command), behind, found, bool(record.state.pending)
+    )
 
 
 async def _require_refusal(settings: Settings, stream: str, region: str, lineage: str) -> None:

@@ -91,7 +91,7 @@ class Commit:
         else:
             outcome = self._published(result, void=effect.digest == self._void)
         if isinstance(outcome, Resolved | Voided) and outcome.snapshot is not None:
-            state.recorded = outcome.snapshot
+            state.recorded, state.contradicted = outcome.snapshot, None
         return outcome
 
     def _asked(self, answer: Result, state: LightState) -> Outcome | None:
@@ -102,7 +102,7 @@ class Commit:
             case Absent(head):
                 self._absent = answer
                 self._voided = False
-                state.recorded = head
+                state.recorded, state.contradicted = head, None
                 return None
             case Ahead(newest) if newest <= state.decided:
                 # Commits are strictly ordered, so an earlier one has been resolved before the later.

@@ -150,8 +150,9 @@ def _restore_savepoint(book: Book, decision: Decision) -> None:
 
 def _copy(region: RegionState) -> RegionState:
     lineages = {name: lived.model_copy() for name, lived in region.lineages.items()}
-    own = {"lineages": lineages, "chain": list(region.chain), "accepted": dict(region.accepted)}
-    return region.model_copy(update=own)
+    lists = {"chain": list(region.chain), "accepted": list(region.accepted)}
+    behind = dict(region.accepted_behind)
+    return region.model_copy(update={"lineages": lineages, **lists, "accepted_behind": behind})
 
 
 def _count(book: Book, late: list[str], moves: Mapping[str, Position]) -> None:

@@ -4,6 +4,7 @@ It is synchronous and deterministic. `poll` looks at the state and hands out wha
 so that an effect lost with a crash is simply handed out again.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from sluicegate.coordinator.core import owing
@@ -41,7 +42,7 @@ from sluicegate.coordinator.core.openings import start_of
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Proposal
 from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.coordinator.core.standing import Standing
+from sluicegate.coordinator.core.standing import Standing, reason_of
 from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
@@ -454,16 +455,14 @@ class StreamMachine:
                 self._standing.probe_at = self._now + self.settings.probe_interval
                 if self.stall is not None and self.stall.committing:
                     self.stall = None
-                if head != state.recorded:
-                    state.recorded = head
+                if head != state.recorded or state.contradicted is not None:
+                    state.recorded, state.contradicted = head, None
                     self.outbox.note_change()
-            case Unproven(reason, expired=expired):
-                if self._recall(expired):
+            case Unproven():
+                if self._recall(answer.expired):
                     return
-                self.stall = Stall(
-                    f"it cannot be proven what is in the table: {reason}. {mending(self.stream)}",
-                    committing=True,
-                )
+                said = f"it cannot be proven what is in the table: {reason_of(state, answer)}"
+                self.stall = Stall(f"{said}. {mending(self.stream)}", committing=True)
                 self._table.pause(self._now, self.settings.stall_pause)
             case _:
                 # Another coordinator's decision that is still to be read, or not the stream's table any more.
@@ -487,8 +486,10 @@ class StreamMachine:
         if self._commit is None:
             return
         state = self.book.state
-        if isinstance(result, Unproven) and self._recall(result.expired):
-            return
+        if isinstance(result, Unproven):
+            if self._recall(result.expired):
+                return
+            result = replace(result, reason=reason_of(state, result))
         outcome = self._commit.take(effect, result, state)
         if isinstance(outcome, Stall):
             self.stall = outcome

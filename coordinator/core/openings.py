@@ -148,11 +148,11 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
         return refusals.ONE_OWN_PARENT.format(name)
     if own and not region.chain:
         return refusals.NO_OWN_PARENT.format(name)
-    if region.chain and not own and _is_needed(book, name, others):
-        if lineage not in region.accepted:
-            return _unnamed_problem(book, region, name, body) or refusals.no_parent(envelope, region.ref)
-        if region.accepted[lineage] != region.ref:
-            return refusals.moved_on(envelope, region.accepted[lineage], region.ref)
+    if region.chain and not own and lineage not in region.accepted and _is_needed(book, name, others):
+        if lineage not in region.accepted_behind:
+            return _unnamed_problem(book, region, name, body) or refusals.no_parent(envelope, region)
+        if region.accepted_behind[lineage] != region.ref:
+            return refusals.moved_on(envelope, region.accepted_behind[lineage], region.ref)
     problem = _others_problem(book, others, body)
     found = (_parent_problem(book, envelope, parent, body) for parent in body.parents)
     problem = problem or next((each for each in found if each), None)
@@ -172,9 +172,10 @@ def _unnamed_problem(book: Book, region: RegionState, name: str, body: RegionOpe
 
 def _is_needed(book: Book, name: str, others: list[Parent]) -> bool:
     """Whether a region must say which of its own checkpoints it goes on from."""
-    live = Place(name, book.state.regions[name].chain[-1])
-    passed_on = bool(others) and lived(book, live).limit is not None
-    return book.used(name) and not passed_on
+    live = lived(book, Place(name, book.state.regions[name].chain[-1]))
+    passed_on = bool(others) and live.limit is not None
+    # What builds on others' checkpoints would read anew what those have in the table.
+    return (book.used(name) or bool(live.parents)) and not passed_on
 
 
 def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:
@@ -253,7 +254,8 @@ def _begin(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> N
             ended.fault = None
     region.lineages[envelope.lineage] = begun
     region.chain.append(envelope.lineage)
-    region.accepted.pop(envelope.lineage, None)
+    region.accepted = [each for each in region.accepted if each != envelope.lineage]
+    region.accepted_behind.pop(envelope.lineage, None)
     region.fault = None
     book.open_ledger(name, envelope.lineage)
 

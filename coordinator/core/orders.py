@@ -1,7 +1,7 @@
 """Orders: what operators want of a stream, by way of the log."""
 
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.state import Decision, LightState, Order, Savepoint
+from sluicegate.coordinator.core.state import Decision, LightState, Order, RegionState, Savepoint
 from sluicegate.events.models import Assignment, Position, StreamCommand
 
 
@@ -25,13 +25,20 @@ def obey(book: Book, stream: str, body: StreamCommand) -> None:
         case "accept" if body.region is not None and body.lineage is not None:
             region = book.region(body.region)
             if body.lineage not in region.lineages:
-                region.accepted[body.lineage] = body.behind
+                _accept(region, body.lineage, body)
         case "void" if state.pending and state.pending[-1].id == body.decision:
             name, checkpoint = body.region, body.checkpoint
             if name is not None and checkpoint is not None and name in moved(state.pending[-1]):
                 state.pending[-1].void = (name, checkpoint)
         case "savepoint" | "drain" if body.name is not None:
             _save(book, body.name, drain=body.command == "drain")
+
+
+def _accept(region: RegionState, lineage: str, body: StreamCommand) -> None:
+    if "behind" in body.model_fields_set:
+        region.accepted_behind[lineage] = body.behind
+    elif lineage not in region.accepted:
+        region.accepted.append(lineage)
 
 
 def known_regions(state: LightState) -> set[str]:

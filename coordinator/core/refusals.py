@@ -90,9 +90,14 @@ def replaced(name: str, lineage: str, live: str | None) -> str:
     )
 
 
-def no_parent(envelope: Envelope, ref: Position | None) -> str:
+def no_parent(envelope: Envelope, region: RegionState) -> str:
+    parents = region.lineages[region.chain[-1]].parents if region.ref is None else []
+    named = [
+        f"checkpoint {_named(each)} of lineage {each.lineage} of region {each.region}" for each in parents
+    ]
+    stands = f"goes on from {' and '.join(named)}" if named else f"stands at {_at(region.ref)}"
     return (
-        f"region {envelope.region} stands at {_at(ref)}, but lineage {envelope.lineage} names no "
+        f"region {envelope.region} {stands}, but lineage {envelope.lineage} names no "
         "parent: its checkpoint location was deleted or replaced, and rows may be written twice. Put the old "
         f"location back, or accept it: sluicegate accept --stream {envelope.stream} "
         f"--region {envelope.region} --lineage {envelope.lineage}"

@@ -4,7 +4,7 @@ from typing import Literal
 
 from sluicegate.coordinator.core.commit import Stall
 from sluicegate.coordinator.core.state import LightState
-from sluicegate.lakes.port import SnapshotRef, TableState
+from sluicegate.lakes.port import SnapshotRef, TableState, Unproven
 
 
 class Standing:
@@ -81,9 +81,13 @@ class Standing:
         have been given up since. "inspect": none is known, and there is nothing pending that another
         inspection could miss.
         """
-        if _is_newer(self._tried, state.recorded):
+        tried = _is_newer(self._tried, state.recorded)
+        if tried:
             self._tried = self._clean = None
-        elif not expired:
+        if not expired and (state.decided > 0 or not tried):
+            state.contradicted = state.recorded
+            return "lost"
+        if _is_contradicted(state):
             return "lost"
         known = state.pending[0].id - 1 if state.pending else state.decided
         if self._clean is not None and self._clean[1] == known and _is_newer(self._clean[0], state.recorded):
@@ -94,6 +98,17 @@ class Standing:
         self._clean = None
         self.inspected = False
         return "inspect"
+
+
+def reason_of(state: LightState, unproven: Unproven) -> str:
+    """Why an absence is not proven: a table that was rolled back stays so when what shows it expires."""
+    if state.contradicted is None or not unproven.expired or not _is_contradicted(state):
+        return unproven.reason
+    return f"snapshot {state.contradicted.id} is not the one that was recorded: rolled back or overwritten"
+
+
+def _is_contradicted(state: LightState) -> bool:
+    return state.contradicted is not None and state.contradicted == state.recorded
 
 
 def _is_newer(head: SnapshotRef | None, recorded: SnapshotRef | None) -> bool:

@@ -62,7 +62,9 @@ class RegionState(Light):
     lineages: dict[str, LineageState] = {}
     chain: list[str] = []
     """The lineages from the one the ref is in to the live one, which is the last."""
-    accepted: dict[str, Position | None] = {}
+    accepted: list[str] = []
+    """Lineages that the operator of an older release allowed to start without parents, wherever that is."""
+    accepted_behind: dict[str, Position | None] = {}
     """Lineages that the operator allowed to start without parents, each behind one ref."""
     ref: Position | None = None
     """The region's component of the last decided cut."""
@@ -182,6 +184,8 @@ class LightState(Light):
     """Identity of the table."""
     recorded: SnapshotRef | None = None
     """The newest snapshot known to be followed by no unresolved decision of ours; None: an empty table."""
+    contradicted: SnapshotRef | None = None
+    """The recorded snapshot, if the table was seen to have another in its place, or none that follows it."""
     assignment: Assignment | None = None
     """The one in force: the last that had a full cut, or the first."""
     next: Assignment | None = None

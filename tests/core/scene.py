@@ -145,8 +145,9 @@ class Scene:
         lineage: str | None = None,
         behind: Position | None = None,
     ) -> None:
+        named = {"behind": behind} if behind is not None else {}
         body = StreamCommand.model_validate(
-            {"command": command, "region": region, "lineage": lineage, "behind": behind}
+            {"command": command, "region": region, "lineage": lineage, **named}
         )
         self.say(EventType.STREAM_COMMAND, body)
 

@@ -120,7 +120,8 @@ class LogWords:
     def do_command(self, command: str, **how: str) -> None:
         """behind=q.0:3 and the other fields of an order."""
         at = how.pop("behind", None)
-        body = StreamCommand.model_validate({"command": command, **how, "behind": at and _position(at)})
+        behind = {} if at is None else {"behind": None if at == "-" else _position(at)}
+        body = StreamCommand.model_validate({"command": command, **how, **behind})
         self._say(EventType.STREAM_COMMAND, body)
 
     def do_policy(self, **how: str) -> None:

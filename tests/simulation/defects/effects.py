@@ -6,9 +6,19 @@ from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.commit import Commit
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
+from sluicegate.coordinator.core.standing import Standing
 from tests.simulation.planting import Defect
 
 EFFECTS: Final = (
+    Defect(
+        "a rolled back table is sound again when what shows it expires",
+        Standing,
+        "recall",
+        "if _is_contradicted(state):",
+        "if False:",
+        "I1",
+        ("table rolled back", "expire", "resume"),
+    ),
     Defect(
         "a conflict passes for a commit",
         Commit,
