@@ -9,6 +9,7 @@ from sluicegate.simulator.accounts import Account, Life
 from sluicegate.simulator.families import Families, Member, last
 from sluicegate.simulator.standing import Standing
 
+TOO_DEEP: Final = "too many assignments have had no full cut yet"
 REFUSALS: Final = (
     "the region is not in its own assignment",
     "a newer assignment is known",
@@ -23,7 +24,7 @@ REFUSALS: Final = (
     "the named checkpoint is held out",
     "another region goes on from there",
     "others went on from the lineage",
-    "too many assignments have had no full cut yet",
+    TOO_DEEP,
 )
 """Why openings are refused."""
 
@@ -140,7 +141,7 @@ def _assignment_problem(now: Standing, envelope: Envelope, body: RegionOpened) -
         return None
     healthy, stuck = _pending(now)
     if len(healthy) >= most and not stuck & set(now.next.regions):
-        return "too many assignments have had no full cut yet"
+        return TOO_DEEP
     return None
 
 

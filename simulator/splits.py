@@ -9,6 +9,7 @@ from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.driver import Driver
 from sluicegate.simulator.halves import Halves
 from sluicegate.simulator.invariants import Checker
+from sluicegate.simulator.lineages import TOO_DEEP
 from sluicegate.simulator.source import Reading
 from sluicegate.simulator.world import World
 
@@ -87,7 +88,9 @@ class Splits:
     def hopeless(self) -> bool:
         """Whether nothing of the owner's helps against an assignment's being refused; told once."""
         number = max(driver.assignment.number for driver in self.drivers)
-        if self._tries[number] < HOPELESS:
+        lately = [*self.checker.reading.openings.values()][-len(self.drivers) :]
+        # Only where the log calls for it: else that would hide a refusal that is wrong.
+        if self._tries[number] < HOPELESS or TOO_DEEP not in lately:
             return False
         self._tries[number] = 0
         return True

@@ -146,7 +146,7 @@ DESCENTS: Final = (
         "an accepted lineage starts wherever the region stands by then",
         openings,
         "_lineage_problem",
-        "region.accepted[lineage] != region.ref",
+        "region.accepted_behind[lineage] != region.ref",
         "False",
         "I2",
         ("accept",),
