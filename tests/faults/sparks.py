@@ -33,6 +33,8 @@ STRAGGLING: Final = 4_000
 """Milliseconds: long enough for another try of the task, and for the query's next run."""
 ROWS: Final = 20
 """Of a batch."""
+_TAKEN: Final = 75.0
+"""Seconds until a process has come by a place where a fault waits for it; Spark may only be starting."""
 _PATIENCE: Final = 120.0
 
 
@@ -122,7 +124,7 @@ class SparkJob:
 
     async def _taken(self, ticket: Path) -> bool:
         await asyncio.to_thread(ticket.touch)
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + _TAKEN
         while await asyncio.to_thread(ticket.exists):
             if time.monotonic() > deadline:
                 await asyncio.to_thread(ticket.unlink, missing_ok=True)
