@@ -12,7 +12,7 @@ from pyspark.sql.functions import col, lit, raise_error
 
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events import CheckpointCompleted, CheckpointFailed, FilesWritten, RegionOpened
-from sluicegate.writer_hooks import NotOurs
+from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import LineageMarker
@@ -164,3 +164,5 @@ def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: 
         job.run()
         log.wait_completed(1)
         assert sum(file.rows for body in log.named_files()[1] for file in body.files) == 4
+    # The connection to this Kafka would outlive it, and look for it during other tests.
+    publisher._shared.close()
