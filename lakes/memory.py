@@ -19,6 +19,8 @@ from sluicegate.lakes.port import (
     BadFiles,
     CommitRequest,
     Conflict,
+    LakeUnavailable,
+    NotPublished,
     OutcomeUnknown,
     Publication,
     Published,
@@ -41,8 +43,8 @@ FaultPoint = Literal["inspect", "ask", "check", "publish.before", "publish.after
 Faults = Callable[[FaultPoint], Publication | None]
 """Consulted at each point: returns None to go on, or raises LakeUnavailable.
 
-At `publish.before` it may return Conflict, Refused or OutcomeUnknown, and nothing becomes visible; at
-`publish.after`, where the snapshot is visible, it may return OutcomeUnknown.
+At `publish.before` it may return Conflict, NotPublished, Refused or OutcomeUnknown, and nothing becomes
+visible; at `publish.after`, where the snapshot is visible, it may return OutcomeUnknown.
 """
 
 
@@ -254,13 +256,18 @@ class MemoryCommitter:
             raise BadFiles(problem)
 
     def publish(self, request: CommitRequest) -> Publication:
-        early = self._faults("publish.before")
+        try:
+            early = self._faults("publish.before")
+        except LakeUnavailable as error:
+            return NotPublished(str(error))
         if isinstance(early, Published):
-            raise TypeError("a fault cannot publish; return Conflict, Refused or OutcomeUnknown")
+            raise TypeError(
+                "a fault cannot publish; return Conflict, NotPublished, Refused or OutcomeUnknown"
+            )
         if early is not None:
             return early
         if self._identity not in (None, self._table.identity):
-            return Conflict()
+            return Conflict("the table was replaced by another one")
         problem = self._problem(request.files)
         if problem is not None:
             return Refused(problem)

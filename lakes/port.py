@@ -26,7 +26,10 @@ class TableRefused(LakeError):
 
 
 class LakeUnavailable(LakeError):
-    """The storage or catalog could not be reached or read now; nothing was changed; try again."""
+    """The storage or catalog could not be reached, read or written now; nothing was changed; try again.
+
+    The text names the path, the cause with its error code, and the way out.
+    """
 
 
 class BadFiles(LakeError):
@@ -113,10 +116,19 @@ class Published:
 class Conflict:
     """Another writer moved the head first; nothing of ours is visible. Ask again."""
 
+    reason: str = "another writer of the table committed first"
+
+
+@dataclass(frozen=True, slots=True)
+class NotPublished:
+    """The storage failed before the snapshot could be visible: this attempt published nothing. Ask again."""
+
+    reason: str
+
 
 @dataclass(frozen=True, slots=True)
 class OutcomeUnknown:
-    """The snapshot may or may not be visible. Ask again, delete nothing."""
+    """The snapshot may or may not be visible; the reason says what failed. Ask again, delete nothing."""
 
     reason: str
 
@@ -128,7 +140,7 @@ class Refused:
     reason: str
 
 
-Publication = Published | Conflict | OutcomeUnknown | Refused
+Publication = Published | Conflict | NotPublished | OutcomeUnknown | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +186,7 @@ class Committer(Protocol):
     def publish(self, request: CommitRequest) -> Publication:
         """Commit conditionally on the head that was asked. Never retries, never deletes after an unknown.
 
-        Raises LakeUnavailable for failures before anything could have become visible.
+        A failure of the storage before anything could have become visible is NotPublished.
         """
         ...
 

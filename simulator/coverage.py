@@ -107,6 +107,7 @@ RESULTS: Final = (
     "Ask -> TableReplaced",
     "Publish -> Published",
     "Publish -> Conflict",
+    "Publish -> NotPublished",
     "Publish -> OutcomeUnknown",
     "Publish -> Refused",
     "WriteRecord -> Done",

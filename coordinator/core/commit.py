@@ -11,6 +11,7 @@ from sluicegate.lakes.port import (
     Ahead,
     Conflict,
     Found,
+    NotPublished,
     OtherDigest,
     OutcomeUnknown,
     Published,
@@ -141,7 +142,7 @@ class Commit:
         match publication:
             case Published(snapshot):
                 return Voided(snapshot) if void else Resolved(snapshot)
-            case Conflict() | OutcomeUnknown():
+            case Conflict() | NotPublished() | OutcomeUnknown():
                 self.retries += 1
                 return None
             case Refused(reason):

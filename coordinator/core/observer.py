@@ -28,7 +28,7 @@ from sluicegate.coordinator.core.transitions import (
     region_state,
 )
 from sluicegate.events.models import CutCommitted, CutVoided, Position
-from sluicegate.lakes.port import Absent, Conflict, Found, OutcomeUnknown, Published
+from sluicegate.lakes.port import Absent, Conflict, Found, NotPublished, OutcomeUnknown, Published
 
 
 class Change(NamedTuple):
@@ -148,7 +148,7 @@ class Observer:
             return []
         if isinstance(result, Absent):
             return self._decide(effect.decision, DecisionIs.ABSENT)
-        if isinstance(result, Conflict | OutcomeUnknown):
+        if isinstance(result, Conflict | NotPublished | OutcomeUnknown):
             return self._decide(effect.decision, DecisionIs.DECIDED)
         if machine.stall is not None and machine.stall.committing:
             return self._decide(effect.decision, DecisionIs.STALLED)

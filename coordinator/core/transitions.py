@@ -116,7 +116,7 @@ DECISION: Final = (
     Transition(("proposed",), "it failed, or is void at its offset", ("unknown",)),
     Transition(("proposed", "unknown"), "cut.decided is read, and valid", ("decided",)),
     Transition(("decided", "stalled"), "Ask: absent", ("absent",)),
-    Transition(("absent",), "Publish: conflict or unknown", ("decided",)),
+    Transition(("absent",), "Publish: conflict, not published or unknown", ("decided",)),
     Transition(("absent",), "Publish: refused", ("stalled",)),
     Transition(("decided",), "Ask: no proof, or other content", ("stalled",)),
     Transition(("absent",), "Publish: published", ("committed",)),

@@ -13,7 +13,7 @@ from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.events.models import StreamPolicy
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.port import BadFiles, Caretaker, LakeUnavailable, TableRefused, TableState
+from sluicegate.lakes.port import BadFiles, Caretaker, LakeUnavailable, NotPublished, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class ReplayTable:
                 result = await self._table.ask(effect)
             else:
                 result = await self._table.publish(effect, bodies)
-            if isinstance(result, Failed):
+            if isinstance(result, Failed | NotPublished):
                 raise ReplayRefused(f"{self.settings.table}: {result.reason}; try again")
             outcome = commit.take(effect, result, state)
             if isinstance(outcome, Stall):

@@ -23,6 +23,7 @@ from sluicegate.lakes.port import (
     CommitRequest,
     Conflict,
     LakeUnavailable,
+    NotPublished,
     OutcomeUnknown,
     Publication,
     Published,
@@ -103,11 +104,18 @@ class PaimonCommitter:
         self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
 
     def publish(self, request: CommitRequest) -> Publication:
+        try:
+            return self._publish(request)
+        except LakeUnavailable as error:
+            # From the link on, a storage that fails makes the outcome unknown and raises nothing.
+            return NotPublished(str(error))
+
+    def _publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
-            return Conflict()
+            return Conflict("the table was replaced by another one")
         head = self._snapshots.newest()
         if (head.ref if head is not None else None) != request.head:
-            return self._ours(request, head) or Conflict()
+            return self._ours(request, head) or _overtaken(request.head, head)
         self._forget_old_looks()
         reading = _Reading(request.files)
         try:
@@ -149,7 +157,10 @@ class PaimonCommitter:
         except (CannotPut, LakeUnavailable) as error:
             self._storage.discard(FOLDER, list(draft.files))
             if isinstance(error, CannotPut):
-                return Refused(f"the table's file system cannot publish snapshots safely: {error}")
+                return Refused(
+                    f"the table's file system cannot publish snapshots safely: {error}. Move the table to a "
+                    "file system with hard links"
+                )
             raise
         return self._settled(head, made) if put else self._taken(request, head, made, draft)
 
@@ -190,7 +201,7 @@ class PaimonCommitter:
         self._storage.discard(FOLDER, list(draft.files))
         hit(Failpoint.PAIMON_DISCARD_AFTER)
         if not self._is(there.past(), request):
-            return Conflict()
+            return _overtaken(request.head, there)
         try:
             if self._snapshots.follows(head, there):
                 return Published(there.ref)
@@ -244,6 +255,16 @@ class PaimonCommitter:
                 raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
             examined = self._open()[1].examine(event)
         return content, examined
+
+
+def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
+    expected = f"snapshot {asked.id}" if asked is not None else "no snapshot"
+    if there is None:
+        return Conflict(f"the table has no snapshot any more, and had {expected}: it was rolled back")
+    return Conflict(
+        f"the head was {expected}, and snapshot {there.ref.id} of {there.past().commit_user or 'nobody'} "
+        "was put meanwhile"
+    )
 
 
 def _check_version(head: Snapshot) -> None:

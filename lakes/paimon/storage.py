@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.storage_errors import explain
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
@@ -114,7 +115,7 @@ class LocalStorage:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise LakeUnavailable(f"cannot read {name} of {self.uri}: {error}") from error
+            raise self._unavailable(f"cannot read {name}", name, error) from error
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -122,7 +123,7 @@ class LocalStorage:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise LakeUnavailable(f"cannot list {folder} of {self.uri}: {error}") from error
+            raise self._unavailable(f"cannot list the folder {folder}", folder, error) from error
 
     def size(self, name: str) -> int | None:
         try:
@@ -132,7 +133,7 @@ class LocalStorage:
         except OSError as error:
             if error.errno in _NO_SUCH_NAME:
                 return None
-            raise LakeUnavailable(f"cannot look at {name} of {self.uri}: {error}") from error
+            raise self._unavailable(f"cannot look at {name}", name, error) from error
 
     def leads_out(self, name: str) -> bool:
         try:
@@ -153,23 +154,28 @@ class LocalStorage:
             sync_folder(self._path(folder))
             hit(Failpoint.PAIMON_MANIFESTS_DURABLE)
         except OSError as error:
-            raise LakeUnavailable(f"cannot write to {folder} of {self.uri}: {error}") from error
+            raise self._unavailable(f"cannot write to the folder {folder}", folder, error) from error
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         target = self._path(name)
         folder, base = os.path.split(target)
         draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
         try:
-            os.makedirs(folder, exist_ok=True)
-            write_durably(draft, content)
-            hit(Failpoint.PAIMON_SNAPSHOT_DRAFTED)
-        except OSError as error:
-            raise LakeUnavailable(f"cannot write to {folder}: {error}") from error
-        try:
+            self._draft(draft, content)
             return self._link(draft, target, folder)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(draft)
+
+    def _draft(self, draft: str, content: bytes) -> None:
+        """Write the whole file under a name that no reader looks for."""
+        folder = os.path.dirname(draft)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            write_durably(draft, content)
+            hit(Failpoint.PAIMON_SNAPSHOT_DRAFTED)
+        except OSError as error:
+            raise self._unavailable("cannot write a snapshot", os.path.basename(folder), error) from error
 
     def _link(self, draft: str, target: str, folder: str) -> bool:
         try:
@@ -179,13 +185,14 @@ class LocalStorage:
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise CannotPut(f"no hard links in {folder}: {error}") from error
-            raise Uncertain(f"linking {target} failed: {error}") from error
+            raise Uncertain(explain(f"cannot link {target}, perhaps", folder, error)) from error
         try:
             hit(Failpoint.PAIMON_SNAPSHOT_LINKED)
             sync_folder(folder)
             hit(Failpoint.PAIMON_SNAPSHOT_DURABLE)
         except OSError as error:
-            raise Uncertain(f"{target} is visible, but may not be durable: {error}") from error
+            attempt = f"{target} is visible, but it cannot be made durable"
+            raise Uncertain(explain(attempt, folder, error)) from error
         return True
 
     def link(self, draft: str, target: str) -> None:
@@ -218,8 +225,11 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise LakeUnavailable(f"cannot remove {name} of {self.uri}: {error}") from error
+            raise self._unavailable(f"cannot remove {name}", name, error) from error
         return True
+
+    def _unavailable(self, attempt: str, name: str, error: OSError) -> LakeUnavailable:
+        return LakeUnavailable(explain(f"{attempt} of {self.uri}", self._path(name), error))
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

@@ -32,6 +32,7 @@ from sluicegate.lakes.port import (
     Ahead,
     Conflict,
     Found,
+    NotPublished,
     OtherDigest,
     OutcomeUnknown,
     Published,
@@ -98,7 +99,7 @@ def _outcome(result: Result | None) -> str:
             return " -> other content"
         case Ahead(decision):
             return f" -> ahead at {decision}"
-        case Unproven(reason) | Refused(reason) | OutcomeUnknown(reason):
+        case Unproven(reason) | Refused(reason) | NotPublished(reason) | OutcomeUnknown(reason):
             return f" -> {type(result).__name__.lower()}: {reason}"
         case TableReplaced():
             return " -> another table"

@@ -23,6 +23,7 @@ USER = "stream-a"
 class Fault(Enum):
     """What happens to the next publication."""
 
+    AWAY = "the storage fails before anything could be visible"
     LOST = "unknown outcome, and nothing is visible"
     LANDED = "unknown outcome, and the snapshot is visible"
 

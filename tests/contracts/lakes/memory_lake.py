@@ -7,7 +7,7 @@ import pyarrow as pa
 from sluicegate.events import FilesWritten
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
 from sluicegate.lakes.memory_caretaker import MemoryCaretaker
-from sluicegate.lakes.port import CommitRequest, OutcomeUnknown, Publication
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, OutcomeUnknown, Publication
 from tests.contracts.lakes.harness import USER, Fault
 
 
@@ -21,11 +21,12 @@ class MemoryLake:
         pending = [fault] if fault is not None else []
 
         def faults(point: FaultPoint) -> Publication | None:
-            strikes = "publish.before" if pending == [Fault.LOST] else "publish.after"
-            if pending and point == strikes:
-                pending.clear()
-                return OutcomeUnknown("injected")
-            return None
+            strikes = "publish.after" if pending == [Fault.LANDED] else "publish.before"
+            if not pending or point != strikes:
+                return None
+            if pending.pop() is Fault.AWAY:
+                raise LakeUnavailable("injected")
+            return OutcomeUnknown("injected")
 
         return MemoryCommitter(self.table, user, faults)
 

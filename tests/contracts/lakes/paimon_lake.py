@@ -18,18 +18,24 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.storage import LocalStorage
-from sluicegate.lakes.port import CommitRequest
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable
 from tests.contracts.lakes.harness import USER, Fault
 
 ID_ONLY = pa.schema([pa.field("id", pa.int64())])
 
 
 class FaultyStorage(LocalStorage):
-    """Fails once at the link that decides a commit."""
+    """Fails once: at the link that decides a commit, or at the manifests before it."""
 
     def __init__(self, location: str, fault: Fault | None) -> None:
         super().__init__(location)
         self.fault = fault
+
+    def write(self, folder: str, files: dict[str, bytes]) -> None:
+        super().write(folder, files)
+        if self.fault is Fault.AWAY:
+            self.fault = None
+            raise LakeUnavailable("injected")
 
     def link(self, draft: str, target: str) -> None:
         fault, self.fault = self.fault, None

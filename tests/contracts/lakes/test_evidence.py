@@ -1,6 +1,15 @@
 """The committer half of every table format: what the history proves of an unknown outcome."""
 
-from sluicegate.lakes.port import Absent, Ahead, Found, OutcomeUnknown, Published, Unproven
+from sluicegate.lakes.port import (
+    Absent,
+    Ahead,
+    Conflict,
+    Found,
+    NotPublished,
+    OutcomeUnknown,
+    Published,
+    Unproven,
+)
 from tests.contracts.lakes.harness import Fault, Lake, Stream
 
 
@@ -22,6 +31,26 @@ def test_unknown_and_lost_is_absent_when_asked_again(lake: Lake) -> None:
     assert stream.ask(1) == Absent(None)
     assert isinstance(stream.publish(1, head, events), Published)
     assert lake.ids() == [1]
+
+
+def test_storage_that_fails_before_the_snapshot_publishes_nothing(lake: Lake) -> None:
+    stream = Stream(lake, lake.committer(fault=Fault.AWAY))
+    head = stream.head(1)
+    events = [lake.event([1])]
+    assert stream.publish(1, head, events) == NotPublished("injected")
+    assert lake.ids() == []
+    assert stream.ask(1) == Absent(None)
+    assert isinstance(stream.publish(1, head, events), Published)
+    assert lake.ids() == [1]
+
+
+def test_a_conflict_names_its_reason(lake: Lake) -> None:
+    stream = Stream(lake)
+    head = stream.head(1)
+    lake.foreign([100])
+    outcome = stream.publish(1, head, [lake.event([1])])
+    assert isinstance(outcome, Conflict)
+    assert outcome.reason
 
 
 def test_a_successor_finds_what_its_predecessor_left_unknown(lake: Lake) -> None:

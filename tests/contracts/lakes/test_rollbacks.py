@@ -41,7 +41,7 @@ def test_a_publication_on_a_head_that_was_rolled_back_is_a_conflict(lake: Lake) 
     stream.commit(2, [2])
     head = stream.head(3)
     lake.rollback(1)
-    assert stream.publish(3, head, [lake.event([3])]) == Conflict()
+    assert isinstance(stream.publish(3, head, [lake.event([3])]), Conflict)
     assert lake.ids() == [1]
 
 
@@ -52,7 +52,7 @@ def test_a_head_of_the_same_number_but_other_content_is_a_conflict(lake: Lake) -
     head = stream.head(3)
     lake.rollback(1)
     lake.foreign([100])
-    assert stream.publish(3, head, [lake.event([3])]) == Conflict()
+    assert isinstance(stream.publish(3, head, [lake.event([3])]), Conflict)
     assert lake.ids() == [1, 100]
 
 
