@@ -10,7 +10,16 @@ from sluicegate.events.codec import (
     read_event,
     read_files,
 )
-from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, Envelope, Event, EventType, Origin, Poison
+from sluicegate.events.envelope import (
+    BODIES,
+    NO_CHECKPOINT,
+    Envelope,
+    Event,
+    EventType,
+    Flaw,
+    Origin,
+    Poison,
+)
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -53,6 +62,7 @@ __all__ = [
     "EventType",
     "FileInfo",
     "FilesWritten",
+    "Flaw",
     "Header",
     "LineageCarried",
     "Message",

@@ -18,6 +18,7 @@ from sluicegate.events.envelope import (
     Envelope,
     Event,
     EventType,
+    Flaw,
     Origin,
     Poison,
 )
@@ -197,23 +198,37 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
         )
     except (KeyError, ValueError, AttributeError):
         return _explain(headers, attributes)
-    problem = None
+    if (
+        get("ce_specversion") != SPEC_VERSION
+        or get("content-type") != CONTENT_TYPE
+        or not ((source := get("ce_source")) == SOURCE or _is_source(source))
+    ):
+        return _explain(headers, attributes)
+    if len(attributes) != len(headers) and (problem := _contradiction(headers)) is not None:
+        return Poison(problem, envelope.stream, Flaw.CONTRADICTION)
     if needs_region and not (region and lineage):
         problem = f"a {event_type} needs the attributes ce_region and ce_lineage"
     elif needs_checkpoint and checkpoint is None:
         problem = f"a {event_type} needs the attribute ce_checkpoint"
-    elif len(attributes) != len(headers):
-        problem = _contradiction(headers)
-    if problem is not None:
-        return Poison(problem, envelope.stream, newer_version=False)
-    return envelope
+    else:
+        return envelope
+    return Poison(problem, envelope.stream, Flaw.MISSING_ATTRIBUTE)
+
+
+def _is_source(raw: bytes | None) -> bool:
+    """Return whether a source other than our own can be read."""
+    try:
+        return raw is not None and raw.decode() != ""
+    except ValueError:
+        return False
 
 
 def _contradiction(headers: Sequence[RawHeader]) -> str | None:
     """Two readers of one message must not take different values from it."""
     seen: dict[str, bytes | None] = {}
     for name, value in headers:
-        if name.startswith("ce_") and seen.setdefault(name, value) != value:
+        ours = name.startswith("ce_") or name == "content-type"
+        if ours and seen.setdefault(name, value) != value:
             return f"the attribute {name[:100]} stands there twice, with different values"
     return None
 
@@ -223,25 +238,22 @@ def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) 
     stream = _stream_or_none(attributes.get("ce_stream"))
     contradiction = _contradiction(headers)
     if contradiction is not None:
-        return Poison(contradiction, stream, newer_version=False)
+        return Poison(contradiction, stream, Flaw.CONTRADICTION)
     raw_type = attributes.get("ce_type")
     if raw_type is None:
-        return Poison(
-            "no CloudEvents message in binary mode: the header ce_type is missing",
-            stream,
-            newer_version=False,
-        )
+        reason = "no CloudEvents message in binary mode: the header ce_type is missing"
+        return Poison(reason, stream, Flaw.NO_EVENT)
+    shown = _shown(raw_type)
+    match = _TYPE_PATTERN.fullmatch(raw_type)
+    if match and int(match[1]) > MAJOR_VERSION:
+        # Before all other attributes: those of a newer version may be others.
+        reason = f"{shown} is of a newer major version than this release reads (v{MAJOR_VERSION})"
+        return Poison(f"{reason}; upgrade the coordinator", stream, Flaw.NEWER_VERSION)
+    foreign = _context_flaw(attributes)
+    if foreign is not None:
+        return Poison(foreign[0], stream, foreign[1])
     if raw_type not in _TYPES:
-        match = _TYPE_PATTERN.fullmatch(raw_type)
-        shown = raw_type[:100].decode(errors="replace")
-        if match and int(match[1]) > MAJOR_VERSION:
-            return Poison(
-                f"{shown} is of a newer major version than this release reads (v{MAJOR_VERSION}); "
-                "upgrade the coordinator",
-                stream,
-                newer_version=True,
-            )
-        return Poison(f"unknown event type {shown!r}", stream, newer_version=False)
+        return Poison(f"unknown event type {shown!r}", stream, Flaw.UNKNOWN_TYPE)
     for name, read in _READERS.items():
         raw = attributes.get(name)
         if raw is None:
@@ -250,10 +262,31 @@ def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) 
             read(raw)
         except ValueError:
             reason = f"the attribute {name} has the malformed value {raw[:100]!r}"
-            return Poison(reason, stream, newer_version=False)
+            return Poison(reason, stream, Flaw.MALFORMED_ATTRIBUTE)
     needed = ["ce_id", "ce_stream", *(["ce_firsttime"] if "ce_firstoffset" in attributes else [])]
     absent = [name for name in needed if attributes.get(name) is None]
-    return Poison(f"missing: the attribute {' and '.join(absent)}", stream, newer_version=False)
+    return Poison(f"missing: the attribute {' and '.join(absent)}", stream, Flaw.MISSING_ATTRIBUTE)
+
+
+def _context_flaw(attributes: dict[str, bytes | None]) -> tuple[str, Flaw] | None:
+    """Find what is wrong with the attributes that every CloudEvents message has."""
+    version = attributes.get("ce_specversion")
+    if version != SPEC_VERSION:
+        found = "is missing" if version is None else f"is {_shown(version)!r}"
+        return f"the attribute ce_specversion {found}; this release reads 1.0", Flaw.SPEC_VERSION
+    source = attributes.get("ce_source")
+    if not _is_source(source):
+        found = "is missing" if source is None else f"has the malformed value {source[:100]!r}"
+        return f"the attribute ce_source {found}; name the producer in it, as a URI reference", Flaw.SOURCE
+    content = attributes.get("content-type")
+    if content != CONTENT_TYPE:
+        found = "is missing" if content is None else f"is {_shown(content)!r}"
+        return f"the header content-type {found}; this release reads application/json", Flaw.CONTENT_TYPE
+    return None
+
+
+def _shown(raw: bytes) -> str:
+    return raw[:100].decode(errors="replace")
 
 
 def _stream_or_none(raw: bytes | None) -> str | None:
@@ -291,4 +324,4 @@ def read_event(headers: Sequence[RawHeader], value: bytes | None) -> Event | Poi
     try:
         return Event(envelope, read_body(envelope.type, value))
     except BadBody as error:
-        return Poison(str(error), envelope.stream, newer_version=False)
+        return Poison(str(error), envelope.stream, Flaw.MALFORMED_BODY)

@@ -103,11 +103,30 @@ class Event(NamedTuple):
     body: Body
 
 
+class Flaw(StrEnum):
+    """The reason code of a message that is no event; it is part of the id of its dead letter."""
+
+    NO_EVENT = "no-event"
+    SPEC_VERSION = "spec-version"
+    SOURCE = "source"
+    CONTENT_TYPE = "content-type"
+    CONTRADICTION = "contradiction"
+    UNKNOWN_TYPE = "unknown-type"
+    NEWER_VERSION = "newer-version"
+    MALFORMED_ATTRIBUTE = "malformed-attribute"
+    MISSING_ATTRIBUTE = "missing-attribute"
+    MALFORMED_BODY = "malformed-body"
+
+
 class Poison(NamedTuple):
     """A message that cannot be read, and why. It is data, never an exception."""
 
     reason: str
     stream: str | None
     """The stream that the message names, if that much can be read."""
-    newer_version: bool
-    """The message is of a major version that this release does not know: a newer one may read it."""
+    flaw: Flaw
+
+    @property
+    def newer_version(self) -> bool:
+        """The message is of a major version that this release does not know: a newer one may read it."""
+        return self.flaw is Flaw.NEWER_VERSION

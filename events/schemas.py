@@ -55,7 +55,7 @@ def attribute_schema() -> dict[str, Any]:
         "ce_id": {"type": "string", "minLength": 1, "maxLength": 64, "description": unique},
         "ce_type": {"enum": [wire_type(each).decode() for each in EventType]},
         "ce_specversion": {"const": SPEC_VERSION.decode()},
-        "ce_source": {"type": "string", "default": SOURCE.decode()},
+        "ce_source": {"type": "string", "minLength": 1, "default": SOURCE.decode()},
         "content-type": {"const": CONTENT_TYPE.decode()},
         "ce_stream": {**name, "description": "one job's output into one table"},
         "ce_region": {**name, "description": "a set of writers that makes progress and fails on its own"},
@@ -72,7 +72,7 @@ def attribute_schema() -> dict[str, Any]:
         "description": "The headers of every message; a header stands there once.",
         "type": "object",
         "properties": attributes,
-        "required": ["ce_id", "ce_type", "ce_specversion", "ce_source", "ce_stream"],
+        "required": ["ce_id", "ce_type", "ce_specversion", "ce_source", "content-type", "ce_stream"],
         "allOf": [
             _needs(PER_REGION, ["ce_region", "ce_lineage"]),
             _needs(PER_CHECKPOINT, ["ce_checkpoint"]),

@@ -15,6 +15,7 @@ from sluicegate.events import (
     EventType,
     FileInfo,
     FilesWritten,
+    Flaw,
     Poison,
     encode,
     read_body,
@@ -121,6 +122,35 @@ def test_missing_attributes_are_named(attribute: str) -> None:
     assert f"ce_{attribute}" in read.reason
     assert read.stream == (None if attribute == "stream" else "flights")
     assert poison(changed(**{attribute: None})) == read
+
+
+@pytest.mark.parametrize("value", [None, b"", b"0.3", b"1.0 ", b"1", b"2.0", b"\xff"])
+def test_another_spec_version_is_poison(value: bytes | None) -> None:
+    read = poison(changed(specversion=value))
+    assert (read.flaw, read.stream) == (Flaw.SPEC_VERSION, "flights")
+    assert poison(without("specversion")).flaw is Flaw.SPEC_VERSION
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff"])
+def test_a_source_is_needed(value: bytes | None) -> None:
+    assert poison(changed(source=value)).flaw is Flaw.SOURCE
+    assert poison(without("source")).flaw is Flaw.SOURCE
+
+
+def test_any_source_will_do() -> None:
+    assert read_envelope(changed(source=b"/another/producer")) == EVENT.envelope
+
+
+@pytest.mark.parametrize("value", [None, b"", b"text/plain", b"application/cloudevents+json", b"\xff"])
+def test_another_content_type_is_poison(value: bytes | None) -> None:
+    headers = tuple((name, value if name == "content-type" else held) for name, held in MESSAGE.headers)
+    assert poison(headers).flaw is Flaw.CONTENT_TYPE
+    missing = tuple(header for header in MESSAGE.headers if header[0] != "content-type")
+    assert poison(missing).flaw is Flaw.CONTENT_TYPE
+
+
+def test_two_content_types_are_a_contradiction() -> None:
+    assert poison((("content-type", b"text/plain"), *MESSAGE.headers)).flaw is Flaw.CONTRADICTION
 
 
 def test_optional_attributes_may_be_absent_or_without_value() -> None:

@@ -70,6 +70,9 @@ def headers_of(job: Job, event_type: str, *, checkpoint: int | None = None, **mo
     headers = {
         "ce_id": f"raw-{event_type}-{checkpoint}",
         "ce_type": event_type,
+        "ce_specversion": "1.0",
+        "ce_source": "/raw",
+        "content-type": "application/json",
         "ce_stream": job.stream,
         "ce_region": job.region,
         "ce_lineage": job.lineage,
