@@ -166,7 +166,16 @@ class Metrics:
 
     def _service(self) -> None:
         self._effect_failures = self._counter(
-            "effect_failures_total", "failures", ("effect",), "Steps that failed and are tried again, by kind"
+            "effect_failures_total",
+            "failures",
+            ("stream", "effect"),
+            "Steps that failed, or whose outcome is unknown, and that are tried again, by kind",
+        )
+        self._retrying = self._gauge(
+            "effect_retrying_seconds",
+            "seconds",
+            ("stream", "effect"),
+            "For how long a kind of step has failed and been tried again; absent when it succeeds",
         )
         self._bodies = self._gauge("bodies_held_bytes", "bytes", (), "Bodies of events held in memory")
         self._refetched = self._counter(
@@ -259,14 +268,22 @@ class Metrics:
     def forget_stream(self, stream: str) -> None:
         """The stream is another member's now: what it alone knows must not be shown here."""
         gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._paused, self._watermark)
-        for gauge in (*gauges, self._fallbacks, self._heard, self._joined):
+        for gauge in (*gauges, self._fallbacks, self._heard, self._joined, self._retrying):
             gauge.remove_by_labels({"stream": stream})
 
     # --- the service ------------------------------------------------------------------------------
 
-    def effect_failed(self, effect: str) -> None:
-        """A step failed and is tried again; `effect` is the name of its class."""
-        self._effect_failures.labels(effect).inc()
+    def effect_failed(self, stream: str, effect: str) -> None:
+        """A step failed and is tried again; `effect` is its kind, one of few words."""
+        self._effect_failures.labels(stream, effect).inc()
+
+    def retrying(self, stream: str, effect: str, seconds: float) -> None:
+        """A kind of step has failed for so long."""
+        self._retrying.labels(stream, effect).set(seconds)
+
+    def not_retrying(self, stream: str, effect: str) -> None:
+        """A kind of step fails no more."""
+        self._retrying.remove_by_labels({"stream": stream, "effect": effect})
 
     def bodies_held(self, size: int) -> None:
         """How many bytes of bodies are in memory."""

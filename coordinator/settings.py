@@ -161,6 +161,8 @@ class Settings(BaseSettings):
 
     At most a quarter of the retention of the tables' snapshots.
     """
+    stall_after: Seconds = 30.0
+    """For how long a step may fail, and be tried again, until the stream counts as stalled."""
     failpoints: str = ""
     """For tests of failures: `name=action;...`, see docs/faults.md. Empty: none, as it must be in earnest."""
     failpoints_log: str = ""

@@ -49,7 +49,7 @@ def no_rest(drivers: Sequence[Driver], fleet: Fleet, checker: Checker) -> Violat
         for driver in drivers
         if not driver.done
     ]
-    stalls = [(node.machine.stall_reason, node.machine.trouble) for node in fleet.nodes]
+    stalls = [(node.machine.stall_reason, node.machine.retries) for node in fleet.nodes]
     return Violation(
         "I12",
         f"no end: not in the table {sorted(missing(drivers, checker))}; not done: {waiting}; stalls {stalls}",

@@ -4,6 +4,7 @@ from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.state_store.port import (
     VIEW_VERSION,
     RegionView,
+    RetryView,
     SavepointView,
     StateStore,
     StateStoreError,
@@ -16,6 +17,7 @@ __all__ = [
     "VIEW_VERSION",
     "MemoryStateStore",
     "RegionView",
+    "RetryView",
     "SavepointView",
     "StateStore",
     "StateStoreError",

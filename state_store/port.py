@@ -65,6 +65,19 @@ class SavepointView(BaseModel):
     """What it reaches, by region."""
 
 
+class RetryView(BaseModel):
+    """A step that fails and is tried again."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    effect: str
+    """Its kind, such as `publish`."""
+    reason: str
+    """Of the last failure."""
+    failures: Annotated[int, Field(ge=1)]
+    since: Millis
+
+
 class StreamView(BaseModel):
     """How one stream stands, as of a revision. Times are milliseconds since the Unix epoch."""
 
@@ -104,6 +117,8 @@ class StreamView(BaseModel):
     """What an operator should know though the stream goes on."""
     stalled: str | None = None
     """Why the stream does not go on though it should, and what to do; None: nothing is wrong."""
+    retries: tuple[RetryView, ...] = ()
+    """What fails and is tried again, whether it counts as a stall yet or not."""
     paused: str | None = None
     """Who wants it to stand still, and how it goes on; None: nobody does."""
 

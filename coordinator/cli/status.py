@@ -89,6 +89,7 @@ def _of_record(record: StateRecord) -> dict[str, Any]:
     return {
         "stalled": next((why for why in (record.stalled, state.blocked) if why != pause), None),
         "paused": pause,
+        "retries": [each.model_dump() for each in record.retries],
         "applied_offset": record.applied,
         "low_water": record.low_water,
         "assignment": state.assignment.number if state.assignment else None,
@@ -167,6 +168,11 @@ def _lines(shown: dict[str, Any]) -> list[str]:
         lines.append(f"  PAUSED: {shown['paused']}. Nothing is committed; what is below is as it was then")
     if shown["stalled"]:
         lines.append(f"  STALLED: {shown['stalled']}")
+    lines += [
+        f"  RETRYING: {each['effect']}, failed {each['failures']} times in "
+        f"{duration(each['lasted'] / 1000)}: {each['reason']}"
+        for each in shown["retries"]
+    ]
     lines += [f"  NOTE: {note}" for note in shown["notes"]]
     lines += [f"  WAITS: {each}" for each in shown["waits_for"]]
     width = max((len(name) for name in shown["regions"]), default=0)

@@ -20,14 +20,19 @@ class Aging:
         self._most = most
         self._look_at = 0
 
-    def look(self, now: int, time: int | None, upto: int) -> None:
-        """Look, if it is time; `time` is the log's own, and everything up to the offset `upto` was read."""
-        if self._most is not None and now >= self._look_at and not self.due:
-            self._look_at = now + max(1, self._most // _LOOKS)
-            self.due = self._oldest(time, upto) is not None
+    def look(self, now: int, time: int | None, upto: int) -> bool:
+        """Look, if it is time; `time` is the log's own, and everything up to the offset `upto` was read.
+
+        Return whether it was looked, and nothing is old.
+        """
+        if self._most is None or now < self._look_at or self.due:
+            return False
+        self._look_at = now + max(1, self._most // _LOOKS)
+        self.due = self._oldest(time, upto) is not None
+        return not self.due
 
     def look_again(self) -> None:
-        """Something was carried; there may be more."""
+        """Something was carried, and there may be more; or it could not be."""
         self._look_at = 0
 
     def take(self, time: int | None, upto: int) -> Carry | None:

@@ -13,8 +13,6 @@ class Lane:
         self.failures = 0
         self.resume_at = 0
         """Milliseconds; nothing starts before."""
-        self.reason: str | None = None
-        """Of the last failure; None after a success."""
 
     def free(self, now: int) -> bool:
         """Whether an effect may start."""
@@ -29,14 +27,12 @@ class Lane:
         """The effect in flight has come to its end."""
         self.running = None
         self.failures = 0
-        self.reason = None
 
-    def failed(self, now: int, reason: str) -> None:
+    def failed(self, now: int) -> None:
         """The effect in flight failed; pause twice as long as the time before."""
         self.running = None
         self.pause(now, min(self._first * 2 ** min(self.failures, 16), self._longest))
         self.failures += 1
-        self.reason = reason
 
     def pause(self, now: int, length: int) -> None:
         """Start nothing for that many milliseconds."""

@@ -41,6 +41,7 @@ from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.openings import start_of
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Proposal
+from sluicegate.coordinator.core.retries import Retries, Retry
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.standing import Standing, reason_of
 from sluicegate.coordinator.core.state import LightState, StateRecord
@@ -56,7 +57,7 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.lakes.port import Absent, TableState, Unproven
+from sluicegate.lakes.port import Absent, Conflict, OutcomeUnknown, TableState, Unproven
 
 UNREADABLE: Final = "stalled"
 WAITING_RECORD: Final = 60_000
@@ -97,6 +98,7 @@ class StreamMachine:
         self._commit: Commit | None = None
         self._voided: Voided | None = None
         """The oldest decision's void is in the table; its event is still to be logged and read."""
+        self._retries = Retries(settings.stall_after)
         pauses = (settings.first_pause, settings.longest_pause)
         self._table, self._log, self._view, self._end = (Lane(*pauses) for _ in range(4))
         self._stall_seen = False
@@ -178,7 +180,8 @@ class StreamMachine:
         self._settle()
         if self._proposal.align(now, acting=self._may_act()):
             self._fence.doubt(self._end.running)
-        self._aging.look(now, self._proposal.alignment.time(now), self.position - 1)
+        if self._aging.look(now, self._proposal.alignment.time(now), self.position - 1):
+            self._retries.ended("carry")
         wanted = self._standing.inspected or self._aging.due
         effects: list[Effect] = []
         if self._end.free(now) and wanted and self._fence.unknown:
@@ -187,6 +190,11 @@ class StreamMachine:
             effects.append(self._table.start(table))
         if self._log.free(now) and (entry := self._next_log()) is not None:
             effects.append(self._log.start(entry))
+        if self._rests(now):
+            # What failed before is not wanted any more.
+            self._retries.ended("check", "append")
+        if self._retries.take_change():
+            self.outbox.show(self.record, self._retries.for_record(), self.stall_reason)
         if self._view.free(now) and (view := self.outbox.view()) is not None:
             effects.append(self._view.start(view))
         return effects
@@ -199,17 +207,11 @@ class StreamMachine:
         if not isinstance(effect, WriteView):
             # The view has no part in what is decided, nor in when (I10).
             self._proposal.reconsider()
-        if isinstance(result, Failed) and not isinstance(effect, ReleaseOffsets):
-            lane.failed(self._now, result.reason)
-            if isinstance(effect, CheckFiles):
-                # When it can be checked again, more may be possible.
-                self._proposal.drop()
-            if isinstance(effect, Append):
-                # It may stand in the log: nothing is decided before the log has been read to its end.
-                self._fence.doubt(self._end.running)
-                self._proposal.drop()
+        if isinstance(result, Failed):
+            self._failed(effect, lane, result.reason)
             return
         lane.succeeded()
+        self._took_effect(effect, result)
         match effect, result:
             case FetchEnd(), EndOffset(offset):
                 self._fence.fetched(effect, offset)
@@ -230,6 +232,32 @@ class StreamMachine:
             case _:
                 self.outbox.done(effect, self._now)
 
+    def _failed(self, effect: Effect, lane: Lane, reason: str) -> None:
+        """Have an effect tried again that was not seen to succeed."""
+        self._retries.failed(effect, self._now, reason)
+        match effect:
+            case ReleaseOffsets():
+                lane.succeeded()
+                self.outbox.not_released(self._now, self.settings.longest_pause)
+                return
+            case CheckFiles():
+                # When it can be checked again, more may be possible.
+                self._proposal.drop()
+            case Carry():
+                self._aging.look_again()
+            case _ if isinstance(effect, Append):
+                # It may stand in the log: nothing is decided before the log has been read to its end.
+                self._fence.doubt(self._end.running)
+                self._proposal.drop()
+        lane.failed(self._now)
+
+    def _took_effect(self, effect: Effect, result: Result) -> None:
+        """Take note that an effect fails no more, or that a publication has to be asked about."""
+        if isinstance(result, Conflict | OutcomeUnknown):
+            self._retries.failed(effect, self._now, result.reason)
+        else:
+            self._retries.succeeded(effect)
+
     def record(self) -> StateRecord:
         """The state record as of now."""
         return StateRecord(
@@ -244,6 +272,7 @@ class StreamMachine:
             waits=waited_for(self.book),
             refused=dict(self._answers.refused),
             heard={name: at for name, at in self.heard.items() if name in self.book.state.regions},
+            retries=self._retries.for_record(),
         )
 
     @property
@@ -256,6 +285,8 @@ class StreamMachine:
         """Why the stream, or a region of it, does not go on; None if nothing is wrong. A pause is nothing."""
         if self.stall is not None:
             return self.stall.reason
+        if self._retries.stall is not None:
+            return self._retries.stall
         if self.book.state.blocked is not None and not self.book.state.paused:
             return self.book.state.blocked
         faults = [reason for name in self.book.state.regions if (reason := self.book.waits(name))]
@@ -267,14 +298,9 @@ class StreamMachine:
         return self.book.state.blocked if self.book.state.paused else None
 
     @property
-    def view_trouble(self) -> str | None:
-        """The last failure to write the view, which holds nothing else up; None if there is none."""
-        return self._view.reason
-
-    @property
-    def trouble(self) -> str | None:
-        """The last failure of an effect that is being tried again; None if there is none."""
-        return self._table.reason or self._log.reason or self._end.reason
+    def retries(self) -> tuple[Retry, ...]:
+        """The effects that failed and are tried again, the oldest first."""
+        return self._retries.open
 
     # --- log records ------------------------------------------------------------------------------
 
@@ -284,10 +310,12 @@ class StreamMachine:
             case RegionOpened():
                 self._opened(envelope, body, ignored)
             case StreamPolicy():
+                self._retries.ended("append")
                 self._proposal.recheck()
             case RegionClosed():
                 self.outbox.note_change()
             case LineageCarried():
+                self._retries.ended("carry")
                 self.outbox.note_change()
                 self._aging.look_again()
             case StreamCommand():
@@ -297,6 +325,7 @@ class StreamMachine:
                 if body.command == "remove" and body.region is not None:
                     self._answers.forget(body.region)
             case CutDecided() | CutAbandoned() | CutVoided() if ignored is None:
+                self._retries.ended("append")
                 self._proposal.drop()
                 if isinstance(body, CutAbandoned):
                     self.outbox.abandoned(body)
@@ -338,7 +367,7 @@ class StreamMachine:
             self.outbox.stalled(
                 name, self.book.waits(name) or self._proposal.barred.get(name), self.book.applied
             )
-        reason = self.stall.reason if self.stall else self.book.state.blocked
+        reason = self.stall.reason if self.stall else self._retries.stall or self.book.state.blocked
         self.outbox.stalled(None, reason, self.book.applied)
         for order in self.book.taken:
             self.outbox.saved(order, self.book.state)
@@ -389,7 +418,8 @@ class StreamMachine:
 
     def _next_log(self) -> Effect | None:
         # A record hides what it has applied from the next reader, so no opening in it may be unanswered.
-        writable = (self._ready or self.stall is not None) and not self._answers.due
+        stalled = self.stall is not None or self._retries.stall is not None
+        writable = (self._ready or stalled) and not self._answers.due
         waiting = not self.book.state.pending and self.book.waits_for_others()
         most = min(self.settings.record_interval, WAITING_RECORD) if waiting else None
         effect = self.outbox.next(self.record, self._now, writable=writable, interval=most)
@@ -429,6 +459,10 @@ class StreamMachine:
     def _has_read_all(self) -> bool:
         """Whether the log is read to its known end."""
         return self._unreadable is None and self._fence.passed(self.position)
+
+    def _rests(self, now: int) -> bool:
+        """Whether the table and the log could have been used, and nothing was wanted of them."""
+        return self._may_act() and self._table.free(now) and self._log.free(now) and not self.outbox.busy
 
     def _may_act(self) -> bool:
         """Whether decisions may be made and executed: the log is read to its known end, nothing stalls."""
@@ -516,6 +550,7 @@ class StreamMachine:
         """The commit that was under way is over."""
         if self.stall is not None and self.stall.committing:
             self.stall = None
+        self._retries.ended("publish")
         self._commit = self._voided = None
 
     def _halt(self, stall: Stall) -> None:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable
 
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
-from sluicegate.coordinator.core.state import Decision, Due, LightState, Notice, Order, StateRecord
+from sluicegate.coordinator.core.state import Decision, Due, LightState, Notice, Order, Retrying, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     CutAbandoned,
@@ -37,6 +37,9 @@ class Outbox:
         self._written_at: int | None = None
         self._view: StateRecord | None = None
         self._release = False
+        self._release_at = 0
+        self._shown: StateRecord | None = None
+        """The last record that was written."""
         self._told: dict[str | None, str] = {}
 
     @property
@@ -128,13 +131,25 @@ class Outbox:
             return WriteRecord(record())
         if self._durable > 0:
             return Announce(self.due[0])
-        if self._release:
+        if self._release and now >= self._release_at:
             return ReleaseOffsets()
         return None
 
     def view(self) -> WriteView | None:
         """The write of the newest view, if one is due. It holds nothing else back."""
         return WriteView(self._view) if self._view is not None else None
+
+    def show(self, record: Callable[[], StateRecord], retries: list[Retrying], stalled: str | None) -> None:
+        """Have a view written that shows what is tried again, though no record can or need be written."""
+        base = self._shown or record()
+        if {each.effect for each in base.retries} - {each.effect for each in retries}:
+            # Who reads the record would take what is over for something that lasts.
+            self._changes += 1
+        self._view = base.model_copy(update={"retries": retries, "stalled": stalled})
+
+    def not_released(self, now: int, pause: int) -> None:
+        """The offsets were not released: nothing waits for them, so they are tried again at leisure."""
+        self._release_at = now + pause
 
     def done(self, effect: Effect, now: int) -> None:
         """Take note of an effect that is durable."""
@@ -143,7 +158,7 @@ class Outbox:
                 self._changes -= self._writing
                 self._durable = len(record.due)
                 self._written_at = now
-                self._view = record
+                self._view = self._shown = record
                 self._release = True
             case Announce():
                 self.due.pop(0)

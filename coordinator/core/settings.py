@@ -24,6 +24,8 @@ class MachineSettings:
     longest_pause: int = 10_000
     stall_pause: int = 15_000
     """How often a stalled stream looks whether the cause is gone."""
+    stall_after: int = 30_000
+    """For how long an effect fails, and is tried again, until that counts as a stall."""
     alignment_timeout: int = 10_000
     """How long something sealed waits for regions that owe, before they fall back."""
     carry_after: int | None = None

@@ -3,7 +3,7 @@
 The heavy part, what is pending, is in the ledger and is refilled from the log.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -215,6 +215,33 @@ class LightState(Light):
     """Valid decisions whose outcome is not known, in order."""
 
 
+EffectKind = Literal[
+    "inspect",
+    "fetch_end",
+    "check",
+    "append",
+    "carry",
+    "ask",
+    "publish",
+    "record",
+    "announce",
+    "view",
+    "offsets",
+]
+"""The kinds of effects, each in one word."""
+
+
+class Retrying(Light):
+    """An effect that failed and is tried again."""
+
+    effect: EffectKind
+    reason: str
+    """Of the last failure."""
+    failures: int
+    lasted: int
+    """Milliseconds between the first failure and the last."""
+
+
 class StateRecord(Light):
     """The value of a stream's record in the compacted state topic."""
 
@@ -238,3 +265,5 @@ class StateRecord(Light):
     """By region, why its last opening was refused, until one is accepted; for status only."""
     heard: dict[str, int] = {}
     """By region, the append time in milliseconds of the last event that its job sent; for status only."""
+    retries: list[Retrying] = []
+    """What failed and is tried again; for status only."""

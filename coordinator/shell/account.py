@@ -1,11 +1,15 @@
 """What a coordinator says of itself over HTTP: where its streams stand, and why it does not do its work."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sluicegate.coordinator.core.gauges import waited_for
+from sluicegate.coordinator.core.retries import OPTIONAL
 from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.stream import StreamRunner
+
+PATIENCE: Final = 3_000
+"""Milliseconds that an effect may fail before that counts: a conflict, or a new leader, is no outage."""
 
 
 def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
@@ -17,8 +21,10 @@ def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
         if other := runner.rivals.seen:
             yield f"partition {number}: the group {other} decides for its streams, too"
         for name, stream in runner.streams.items():
-            if stream.machine.trouble and stream.machine.stall_reason is None:
-                yield f"stream {name}: {stream.machine.trouble}"
+            for each in stream.machine.retries:
+                lasts = each.stall is not None or each.lasted >= PATIENCE
+                if lasts and each.effect not in OPTIONAL:
+                    yield f"stream {name}: {each.effect} fails and is tried again: {each.reason}"
 
 
 def account(epoch: int, runners: Mapping[int, PartitionRunner]) -> dict[str, Any]:
@@ -50,6 +56,14 @@ def _stream(stream: StreamRunner) -> dict[str, Any]:
         "ready": machine.ready,
         "stalled": machine.stall_reason,
         "paused": machine.paused,
-        "view": machine.view_trouble,
+        "retries": [
+            {
+                "effect": each.effect,
+                "reason": each.reason,
+                "failures": each.failures,
+                "lasted": each.lasted,
+            }
+            for each in machine.retries
+        ],
         "waits_for": waited_for(machine.book),
     }

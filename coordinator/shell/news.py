@@ -1,17 +1,24 @@
 """What is logged and counted of one stream, for those who operate it."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import structlog
 
-from sluicegate.coordinator.core.effects import Effect, Failed, Result, WriteView
-from sluicegate.coordinator.core.state import Decision, Due
+from sluicegate.coordinator.core.effects import Effect, Failed, Result
+from sluicegate.coordinator.core.retries import KINDS, Retry
+from sluicegate.coordinator.core.state import Decision, Due, EffectKind
 from sluicegate.coordinator.metrics import CutOutcome, Metrics
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.models import CutAbandoned, CutVoided, OpeningAnswered
+from sluicegate.lakes.port import Conflict, OutcomeUnknown
 
 log = structlog.get_logger(__name__)
+
+_VIEW_FAILS: Final = (
+    "the view in Redis is not up to date; commits do not need it and go on, and it is written again by itself"
+)
 
 
 class News:
@@ -25,26 +32,38 @@ class News:
         self._metrics = metrics
         self._inherited = {each.id for each in due}
         self._asked_at: dict[int, float] = {}
+        self._tell_at: dict[EffectKind, int] = {}
+        """By kind of effect that is tried again, the number of failures that is logged next."""
         self._stall: str | None = None
         self._paused: str | None = None
         self._log = log.bind(stream=stream)
 
-    def effect(self, effect: Effect, result: Result, *, view_was_old: bool) -> None:
-        """An effect came to its end; what failed will be tried again."""
-        if isinstance(result, Failed):
-            self._metrics.effect_failed(type(effect).__name__)
-        match effect, result:
-            case WriteView(), Failed(reason):
-                self._log.warning(
-                    "the view in Redis is not up to date; commits do not need it and go on, and it is "
-                    "written again by itself",
-                    reason=reason,
-                )
-            case _, Failed(reason):
-                name = type(effect).__name__
-                self._log.warning("effect failed, will be tried again", effect=name, reason=reason)
-            case WriteView(), _ if view_was_old:
+    def effect(self, effect: Effect, result: Result) -> None:
+        """Count an effect that will be tried again."""
+        if isinstance(result, Failed | OutcomeUnknown | Conflict):
+            self._metrics.effect_failed(self._stream, KINDS[type(effect)])
+
+    def retries(self, retries: Sequence[Retry]) -> None:
+        """Log what is tried again: the first failure, then at twice the number each time, and its end."""
+        for each in retries:
+            self._metrics.retrying(self._stream, each.effect, each.lasted / 1000)
+            if each.failures < self._tell_at.get(each.effect, 1):
+                continue
+            self._tell_at[each.effect] = 2 * each.failures
+            self._log.warning(
+                _VIEW_FAILS if each.effect == "view" else "effect failed, will be tried again",
+                effect=each.effect,
+                reason=each.reason,
+                failures=each.failures,
+                seconds=round(each.lasted / 1000, 1),
+            )
+        for effect in self._tell_at.keys() - {each.effect for each in retries}:
+            del self._tell_at[effect]
+            self._metrics.not_retrying(self._stream, effect)
+            if effect == "view":
                 self._log.info("the view in Redis is current again")
+            else:
+                self._log.info("effect fails no more", effect=effect)
 
     def asked(self, decision: int) -> None:
         """The commit of a decision begins."""

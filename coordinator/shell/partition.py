@@ -194,7 +194,8 @@ class PartitionRunner:
             sealed = oldest_uncut(book)
             metrics.uncut(name, 0.0 if sealed is None else max(0.0, (now_ms - sealed) / 1000))
             machine = runner.machine
-            runner.waiting.look(book, now_ms, machine.stall_reason, machine.paused, machine.trouble)
+            failing = [f"{each.effect} fails: {each.reason}" for each in machine.retries]
+            runner.waiting.look(book, now_ms, machine.stall_reason, machine.paused, *failing)
             metrics.paused(name, machine.paused is not None)
             metrics.stalled(name, runner.machine.stall_reason is not None)
             counts = {region: state.fallbacks for region, state in book.state.regions.items()}
@@ -246,6 +247,7 @@ class PartitionRunner:
                 probe_interval=max(1, round(settings.table_check_interval * 1000)),
                 record_interval=round(settings.state_record_interval * 1000),
                 carry_after=round(settings.kafka.carry_after * 1000),
+                stall_after=round(settings.stall_after * 1000),
                 alignment_timeout=max(1, round(wanted.alignment_timeout * 1000)),
             ),
         )

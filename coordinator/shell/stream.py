@@ -109,6 +109,7 @@ class StreamRunner:
             task = asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        self.news.retries(self.machine.retries)
         self.news.standing(self.machine.stall_reason, self.machine.paused)
 
     async def stop(self, grace: float) -> None:
@@ -140,7 +141,7 @@ class StreamRunner:
         name = type(effect).__name__
         self._log.debug("effect", state="started", effect=name)
         result = await self._effect(effect)
-        self.news.effect(effect, result, view_was_old=self.machine.view_trouble is not None)
+        self.news.effect(effect, result)
         self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
         try:
             self._measure(effect, result)

@@ -5,16 +5,17 @@ from typing import Literal
 
 from sluicegate.coordinator.core.state import RegionState, Savepoint, StateRecord
 from sluicegate.coordinator.reasons import behind, exhausted, notes, region_reason
-from sluicegate.state_store import RegionView, SavepointView, StreamView
+from sluicegate.state_store import RegionView, RetryView, SavepointView, StreamView
 
 
 def view_of(record: StateRecord, commit_user: str) -> StreamView:
     """What status, dashboards and other services see of a stream."""
     state = record.state
+    now = time.time_ns() // 1_000_000
     return StreamView(
         stream=record.stream,
         revision=record.applied,
-        updated_at=time.time_ns() // 1_000_000,
+        updated_at=now,
         commit_user=commit_user,
         decision=state.committed,
         snapshot=state.snapshot,
@@ -30,6 +31,15 @@ def view_of(record: StateRecord, commit_user: str) -> StreamView:
         regions={name: _region(record, name, region) for name, region in state.regions.items()},
         warnings=tuple(notes(record)),
         stalled=record.stalled,
+        retries=tuple(
+            RetryView(
+                effect=each.effect,
+                reason=each.reason,
+                failures=each.failures,
+                since=max(0, now - each.lasted),
+            )
+            for each in record.retries
+        ),
         paused=state.blocked if state.paused else None,
     )
 

@@ -60,7 +60,18 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         (lambda m: m.stalled("s", False), "stream_stalled", {"stream": "s"}, 0),
         (lambda m: m.watermark("s", 12), "watermark_timestamp_milliseconds", {"stream": "s"}, 12),
         (lambda m: m.watermark("s", None), "watermark_timestamp_milliseconds", {"stream": "s"}, None),
-        (lambda m: m.effect_failed("Ask"), "effect_failures_total", {"effect": "Ask"}, 1),
+        (
+            lambda m: m.effect_failed("s", "ask"),
+            "effect_failures_total",
+            {"stream": "s", "effect": "ask"},
+            1,
+        ),
+        (
+            lambda m: m.retrying("s", "publish", 4.5),
+            "effect_retrying_seconds",
+            {"stream": "s", "effect": "publish"},
+            4.5,
+        ),
         (lambda m: m.bodies_held(99), "bodies_held_bytes", {}, 99),
         (lambda m: m.bodies_refetched(2), "bodies_refetched_total", {}, 2),
     ],
@@ -84,6 +95,9 @@ def test_what_another_member_owns_is_not_shown() -> None:
         metrics.stalled(stream, True)
         metrics.paused(stream, True)
         metrics.watermark(stream, 5)
+        metrics.retrying(stream, "publish", 1.0)
+        metrics.retrying(stream, "ask", 1.0)
+        metrics.not_retrying(stream, "ask")
         metrics.regions(stream, {"r1": 1, "r2": 0}, {"r1": 1_000}, joined=False)
         metrics.cut_visible(stream, "full", 0.1)
     metrics.forget_partition(1)
@@ -99,6 +113,9 @@ def test_what_another_member_owns_is_not_shown() -> None:
     for gauge in ("pending_files", *ages, "stream_stalled", "stream_paused", "stream_joined"):
         assert _value(metrics, gauge, stream="theirs") is None
         assert _value(metrics, gauge, stream="mine") is not None
+    assert _value(metrics, "effect_retrying_seconds", stream="mine", effect="publish") == 1
+    for gone in (("theirs", "publish"), ("mine", "ask")):
+        assert _value(metrics, "effect_retrying_seconds", stream=gone[0], effect=gone[1]) is None
     # Counters go on, or rates would jump.
     assert _value(metrics, "cuts_total", stream="theirs", outcome="full") == 1
 

@@ -137,7 +137,12 @@ class Mishaps:
                 self.world.say(f"table: {said or 'empty'}")
             elif each == "view":
                 view = self.world.view
-                self.world.say(f"view: {f'decision {view.state.committed}' if view else 'none'}")
+                said = f"decision {view.state.committed}" if view else "none"
+                for retry in view.retries if view else ():
+                    said += f", {retry.effect} fails ({retry.reason})"
+                if view and view.retries and view.stalled:
+                    said += ", stalled"
+                self.world.say(f"view: {said}")
             elif self._node is not None:
                 region = self._node.machine.book.state.regions[each]
                 owned = "" if region.owned else " unowned"
