@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from sluicegate.coordinator.core.state import Due, StateRecord
 from sluicegate.events.models import CutAbandoned, CutDecided, CutVoided, StreamPolicy
-from sluicegate.lakes.port import Answer, Publication, SnapshotRef, TableState
+from sluicegate.lakes.port import (
+    Answer,
+    Conflict,
+    NotPublished,
+    OutcomeUnknown,
+    Publication,
+    SnapshotRef,
+    TableState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,5 +196,8 @@ class FilesChecked:
 
 Append = AppendPolicy | AppendDecision | AppendAbandoned | AppendVoided
 """What goes to the log, and is read back from it."""
+
+Retried = Failed | Conflict | NotPublished | OutcomeUnknown
+"""Results after which an effect is tried again; each has its reason."""
 
 Result = Done | Failed | TableState | TableUnfit | EndOffset | Appended | FilesChecked | Answer | Publication

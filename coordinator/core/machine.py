@@ -31,6 +31,7 @@ from sluicegate.coordinator.core.effects import (
     Publish,
     ReleaseOffsets,
     Result,
+    Retried,
     TableUnfit,
     WriteView,
 )
@@ -57,7 +58,7 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.lakes.port import Absent, Conflict, OutcomeUnknown, TableState, Unproven
+from sluicegate.lakes.port import Absent, TableState, Unproven
 
 UNREADABLE: Final = "stalled"
 WAITING_RECORD: Final = 60_000
@@ -253,7 +254,7 @@ class StreamMachine:
 
     def _took_effect(self, effect: Effect, result: Result) -> None:
         """Take note that an effect fails no more, or that a publication has to be asked about."""
-        if isinstance(result, Conflict | OutcomeUnknown):
+        if isinstance(result, Retried):
             self._retries.failed(effect, self._now, result.reason)
         else:
             self._retries.succeeded(effect)

@@ -6,13 +6,12 @@ from typing import Final
 
 import structlog
 
-from sluicegate.coordinator.core.effects import Effect, Failed, Result
+from sluicegate.coordinator.core.effects import Effect, Result, Retried
 from sluicegate.coordinator.core.retries import KINDS, Retry
 from sluicegate.coordinator.core.state import Decision, Due, EffectKind
 from sluicegate.coordinator.metrics import CutOutcome, Metrics
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.models import CutAbandoned, CutVoided, OpeningAnswered
-from sluicegate.lakes.port import Conflict, OutcomeUnknown
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +39,7 @@ class News:
 
     def effect(self, effect: Effect, result: Result) -> None:
         """Count an effect that will be tried again."""
-        if isinstance(result, Failed | OutcomeUnknown | Conflict):
+        if isinstance(result, Retried):
             self._metrics.effect_failed(self._stream, KINDS[type(effect)])
 
     def retries(self, retries: Sequence[Retry]) -> None:

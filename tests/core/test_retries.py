@@ -17,7 +17,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.retries import Retries
 from sluicegate.events.models import StreamStalled
-from sluicegate.lakes.port import Conflict, LakeUnavailable, OutcomeUnknown, Publication
+from sluicegate.lakes.port import Conflict, LakeUnavailable, NotPublished, OutcomeUnknown, Publication
 from tests.core.scene import SETTINGS, Scene
 from tests.core.test_outcomes import Fault
 
@@ -54,6 +54,7 @@ def away() -> Publication | None:
     [
         ("publish.before", full, "publish", "No space left on device"),
         ("publish.before", lambda: Conflict("it was compacted"), "publish", "it was compacted"),
+        ("publish.before", lambda: NotPublished("disk full"), "publish", "disk full"),
         ("publish.before", away, "publish", "cannot list snapshot"),
         ("ask", away, "ask", "cannot list snapshot"),
         ("check", away, "check", "cannot list snapshot"),
