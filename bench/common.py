@@ -121,10 +121,9 @@ class Region:
         await self.producer.stop()
 
     def envelope(self, kind: EventType, checkpoint: int = -1, files: int = 0) -> Envelope:
-        writer = "w0" if kind is EventType.FILES_WRITTEN else ""
-        return Envelope(
-            str(uuid.uuid4()), kind, self.stream, self.name, self.lineage, checkpoint, writer, files
-        )
+        place = (self.stream, self.name, self.lineage, checkpoint)
+        written = ("w0", files, uuid.uuid4().hex) if kind is EventType.FILES_WRITTEN else ()
+        return Envelope(str(uuid.uuid4()), kind, *place, *written)
 
     async def send(self, envelope: Envelope, body: Body) -> "asyncio.Future[Any]":
         """Append an event; the future holds its offset and append time."""

@@ -20,6 +20,7 @@ import gc
 import statistics
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -90,7 +91,8 @@ def events(body: FilesWritten, count: int) -> Iterator[Event]:
             ids = [f"{region}-{checkpoint}-{writer:027d}" for writer in range(WRITERS)]
             for writer, event_id in enumerate(ids):
                 name = f"p{writer:05d}"
-                yield Event(Envelope(event_id, EventType.FILES_WRITTEN, *place, name, len(body.files)), body)
+                written = (name, len(body.files), uuid.uuid4().hex)
+                yield Event(Envelope(event_id, EventType.FILES_WRITTEN, *place, *written), body)
             completion = CheckpointCompleted(
                 events=tuple(ids),
                 predecessor=checkpoint - 1 if checkpoint else None,

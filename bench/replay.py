@@ -64,7 +64,8 @@ class Log:
         """Append one event; returns its id."""
         region = event_type not in (EventType.STREAM_POLICY, EventType.CUT_DECIDED)
         names = ("r1", "q1.0") if region else ("", "")
-        envelope = Envelope(uuid.uuid4().hex, event_type, STREAM, *names, checkpoint, "w" * files, files)
+        written = (f"w{self.end}", files, uuid.uuid4().hex) if files else ()
+        envelope = Envelope(uuid.uuid4().hex, event_type, STREAM, *names, checkpoint, *written)
         message = encode(Event(envelope, body))
         home = partition_of(STREAM, PARTITIONS)
         sent = await self._producer.send(

@@ -3,13 +3,12 @@
 from sluicegate.events.codec import (
     BadBody,
     Header,
-    Message,
-    encode,
     read_body,
     read_envelope,
     read_event,
     read_files,
 )
+from sluicegate.events.encoding import Message, encode
 from sluicegate.events.envelope import (
     BODIES,
     NO_CHECKPOINT,

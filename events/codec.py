@@ -1,13 +1,14 @@
 """CloudEvents 1.0 in Kafka's binary content mode: attributes are headers, the value is the JSON body.
 
 See the CloudEvents Kafka protocol binding, section 3.2. The extension attributes `stream`, `region`,
-`lineage`, `checkpoint`, `writer` and `files` carry what routing and aggregation need.
+`lineage`, `checkpoint`, `writer`, `attempt` and `files` carry what routing and aggregation need. `time` is
+for people who look at events: no reader decides anything by it.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -23,7 +24,6 @@ from sluicegate.events.envelope import (
     Poison,
 )
 from sluicegate.events.models import NAME_PATTERN, Body, FilesWritten
-from sluicegate.events.partitioning import message_key
 
 Header = tuple[str, bytes]
 RawHeader = tuple[str, bytes | None]
@@ -48,14 +48,16 @@ PER_REGION: Final = PER_CHECKPOINT | {
     EventType.LINEAGE_CARRIED,
 }
 
+PER_WRITER: Final = frozenset({EventType.FILES_WRITTEN})
+
 _WIRE_TYPES: Final = {
     event_type: f"{_TYPE_PREFIX}{event_type}.v{MAJOR_VERSION}".encode() for event_type in EventType
 }
 _TYPES: Final = {
-    wire: (event_type, event_type in PER_REGION, event_type in PER_CHECKPOINT)
+    wire: (event_type, event_type in PER_REGION, event_type in PER_CHECKPOINT, event_type in PER_WRITER)
     for event_type, wire in _WIRE_TYPES.items()
 }
-"""Of each type on the wire: the type, whether it needs a region, whether it needs a checkpoint."""
+"""Of each type on the wire: the type, and whether it needs a region, a checkpoint, a writer."""
 
 _TYPE_PATTERN: Final = re.compile(rb"sluicegate\.[a-z_.]+\.v(\d{1,9})")
 _NAME: Final = re.compile(NAME_PATTERN)
@@ -70,64 +72,8 @@ def wire_type(event_type: EventType) -> bytes:
     return _WIRE_TYPES[event_type]
 
 
-class Message(NamedTuple):
-    """An encoded event, ready to be produced."""
-
-    key: bytes
-    value: bytes
-    headers: list[Header]
-
-
 class BadBody(ValueError):
     """The body is no JSON, or not the one that its type announces."""
-
-
-def encode(event: Event) -> Message:
-    """Encode an event; the caller chooses topic and partition (see `partition_of`).
-
-    Raises ValueError if a reader would refuse the event, or read another one.
-    """
-    envelope, body = event
-    headers: list[Header] = [
-        ("ce_id", envelope.id.encode()),
-        ("ce_type", _WIRE_TYPES[envelope.type]),
-        ("ce_specversion", SPEC_VERSION),
-        ("ce_source", SOURCE),
-        ("content-type", CONTENT_TYPE),
-        ("ce_stream", envelope.stream.encode()),
-    ]
-    if envelope.region:
-        headers.append(("ce_region", envelope.region.encode()))
-    if envelope.lineage:
-        headers.append(("ce_lineage", envelope.lineage.encode()))
-    if envelope.checkpoint != NO_CHECKPOINT:
-        headers.append(("ce_checkpoint", b"%d" % envelope.checkpoint))
-    if envelope.writer:
-        headers.append(("ce_writer", envelope.writer.encode()))
-    if envelope.type is EventType.FILES_WRITTEN:
-        headers.append(("ce_files", b"%d" % envelope.files))
-    if envelope.origin is not None:
-        headers += origin_headers(envelope.origin)
-    _check_readable(event, headers)
-    return Message(message_key(envelope), body.model_dump_json().encode(), headers)
-
-
-def origin_headers(origin: Origin) -> list[Header]:
-    """What makes a message the copy of an earlier one."""
-    return [("ce_firstoffset", b"%d" % origin.offset), ("ce_firsttime", b"%d" % origin.time)]
-
-
-def _check_readable(event: Event, headers: Sequence[Header]) -> None:
-    envelope, body = event
-    read = read_envelope(headers)
-    if isinstance(read, Poison):
-        raise ValueError(f"this {envelope.type} cannot be encoded: {read.reason}")  # noqa: TRY004
-    if read != envelope:
-        raise ValueError(f"{envelope} cannot be encoded: it would be read as {read}")
-    if type(body) is not BODIES[envelope.type]:
-        raise ValueError(f"the body of a {envelope.type} cannot be a {type(body).__name__}")
-    if isinstance(body, FilesWritten) and len(body.files) != envelope.files:
-        raise ValueError(f"the envelope says {envelope.files} files, and the body lists {len(body.files)}")
 
 
 # Few different names and numbers recur in many events, so the caches make them cheap.
@@ -160,6 +106,7 @@ _READERS: Final[dict[str, Callable[[bytes], str | int]]] = {
     "ce_lineage": _name,
     "ce_checkpoint": _number,
     "ce_writer": _name,
+    "ce_attempt": _id,
     "ce_files": _number,
     "ce_firstoffset": _number,
     "ce_firsttime": _number,
@@ -179,9 +126,11 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
         lineage = get("ce_lineage")
         checkpoint = get("ce_checkpoint")
         writer = get("ce_writer")
+        attempt = get("ce_attempt")
         files = get("ce_files")
         first = get("ce_firstoffset")
-        event_type, needs_region, needs_checkpoint = _TYPES[attributes["ce_type"]]  # type: ignore[index]
+        kind = _TYPES[attributes["ce_type"]]  # type: ignore[index]
+        event_type, needs_region, needs_checkpoint, needs_writer = kind
         # _make takes half the time of the constructor; None has no methods, so it is an AttributeError.
         envelope = Envelope._make(
             (
@@ -193,6 +142,7 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
                 _number(checkpoint) if checkpoint is not None else NO_CHECKPOINT,
                 _name(writer) if writer is not None else "",
                 _number(files) if files is not None else 0,
+                _id(attempt) if attempt is not None else "",
                 None if first is None else Origin(_number(first), _number(attributes["ce_firsttime"] or b"")),
             )
         )
@@ -210,6 +160,8 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
         problem = f"a {event_type} needs the attributes ce_region and ce_lineage"
     elif needs_checkpoint and checkpoint is None:
         problem = f"a {event_type} needs the attribute ce_checkpoint"
+    elif needs_writer and not (writer and attempt):
+        problem = f"a {event_type} needs the attributes ce_writer and ce_attempt"
     else:
         return envelope
     return Poison(problem, envelope.stream, Flaw.MISSING_ATTRIBUTE)

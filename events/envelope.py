@@ -92,6 +92,8 @@ class Envelope(NamedTuple):
     writer: str = ""
     files: int = 0
     """How many files the body of a `files.written` lists."""
+    attempt: str = ""
+    """Random for each try of the writer; the events of one try have the same."""
     origin: Origin | None = None
     """Set if this is a copy of an earlier event, with the same id."""
 

@@ -13,6 +13,7 @@ from sluicegate.events.codec import (
     CONTENT_TYPE,
     PER_CHECKPOINT,
     PER_REGION,
+    PER_WRITER,
     SOURCE,
     SPEC_VERSION,
     wire_type,
@@ -50,18 +51,25 @@ def attribute_schema() -> dict[str, Any]:
     """Describe the headers, after decoding their values as UTF-8."""
     name = {"type": "string", "pattern": NAME_PATTERN}
     number = {"type": "string", "pattern": "^[0-9]{1,18}$"}
+    text = {"type": "string", "minLength": 1, "maxLength": 64}
     unique = "unique per event and attempt; duplicates in the log have the same"
     attributes = {
-        "ce_id": {"type": "string", "minLength": 1, "maxLength": 64, "description": unique},
+        "ce_id": {**text, "description": unique},
         "ce_type": {"enum": [wire_type(each).decode() for each in EventType]},
         "ce_specversion": {"const": SPEC_VERSION.decode()},
         "ce_source": {"type": "string", "minLength": 1, "default": SOURCE.decode()},
+        "ce_time": {
+            "type": "string",
+            "format": "date-time",
+            "description": "when it was produced; for people, nothing is decided by it",
+        },
         "content-type": {"const": CONTENT_TYPE.decode()},
         "ce_stream": {**name, "description": "one job's output into one table"},
         "ce_region": {**name, "description": "a set of writers that makes progress and fails on its own"},
         "ce_lineage": {**name, "description": "one life of the region's checkpoint numbering"},
         "ce_checkpoint": {**number, "description": "the region's own number for a piece of work"},
-        "ce_writer": {**name, "description": "the writer, and its attempt, that wrote the files"},
+        "ce_writer": {**name, "description": "the writer that wrote the files; one of a checkpoint's"},
+        "ce_attempt": {**text, "description": "random for each try of the writer; its events have the same"},
         "ce_files": {**number, "description": "how many files the body lists"},
         "ce_firstoffset": {**number, "description": "of a copy: the offset where its original stood first"},
         "ce_firsttime": {**number, "description": "of a copy: its original's append time, in milliseconds"},
@@ -76,7 +84,7 @@ def attribute_schema() -> dict[str, Any]:
         "allOf": [
             _needs(PER_REGION, ["ce_region", "ce_lineage"]),
             _needs(PER_CHECKPOINT, ["ce_checkpoint"]),
-            _needs(frozenset({EventType.FILES_WRITTEN}), ["ce_files"]),
+            _needs(PER_WRITER, ["ce_writer", "ce_attempt", "ce_files"]),
         ],
     }
 
@@ -99,6 +107,7 @@ def render() -> dict[str, str]:
         attributes = ["stream"]
         attributes += ["region", "lineage"] if event_type in PER_REGION else []
         attributes += ["checkpoint"] if event_type in PER_CHECKPOINT else []
+        attributes += ["writer", "attempt"] if event_type in PER_WRITER else []
         summary = (body.__doc__ or "").partition("\n")[0]
         rows.append(f"| [`{wire}`]({name}) | {', '.join(attributes)} | {summary} |\n")
     table = "".join(["\n| type | needs the attributes | says |\n|---|---|---|\n", *rows])

@@ -123,6 +123,6 @@ class World:
             files=(FileInfo(path=path, size=1, rows=1),),
         )
         envelope = Envelope(
-            event, EventType.FILES_WRITTEN, STREAM, region, lineage, checkpoint, writer, files=1
+            event, EventType.FILES_WRITTEN, STREAM, region, lineage, checkpoint, writer, 1, event
         )
         return envelope, body

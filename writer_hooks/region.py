@@ -1,7 +1,7 @@
 """Which region of which stream a writer belongs to, and the events that it makes."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
@@ -55,11 +55,11 @@ class Region:
         checkpoint: int = NO_CHECKPOINT,
         writer: str = "",
         files: int = 0,
+        attempt: str = "",
     ) -> Event:
         """A new event of this region, with an id of its own."""
-        return Event(
-            Envelope(str(uuid4()), kind, self.stream, self.name, lineage, checkpoint, writer, files), body
-        )
+        place = (self.stream, self.name, lineage, checkpoint)
+        return Event(Envelope(str(uuid4()), kind, *place, writer, files, attempt), body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ class Attempt:
     lineage: str
     checkpoint: int
     writer: str
+    id: str = field(default_factory=lambda: uuid4().hex)
+    """Random for each try, which tells its files and events from those of another try of the writer."""
 
 
 def table_uri(location: str) -> str:
@@ -96,6 +98,7 @@ def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: i
             checkpoint=attempt.checkpoint,
             writer=attempt.writer,
             files=len(part.files),
+            attempt=attempt.id,
         )
         for part in parts
     ]

@@ -20,7 +20,8 @@ from sluicegate.coordinator.core.state import Due, StateRecord
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import GROUP_HEADER
-from sluicegate.events.codec import Header, encode, origin_headers
+from sluicegate.events.codec import Header
+from sluicegate.events.encoding import encode, origin_headers
 from sluicegate.events.envelope import Envelope, Event, EventType, Origin
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import reach

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.links import Links
-from sluicegate.events.codec import encode
+from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import OpeningAnswered, StreamStalled
 from sluicegate.events.partitioning import partition_of

@@ -67,7 +67,7 @@ class Author:
         envelope = Envelope(f"x{offset}", kind, "s", region, lineage, checkpoint, "w")
         if kind is EventType.FILES_WRITTEN:
             event = f"{region}{lineage}{checkpoint}{random.randrange(3)}"
-            return Entry(offset, envelope._replace(id=event, files=1), None)
+            return Entry(offset, envelope._replace(id=event, files=1, attempt="a"), None)
         return Entry(offset, envelope, self._body(kind, envelope, reader))
 
     def _body(self, kind: EventType, envelope: Envelope, reader: StreamMachine) -> Body:

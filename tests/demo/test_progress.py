@@ -20,7 +20,7 @@ from sluicegate.events.models import Body
 
 
 def _event(event_id: str, kind: EventType, body: Body, checkpoint: int = 0) -> Event:
-    return Event(Envelope(event_id, kind, "flights", "EWR", "q.0", checkpoint, "p0"), body)
+    return Event(Envelope(event_id, kind, "flights", "EWR", "q.0", checkpoint, "p0", attempt="a"), body)
 
 
 def _written(event_id: str, checkpoint: int, rows: int) -> Event:

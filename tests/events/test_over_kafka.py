@@ -37,7 +37,15 @@ async def topic(kafka_bootstrap: str) -> str:
 def event_of(body: FilesWritten) -> Event:
     name = "n" * 200
     envelope = Envelope(
-        uuid.uuid4().hex, EventType.FILES_WRITTEN, name, name, name, 10**18 - 1, name, len(body.files)
+        uuid.uuid4().hex,
+        EventType.FILES_WRITTEN,
+        name,
+        name,
+        name,
+        10**18 - 1,
+        name,
+        len(body.files),
+        "a" * 64,
     )
     return Event(envelope, body)
 

@@ -34,7 +34,7 @@ BODY = FilesWritten(
     schema_id=0,
     files=(FileInfo(path="a.parquet", size=10, rows=2, metadata=b"x"),),
 )
-EVENT = Event(Envelope("6f0c", EventType.FILES_WRITTEN, "flights", "EWR", "q1.0", 7, "part-3", 1), BODY)
+EVENT = Event(Envelope("6f0c", EventType.FILES_WRITTEN, "flights", "EWR", "q1.0", 7, "part-3", 1, "a1"), BODY)
 MESSAGE = encode(EVENT)
 
 
@@ -111,12 +111,20 @@ def test_the_largest_number_is_read() -> None:
     assert read == EVENT.envelope._replace(checkpoint=10**18 - 1)
 
 
+@pytest.mark.parametrize("attribute", ["id", "attempt"])
 @pytest.mark.parametrize("value", [b"", b"\xff", b"x" * 65])
-def test_malformed_ids_are_poison(value: bytes) -> None:
-    assert "ce_id" in poison(changed(id=value)).reason
+def test_malformed_ids_are_poison(attribute: str, value: bytes) -> None:
+    assert f"ce_{attribute}" in poison(changed(**{attribute: value})).reason
 
 
-@pytest.mark.parametrize("attribute", ["id", "type", "stream", "region", "lineage", "checkpoint"])
+@pytest.mark.parametrize("value", [None, b"", b"yesterday", b"\xff"])
+def test_no_reader_depends_on_the_time(value: bytes | None) -> None:
+    assert read_envelope(changed(time=value)) == EVENT.envelope
+
+
+@pytest.mark.parametrize(
+    "attribute", ["id", "type", "stream", "region", "lineage", "checkpoint", "writer", "attempt"]
+)
 def test_missing_attributes_are_named(attribute: str) -> None:
     read = poison(without(attribute))
     assert f"ce_{attribute}" in read.reason
@@ -154,9 +162,9 @@ def test_two_content_types_are_a_contradiction() -> None:
 
 
 def test_optional_attributes_may_be_absent_or_without_value() -> None:
-    expected = EVENT.envelope._replace(writer="", files=0)
-    assert read_envelope(without("writer", "files")) == expected
-    assert read_envelope(changed(writer=None, files=None)) == expected
+    expected = EVENT.envelope._replace(files=0)
+    assert read_envelope(without("files", "time")) == expected
+    assert read_envelope(changed(files=None, time=None)) == expected
 
 
 def test_no_headers_at_all_are_poison() -> None:

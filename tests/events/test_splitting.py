@@ -67,7 +67,7 @@ def test_a_file_too_large_for_a_message_is_named() -> None:
 
 def test_the_headroom_holds_the_longest_key_and_headers() -> None:
     name = "x" * 200
-    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, name, name, name, 10**18 - 1, name, 0)
+    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, name, name, name, 10**18 - 1, name, 0, "𝄞" * 64)
     message = encode(Event(envelope, body_of()))
     framing = 61 + 20 + sum(4 + len(key) + len(value) for key, value in message.headers)
     assert len(message.key) + framing < HEADROOM

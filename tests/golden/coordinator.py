@@ -87,10 +87,10 @@ class World:
     def append(self, kind: EventType, body: Body | None, at: tuple[str, str, int], event: str = "") -> int:
         """Write to the log; returns the offset."""
         number = len(self.log)
-        files = 1 if kind is EventType.FILES_WRITTEN else 0
-        self.log.append(
-            Entry(self.now, Envelope(event or f"e{number}", kind, STREAM, *at, files=files), body)
-        )
+        identity = event or f"e{number}"
+        # Each event is of a writer of its own, unless a case says otherwise.
+        written = (identity, 1, identity) if kind is EventType.FILES_WRITTEN else ()
+        self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
         return number
 
     def files(self, offset: int) -> FilesWritten:

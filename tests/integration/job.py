@@ -136,6 +136,8 @@ class Job:
         *,
         checkpoint: int = -1,
         files: int = 0,
+        writer: str = "",
+        attempt: str = "",
         partition: int | None = None,
     ) -> str:
         """Append an event; returns its id."""
@@ -147,8 +149,9 @@ class Job:
             self.region if region_level else "",
             self.lineage if region_level else "",
             checkpoint,
-            "w0" if files else "",
+            writer,
             files,
+            attempt,
         )
         message = encode(Event(envelope, body))
         home = partition_of(self.stream, PARTITIONS)
@@ -199,7 +202,9 @@ class Job:
         )
 
     async def written(self, body: FilesWritten, **how: Any) -> str:
-        """Publish a `files.written` for the current batch."""
+        """Publish a `files.written` for the current batch, as the only event of a writer of its own."""
+        number = uuid.uuid4().hex
+        how = {"writer": f"w-{number[:8]}", "attempt": number, **how}
         return await self.say(
             EventType.FILES_WRITTEN, body, checkpoint=self.batch, files=len(body.files), **how
         )

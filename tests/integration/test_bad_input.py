@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from sluicegate.coordinator.shell import stray
 from sluicegate.coordinator.shell.reading import read_batches
 from sluicegate.events import CheckpointCompleted, RegionOpened, codec
-from sluicegate.events.codec import encode
+from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import Assignment
 from tests.integration.conftest import Place, neighbour
@@ -177,7 +177,7 @@ async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None
             await job.run_batch([1])
             await job.committed([1])
         files = job.write_files([2])
-        envelope = Envelope("good", EventType.FILES_WRITTEN, "flights", "r1", "q1.0", 1, "w0", 1)
+        envelope = Envelope("good", EventType.FILES_WRITTEN, "flights", "r1", "q1.0", 1, "w0", 1, "a0")
         good = encode(Event(envelope, files))
         bad = (b"bad", [(RawName("name"), b""), ("ce_stream", b"flights")])
         batch = [(good.value, good.headers), bad, bad, (good.value, good.headers)]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.replay.course import Course, Settled, Taken
-from sluicegate.events.codec import encode
+from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Event
 from sluicegate.lakes.history import TableHistory, read_history
 from sluicegate.lakes.memory import FOREIGN_USER

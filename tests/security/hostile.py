@@ -101,6 +101,7 @@ class Hostile:
             random.randrange(4) if of_checkpoint else -1,
             "w" if kind is EventType.FILES_WRITTEN else "",
             1 if kind is EventType.FILES_WRITTEN else 0,
+            "a" if kind is EventType.FILES_WRITTEN else "",
         )
         message = encode(Event(envelope, body))
         return RawMessage(message.value, tuple(message.headers))
