@@ -2,9 +2,8 @@
 
 import gc
 import os
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +14,9 @@ import redis
 import yaml
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey, cluster_id
+from tests.integration.waiting import wait_until
 
 COMPOSE_FILE: Final = Path(__file__).parents[1] / "docker-compose.yml"
-_CONTAINER_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def _engine_answers() -> bool:
         warnings.simplefilter("ignore", ResourceWarning)
         answers = True
         try:
-            client = from_env(timeout=5)
+            client = from_env(timeout=60)  # time: a probe; without an engine the connection is refused
             client.ping()
             client.close()
         except errors.DockerException:
@@ -103,7 +102,7 @@ def _kafka_container() -> Iterator[str]:
         KAFKA_ADVERTISED_LISTENERS=f"INTERNAL://localhost:9092,EXTERNAL://{host}:{port}",
     )
     with container:
-        _wait_until(lambda: cluster_id(host, port) is not None, f"Kafka in a container at {host}:{port}")
+        wait_until(lambda: cluster_id(host, port) is not None, what=f"Kafka in a container at {host}:{port}")
         yield f"{host}:{port}"
 
 
@@ -111,21 +110,15 @@ def _kafka_container() -> Iterator[str]:
 def _valkey_container() -> Iterator[str]:
     with _container(compose_service("valkey")).with_exposed_ports(6379) as container:
         host, port = container.get_container_host_ip(), int(container.get_exposed_port(6379))
-        _wait_until(lambda: _answers_ping(host, port), f"Valkey in a container at {host}:{port}")
+        wait_until(lambda: _answers_ping(host, port), what=f"Valkey in a container at {host}:{port}")
         yield f"redis://{host}:{port}/0"
 
 
 def _answers_ping(host: str, port: int) -> bool:
-    with redis.Redis(host=host, port=port, socket_timeout=1.0, socket_connect_timeout=1.0) as client:
+    with redis.Redis(
+        host=host, port=port, socket_timeout=1.0, socket_connect_timeout=1.0
+    ) as client:  # time: repeated
         try:
             return bool(client.ping())
         except redis.RedisError:
             return False
-
-
-def _wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _CONTAINER_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} did not answer within {_CONTAINER_SECONDS:g} s")
-        time.sleep(0.1)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,9 @@ from urllib.request import urlopen
 import pytest
 
 from tests.cli.deployment import Deployment
+from tests.integration.waiting import BACKSTOP, exit_status, wait_until
 
 pytestmark = pytest.mark.kafka
-PATIENCE = 60.0
 PROGRAM = "from sluicegate.coordinator.cli import main; main()"
 
 
@@ -35,30 +34,27 @@ def _service(deployment: Deployment, log: Path) -> Iterator[subprocess.Popen[byt
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
     """The port that the log names."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text(encoding="utf-8")
+
+    def look() -> int | None:
         for line in log.read_text(encoding="utf-8").splitlines():
             if line.endswith("}") and (event := json.loads(line))["event"] == "listening":
                 return int(event["port"])
-        time.sleep(0.05)
-    raise AssertionError(log.read_text(encoding="utf-8"))
+        return None
+
+    return wait_until(look, by=process, log=log) or 0
 
 
 def _get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=BACKSTOP) as answer:
             return int(answer.status), answer.read().decode()
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()
 
 
-def _until_ready(port: int, log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while (answer := _get(port, "/readyz"))[0] != 200:
-        assert time.monotonic() < deadline, f"{answer}\n{log.read_text(encoding='utf-8')}"
-        time.sleep(0.05)
+def _until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    wait_until(lambda: _get(port, "/readyz"), lambda answer: answer[0] == 200, by=process, log=log)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
@@ -70,12 +66,12 @@ def test_probes_answer_and_a_signal_ends_it(
     log = tmp_path / "log"
     with _service(deployment, log) as process:
         port = _port(process, log)
-        _until_ready(port, log)
+        _until_ready(process, port, log)
         assert _get(port, "/livez")[0] == 200
         assert "sluicegate_assignment_epoch 1.0" in _get(port, "/metrics")[1].splitlines()
         assert isinstance(json.loads(_get(port, "/status")[1]), dict)
         process.send_signal(end)
-        assert process.wait(PATIENCE) == 0, log.read_text(encoding="utf-8")
+        assert exit_status(process, log) == 0, log.read_text(encoding="utf-8")
     with pytest.raises(URLError):
         _get(port, "/livez")
     events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -90,13 +86,10 @@ def test_kafka_that_is_away_is_told_in_one_sentence(nobody: Deployment, tmp_path
     log = tmp_path / "log"
     with _service(nobody, log) as process:
         port = _port(process, log)
-        deadline = time.monotonic() + PATIENCE
-        while "Kafka does not answer" not in log.read_text(encoding="utf-8"):
-            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
-            time.sleep(0.05)
+        wait_until(lambda: "Kafka does not answer" in log.read_text(encoding="utf-8"), by=process, log=log)
         assert "Kafka is away" in _get(port, "/readyz")[1]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        assert exit_status(process, log) == 0
     warned = [
         event["event"]
         for line in log.read_text(encoding="utf-8").splitlines()
@@ -114,6 +107,6 @@ def test_taken_port_ends_it_with_a_message(deployment: Deployment, tmp_path: Pat
     with _service(deployment, first) as running:
         deployment.env["SLUICEGATE_HTTP__PORT"] = str(_port(running, first))
         with _service(deployment, second) as process:
-            assert process.wait(PATIENCE) == 2
+            assert exit_status(process, second) == 2
     last = second.read_text(encoding="utf-8").splitlines()[-1]
     assert last.startswith("Error: cannot listen on 127.0.0.1:")

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from sluicegate.coordinator.cli import main
 from sluicegate.embedded.ports import free_port
+from tests.integration.waiting import BACKSTOP
 
 PROGRAM = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
 
@@ -38,7 +39,7 @@ def test_what_is_printed_is_enough_for_the_service_until_a_signal_ends_both(
             made = CliRunner().invoke(main, ["topics", "create", "--config", str(config)])
             assert made.exit_code == 0, made.output
             process.send_signal(end)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=BACKSTOP)
         finally:
             process.kill()
     assert (process.returncode, said.splitlines()[-1]) == (0, "both have ended")

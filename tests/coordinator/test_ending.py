@@ -9,6 +9,7 @@ from sluicegate.coordinator.shell import ending, startup
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.service import Service
 from sluicegate.events.topics import BrokersUnavailable
+from tests.integration.waiting import finished, until
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,7 @@ async def test_a_cancellation_that_is_lost_is_repeated() -> None:
     tasks = [asyncio.create_task(deaf(times, began[times])) for times in range(3)]
     done = asyncio.create_task(asyncio.sleep(0))
     await asyncio.gather(done, *(each.wait() for each in began))
-    async with asyncio.timeout(10):
-        await end([*tasks, done])
+    await finished(end([*tasks, done]))
     assert [task.cancelled() for task in (*tasks, done)] == [True, True, True, False]
 
 
@@ -60,7 +60,6 @@ async def test_a_service_that_waits_for_kafka_stops_though_a_cancellation_was_lo
     )
     stop = asyncio.Event()
     serving = asyncio.create_task(Service(settings).run(stop))
-    await asyncio.wait_for(asked.wait(), 10)
+    await until(asked.is_set, by=serving)
     stop.set()
-    async with asyncio.timeout(10):
-        await serving
+    await finished(serving)

@@ -8,6 +8,7 @@ import pytest
 from sluicegate.coordinator.shell import supply
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.supply import Supply
+from tests.integration.waiting import finished
 
 OFFSETS = list(range(0, 60, 2))
 
@@ -79,4 +80,4 @@ async def test_closing_ends_what_nobody_asked_for() -> None:
     assert await asyncio.to_thread(walk, bodies, [0]) == [b"0"]
     await started.wait()
     bodies.close()
-    await asyncio.wait_for(ended.wait(), 5)
+    await finished(ended.wait())

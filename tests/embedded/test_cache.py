@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.embedded.cache import cache_dir, cached_directory
+from tests.integration.waiting import BACKSTOP
 
 _FILLER = """
 import sys
@@ -49,7 +50,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def answer(process: subprocess.Popen[str]) -> str:
     """Let a process fill if it is its turn; what it found."""
-    return process.communicate("\n", timeout=60)[0].splitlines()[-1]
+    return process.communicate("\n", timeout=BACKSTOP)[0].splitlines()[-1]
 
 
 def test_processes_that_ask_at_once_fill_once(cache: Path, tmp_path: Path) -> None:

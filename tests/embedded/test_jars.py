@@ -10,6 +10,7 @@ import pytest
 from sluicegate.embedded import KAFKA_VERSION, EmbeddedKafka, FetchError
 from sluicegate.embedded.ports import LOOPBACK, free_port
 from sluicegate.embedded.settings import SCALA_VERSION, SLF4J_VERSION
+from tests.integration.waiting import BACKSTOP
 
 _FETCH = """
 from sluicegate.embedded.jars import kafka_jars
@@ -57,7 +58,7 @@ def test_two_processes_fetch_into_one_empty_cache(
 
     command = [sys.executable, "-c", _FETCH]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    answers = [process.communicate(timeout=120)[0].split() for process in processes]
+    answers = [process.communicate(timeout=BACKSTOP)[0].split() for process in processes]
 
     assert answers == [[f"kafka_2.13-{KAFKA_VERSION}.jar", f"slf4j-simple-{SLF4J_VERSION}.jar"]] * 2
     assert len([entry for entry in cache.iterdir() if entry.is_dir()]) == 1

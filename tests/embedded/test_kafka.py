@@ -10,6 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.embedded import SHARED_BROKER_SETTINGS, EmbeddedKafka, StartError, cluster_id
 from sluicegate.embedded.ports import LOOPBACK
+from tests.integration.waiting import BACKSTOP
 
 pytestmark = pytest.mark.kafka
 
@@ -72,10 +73,10 @@ async def test_the_broker_runs_with_the_shared_settings(own_kafka: EmbeddedKafka
 def test_a_suspended_broker_accepts_connections_and_answers_nothing(own_kafka: EmbeddedKafka) -> None:
     own_kafka.suspend()
     assert own_kafka.running
-    with socket.create_connection((LOOPBACK, own_kafka.port), timeout=5):
-        assert cluster_id(LOOPBACK, own_kafka.port, timeout=0.3) is None
+    with socket.create_connection((LOOPBACK, own_kafka.port), timeout=BACKSTOP):
+        assert cluster_id(LOOPBACK, own_kafka.port, timeout=0.3) is None  # time: it is frozen
     own_kafka.resume()
-    assert cluster_id(LOOPBACK, own_kafka.port, timeout=30) is not None
+    assert cluster_id(LOOPBACK, own_kafka.port, timeout=BACKSTOP) is not None
     own_kafka.suspend()  # stop() must end a frozen broker, too
 
 

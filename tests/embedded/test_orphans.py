@@ -5,12 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import psutil
 import pytest
+
+from tests.integration.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
@@ -37,15 +37,6 @@ sys.stdin.read()
 """
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def _gone(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -63,7 +54,7 @@ def test_servers_go_with_their_parent(how: str) -> None:
             parent.send_signal(signal.SIGKILL)
         parent.wait()
         try:
-            assert _wait_until(lambda: all(_gone(pid) for pid in told["pids"]))
+            wait_until(lambda: all(_gone(pid) for pid in told["pids"]))
         finally:
             _clean_up(told)
 

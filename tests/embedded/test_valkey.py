@@ -1,7 +1,6 @@
 """The embedded Redis-protocol server: what a client sees of it over its life."""
 
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import redis
 
 from sluicegate.embedded import EmbeddedValkey, StartError
 from sluicegate.embedded.ports import LOOPBACK
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -46,10 +46,14 @@ def test_settings_go_over_the_defaults() -> None:
 
 def test_a_suspended_server_answers_when_it_goes_on(own_valkey: EmbeddedValkey) -> None:
     own_valkey.suspend()
-    with redis.Redis.from_url(own_valkey.url, socket_timeout=0.3, retry=None) as client:
-        with pytest.raises(redis.TimeoutError):
-            client.ping()
-        own_valkey.resume()
+    impatient = {"socket_timeout": 0.3}  # time: the server is frozen
+    with (
+        redis.Redis.from_url(own_valkey.url, retry=None, **impatient) as client,
+        pytest.raises(redis.TimeoutError),
+    ):
+        client.ping()
+    own_valkey.resume()
+    with redis.Redis.from_url(own_valkey.url) as client:
         assert client.ping()
     own_valkey.suspend()  # stop() must end a frozen server, too
 
@@ -60,7 +64,7 @@ def test_a_stopped_server_refuses_and_has_no_pid() -> None:
     valkey.stop()
     valkey.stop()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((LOOPBACK, port), timeout=5)
+        socket.create_connection((LOOPBACK, port))
     with pytest.raises(StartError, match="not running"):
         _ = valkey.pid
     with pytest.raises(StartError, match="not running"):
@@ -71,10 +75,7 @@ def test_a_server_that_ended_by_itself_can_be_started_again(own_valkey: Embedded
     before = own_valkey.pid
     with redis.Redis.from_url(own_valkey.url, retry=None) as client:
         client.shutdown(nosave=True)
-    deadline = time.monotonic() + 10
-    while own_valkey.running:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not own_valkey.running)
     assert own_valkey.start().pid != before
     with redis.Redis.from_url(own_valkey.url) as client:
         assert client.ping()

@@ -25,6 +25,7 @@ from sluicegate.events.failpoints import (
     read_actions,
     read_hits,
 )
+from tests.integration.waiting import BACKSTOP, finished, until
 
 HERE = Failpoint.PUBLISH_BEFORE
 THERE = Failpoint.ASK_AFTER
@@ -98,21 +99,30 @@ def test_a_ticket_is_taken_once(tmp_path: Path) -> None:
     hit(HERE)
 
 
-async def test_only_the_own_coroutine_hangs(tmp_path: Path) -> None:
+async def test_only_the_own_coroutine_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = tmp_path / "go"
+    looked = 0
+
+    def look(_: str) -> bool:
+        nonlocal looked
+        looked += 1
+        return go.is_file()
+
+    monkeypatch.setattr(os.path, "exists", look)
     arm(f"{HERE}=hang:{go}")
     hanging = asyncio.create_task(reach(HERE))
-    await asyncio.sleep(0.05)
+    # It has looked for the file, and looked again: it waits, and does not hold this coroutine up.
+    await until(lambda: looked >= 3, by=hanging)
     assert not hanging.done()
     go.touch()
-    await asyncio.wait_for(hanging, 5)
+    await finished(hanging)
 
 
 def test_a_delay_lasts() -> None:
     arm(f"{HERE}=delay:30")
-    started = time.monotonic()
+    started = time.monotonic()  # time: a lower bound, which a slow machine does not miss
     hit(HERE)
-    assert time.monotonic() - started >= 0.03
+    assert time.monotonic() - started >= 0.03  # time: as above
 
 
 def test_being_armed_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +156,7 @@ def child(specification: str, log: Path) -> subprocess.Popen[str]:
 
 def test_a_process_is_killed_where_it_stands(tmp_path: Path) -> None:
     process = child(f"{HERE}=kill", tmp_path / "hits")
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=BACKSTOP)
     assert (process.returncode, out) == (-signal.SIGKILL, "")
     assert read_actions(str(tmp_path / "hits"), "kill") == {HERE: 1}
 
@@ -157,7 +167,7 @@ def test_a_process_is_frozen_until_it_is_told_to_go_on(tmp_path: Path) -> None:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         process.send_signal(signal.SIGCONT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=BACKSTOP)
         assert out == "went on\n"
     finally:
         process.kill()

@@ -53,7 +53,7 @@ def test_of_the_clients_lines_only_the_noise_is_dropped(caplog: pytest.LogCaptur
     client.setLevel(logging.INFO)
     outage = Outage()
     client.addFilter(ConnectionNoise(outage))
-    outage.trouble("the first sign", time.monotonic() - GRACE)
+    outage.trouble("the first sign", time.monotonic() - GRACE)  # time: an input, long ago
     for _ in range(50):
         client.error("Unable connect to node with id %s: %s", 7, "refused")
     client.error("Topic %s is not authorized for this client", "secret")
@@ -78,7 +78,7 @@ def test_heartbeats_of_a_group_are_quiet_and_a_rebalance_is_no_outage(
     caplog: pytest.LogCaptureFixture, line: str, away: bool
 ) -> None:
     outage = Outage()
-    outage.trouble("the first sign", time.monotonic() - GRACE)
+    outage.trouble("the first sign", time.monotonic() - GRACE)  # time: an input, long ago
     noise = ConnectionNoise(outage)
     record = logging.LogRecord("aiokafka", logging.WARNING, __file__, 1, line, ("g",), None)
     caplog.set_level(logging.INFO, "aiokafka")

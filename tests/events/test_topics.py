@@ -194,7 +194,9 @@ async def test_client_settings_reach_the_client(kafka_bootstrap: str, names: Top
 
 async def test_no_broker_is_told_as_such(names: TopicNames, unused_tcp_port: int) -> None:
     with pytest.raises(BrokersUnavailable, match="check the address"):
-        await verify_topics(f"127.0.0.1:{unused_tcp_port}", topic_specs(names), seconds=5)
+        await verify_topics(
+            f"127.0.0.1:{unused_tcp_port}", topic_specs(names), seconds=5
+        )  # time: nobody listens
 
 
 def test_a_problem_reads_as_sentences() -> None:

@@ -68,7 +68,7 @@ async def _compacting(
             made = await other.compact(table)
             done["replaced"] += made.files
             done["given up"] += bool(made.refused)
-            await asyncio.sleep(chance.uniform(0.0, 0.1))
+            await asyncio.sleep(chance.uniform(0.0, 0.1))  # time: any moment of a commit
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(go_on())

@@ -21,12 +21,11 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import launch_gateway
 
+from tests.integration.waiting import finished
+
 ROOT: Final = Path(__file__).parents[2]
 LIBRARY: Final = "org.apache.paimon:paimon-bundle:1.4.2"
 USER: Final = "compaction"
-_START: Final = 180.0
-"""Seconds for the JVM to start and the library (50 MB) to come, if it is not there yet."""
-_PATIENCE: Final = 60.0
 _GIVEN_UP: Final = ("conflict", "Commit failed")
 
 
@@ -51,13 +50,13 @@ class Compactor:
         self._process = process
         self._log_file = log_file
 
-    async def compact(self, table: Path, seconds: float = _PATIENCE) -> Compaction:
-        """Compact a table once. Raises RuntimeError if the process fails, TimeoutError."""
+    async def compact(self, table: Path) -> Compaction:
+        """Compact a table once. Raises RuntimeError if the process fails."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the compactor was started without pipes")
         self._process.stdin.write(f"{table}\n".encode())
-        async with asyncio.timeout(seconds):
-            line = await self._process.stdout.readline()
+        # The first answer takes the start of the JVM, and the fetch of the library (50 MB) if it is missing.
+        line = await finished(self._process.stdout.readline(), "a compaction")
         if not line:
             raise RuntimeError(f"the compactor failed; the end of its log:\n{self.tail()}")
         return Compaction(**json.loads(line))
@@ -85,7 +84,7 @@ async def compactor(folder: Path) -> AsyncIterator[Compactor]:
         made = Compactor(process, log_file)
         # A folder without a table: answered as soon as the JVM runs.
         try:
-            await made.compact(Path(os.devnull), _START)
+            await made.compact(Path(os.devnull))
         except RuntimeError as error:
             if "unresolved dependency" in log_file.read_text(errors="replace"):
                 raise LibraryMissing(f"{LIBRARY} cannot be fetched") from error
@@ -95,11 +94,11 @@ async def compactor(folder: Path) -> AsyncIterator[Compactor]:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            async with asyncio.timeout(_PATIENCE):
-                await process.wait()
-        except TimeoutError:
+            await finished(process.wait(), "the compactor")
+        except AssertionError:
             process.kill()
             await process.wait()
+            raise
 
 
 def _gateway() -> Any:

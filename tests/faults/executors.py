@@ -5,7 +5,6 @@ Two addresses of the loopback are two hosts to Spark, which never speculates on 
 
 import os
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +15,12 @@ import pyspark
 from sluicegate.embedded.java import find_java
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
+from tests.integration.waiting import wait_until
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 _HOME: Final = Path(pyspark.__file__).parent
 _SCALA: Final = "2.13"
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
-_PATIENCE: Final = 60.0
 
 CLUSTERED: Final = {
     "spark.executor.memory": "512m",
@@ -48,6 +47,7 @@ class SparkCluster:
         self._environment = {**os.environ, **environment, **spark}
         self.url = f"spark://{HOSTS[0]}:{free_port()}"
         self._processes: list[ChildProcess] = []
+        self._logs: list[Path] = []
 
     def __enter__(self) -> Self:
         # A worker asks again until the master listens.
@@ -81,6 +81,7 @@ class SparkCluster:
         # A web server on a port of the system's choice.
         command += ["--webui-port", "0", *arguments]
         log_file = self.folder / f"{name}.log"
+        self._logs.append(log_file)
         self._processes.append(
             ChildProcess(command, log_file=log_file, cwd=self.folder, env=self._environment)
         )
@@ -95,12 +96,8 @@ class SparkCluster:
         return [pid for pid in _children(workers) if _EXECUTOR in _command(pid)]
 
     def executor(self, which: int) -> int:
-        """One of them, as soon as there is any. Raises TimeoutError."""
-        deadline = time.monotonic() + _PATIENCE
-        while not (found := self.executors()):
-            if time.monotonic() > deadline:
-                raise TimeoutError("no executor came")
-            time.sleep(0.1)
+        """One of them, as soon as there is any."""
+        found = wait_until(self.executors, by=self._processes[0], log=self._logs[0], what="an executor")
         return found[which % len(found)]
 
     def executor_of(self, pid: int) -> int:

@@ -1,7 +1,6 @@
 """Work for a stream: a region's batches, and the ids that the table must have in the end."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,9 +12,9 @@ from aiokafka.errors import KafkaError
 from sluicegate.events import Assignment, EventType, RegionOpened
 from tests.faults.lives import Deployment
 from tests.integration.job import Job
+from tests.integration.waiting import until
 
 T = TypeVar("T")
-_PATIENCE = 60.0
 
 
 @dataclass
@@ -76,11 +75,15 @@ class Feed:
 
 async def _insist(say: Callable[[], Awaitable[T]]) -> T:
     """Say it until the broker has it, as the hooks do; said twice, only one of the two is named."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
+
+    done: list[T] = []
+
+    async def attempt() -> str:
         try:
-            return await say()
-        except KafkaError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.2)
+            done.append(await say())
+        except KafkaError as error:
+            return repr(error)
+        return "acknowledged"
+
+    await until(attempt, lambda outcome: outcome == "acknowledged", what="the broker's acknowledgement")
+    return done[0]

@@ -5,9 +5,9 @@ import json
 import os
 import signal
 import sys
-import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from sluicegate.events.failpoints import LOG_VARIABLE, VARIABLE
 from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
 from tests.faults.tables import create_table
 from tests.integration.job import PARTITIONS
+from tests.integration.waiting import until
 
 COMMAND = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()"]
 SESSION = 6.0
@@ -113,7 +114,6 @@ class Life:
         config = deployment.write_settings(number, self.port)
         # Every hit is noted, so that what was never reached is known in the end.
         variables = {VARIABLE: f"*=note;{failpoints}", LOG_VARIABLE: str(deployment.hits)}
-        self.started = time.monotonic()
         self._process = ChildProcess(
             [*COMMAND, "run", "--config", str(config)],
             log_file=self.log_file,
@@ -126,21 +126,28 @@ class Life:
         return self._process.pid
 
     @property
-    def age(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self.started
-
-    @property
     def over(self) -> bool:
         return self._process.poll() is not None
 
-    async def killed(self, seconds: float) -> bool:
-        """Wait for SIGKILL; False if it still lives after so many seconds. Raises Died for another end."""
-        deadline = time.monotonic() + seconds
-        while (status := self._process.poll()) is None:
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(0.01)
+    def poll(self) -> int | None:
+        """Return the exit status, None while it lives."""
+        return self._process.poll()
+
+    async def killed(self) -> None:
+        """Wait for SIGKILL. Raises Died for another end."""
+        await until(self._killed, what="its end by SIGKILL", log=self.log_file)
+
+    async def killed_meanwhile(self, seconds: float) -> bool:
+        """Pause, and return early if SIGKILL ends it. Raises Died for another end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):  # time: the caller repeats it until something happens
+                await self.killed()
+        return self._killed()
+
+    def _killed(self) -> bool:
+        status = self._process.poll()
+        if status is None:
+            return False
         self._process.kill()
         if status != -signal.SIGKILL:
             raise Died(f"status {status}; {self.tail()}")

@@ -23,7 +23,7 @@ async def slow_proxy(host: str, port: int) -> AsyncIterator[Slowness]:
     async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await source.read(65536):
-                await asyncio.sleep(slowness.seconds)
+                await asyncio.sleep(slowness.seconds)  # time: the fault itself
                 target.write(data)
                 await target.drain()
         target.close()

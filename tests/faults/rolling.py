@@ -1,19 +1,19 @@
 """A stream that is committed while its coordinator is killed at one place after the other."""
 
 import asyncio
-import time
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
 from sluicegate.events.failpoint_names import Failpoint
 from tests.faults.feeds import Feed
 from tests.faults.lives import Deployment, Life
-from tests.faults.tables import Tally, rows_told, tally
+from tests.faults.tables import Tally, head, rows_told, tally
+from tests.integration.waiting import tail, until
 
-HUNT: Final = 20.0
-"""Seconds in which a life should get to its place."""
-SETTLE: Final = 60.0
+COMMITS: Final = 40
+"""A life with so many commits does not get to its place any more: an ordinary commit passes every one."""
 _BETWEEN: Final = 0.25
 """Seconds between two batches while a kill is waited for."""
 
@@ -84,14 +84,21 @@ AGAIN: Final = (Failpoint.DISMISS_BEFORE, Failpoint.DISMISS_AFTER)
 async def strike(where: Deployment, feeds: Sequence[Feed], plan: Plan, troubles: str = "") -> bool:
     """Begin a life and feed it until it is killed at its place; False if it had to be killed elsewhere."""
     life = where.start(f"{plan.rule};{troubles}")
-    deadline = time.monotonic() + HUNT
-    while time.monotonic() < deadline:
+    table = where.tables[feeds[0].stream]
+    last = head(table) + plan.turn + COMMITS
+
+    async def outcome() -> str:
         for feed in feeds:
             await feed.batch()
-        if await life.killed(_BETWEEN):
-            return True
+        if await life.killed_meanwhile(_BETWEEN):
+            return "here"
+        return "elsewhere" if head(table) > last else ""
+
+    where_killed = await until(
+        outcome, log=life.log_file, what=f"{plan.rule}, or {COMMITS} commits without it"
+    )
     life.kill()
-    return False
+    return where_killed == "here"
 
 
 async def roll(where: Deployment, plans: Sequence[Plan], chance: Random | None = None) -> list[Plan]:
@@ -134,13 +141,15 @@ async def exact(where: Deployment, feeds: Sequence[Feed], life: Life | None = No
     stream = feeds[0].stream
     table = where.tables[stream]
     wanted = [each for feed in feeds for each in (*feed.ids, *feed.foreign)]
-    deadline = time.monotonic() + SETTLE
-    while rows_told(table) < len(wanted) and time.monotonic() < deadline:
-        if life is not None:
-            life.check()
-        await asyncio.sleep(0.1)
+    log = None if life is None else life.log_file
+    await until(
+        partial(rows_told, table),
+        lambda rows: rows >= len(wanted),
+        by=life,
+        log=log,
+        what=f"{len(wanted)} rows",
+    )
     found = await asyncio.to_thread(tally, table, wanted, where.user(stream), compacted=where.compacted)
     if not found.exact:
-        log = life.tail(30) if life is not None else ""
-        raise Inexact(f"{table}: {found}\n{log}")
+        raise Inexact(f"{table}: {found}{tail(log)}")
     return found

@@ -3,9 +3,7 @@
 Every scene ends with an exact table, and returns how many processes it has killed.
 """
 
-import asyncio
 import signal
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -25,14 +23,16 @@ Maker = Callable[..., Awaitable[Deployment]]
 Scene = Callable[[Maker], Awaitable[int]]
 PARTIAL: Final = {"partial": "allow", "alignment_timeout": "300ms", "max_consecutive_fallbacks": 1}
 """A region that stays behind once forces the next cut to be full; that is abandoned soon."""
-_PATIENCE: Final = 30.0
 
 
-async def _killed(life: Life, seconds: float = _PATIENCE) -> int:
-    if not await life.killed(seconds):
-        life.kill()
-        raise Inexact(f"the place was not reached; {life.tail()}")
+async def _killed(life: Life) -> int:
+    await life.killed()
     return 1
+
+
+async def _fed_until_killed(feed: Feed, life: Life) -> bool:
+    await feed.batch()
+    return await life.killed_meanwhile(1.0)
 
 
 async def abandoned(make: Maker) -> int:
@@ -49,9 +49,7 @@ async def abandoned(make: Maker) -> int:
         for point in (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER):
             life = where.start(Plan(point).rule)
             # The first cut falls back without the silent region; the second one has to be full, and waits.
-            while await busy.batch() and not await life.killed(1.0):
-                if life.age > _PATIENCE:
-                    raise Inexact(f"nothing was abandoned; {life.tail()}")
+            await until(partial(_fed_until_killed, busy, life), log=life.log_file, what=point)
             kills += 1
         await silent.batch()
         await busy.batch()
@@ -193,9 +191,9 @@ async def withdrawn(make: Maker) -> int:
             life.send(signal.SIGSTOP)
             other = where.start()
             await feed.batch()
-            await until(lambda: rows_told(table) == len(feed.ids), seconds=_PATIENCE)
+            await until(lambda: rows_told(table) == len(feed.ids))
             await feed.batch()
-            await until(lambda: rows_told(table) == len(feed.ids), seconds=_PATIENCE)
+            await until(lambda: rows_told(table) == len(feed.ids))
             other.end()
             for path in (table / "snapshot").glob("snapshot-*"):
                 if int(path.name.removeprefix("snapshot-")) < head(table):
@@ -205,7 +203,7 @@ async def withdrawn(make: Maker) -> int:
             kills += await _killed(life)
         life = where.start()
         await feed.batch()
-        await until(lambda: len(read_ids(str(table))) == len(feed.ids), seconds=_PATIENCE)
+        await until(lambda: len(read_ids(str(table))) == len(feed.ids))
         life.end()
     if read_ids(str(table)) != sorted(feed.ids):
         raise Inexact(f"{table}: not the ids that were written")
@@ -227,7 +225,7 @@ async def frozen(make: Maker, points: Sequence[Failpoint] = FREEZES) -> int:
             await exact(where, [feed], owner)
             ticket.touch()
             await feed.batch()
-            await until(partial(stopped, owner.pid), seconds=_PATIENCE)
+            await until(partial(stopped, owner.pid))
             successor = where.start()
             await exact(where, [feed], successor)
             await feed.batch()
@@ -245,13 +243,8 @@ async def frozen(make: Maker, points: Sequence[Failpoint] = FREEZES) -> int:
 
 async def reached(where: Deployment, point: Failpoint, times: int, life: Life) -> None:
     """Wait until a life has got to a place so many times."""
-    deadline = time.monotonic() + _PATIENCE
     mark = f"{life.pid} {point} {times} "
-    while mark not in where.noted():
-        if time.monotonic() > deadline:
-            raise Inexact(f"{point} was not reached; {life.tail()}")
-        life.check()
-        await asyncio.sleep(0.02)
+    await until(lambda: mark in where.noted(), by=life, log=life.log_file, what=mark)
 
 
 SCENES: Final[dict[str, Scene]] = {

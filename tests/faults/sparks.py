@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -33,9 +32,8 @@ STRAGGLING: Final = 4_000
 """Milliseconds: long enough for another try of the task, and for the query's next run."""
 ROWS: Final = 20
 """Of a batch."""
-_TAKEN: Final = 75.0
-"""Seconds until a process has come by a place where a fault waits for it; Spark may only be starting."""
-_PATIENCE: Final = 120.0
+_PASSED: Final = 10
+"""Batches that are committed without a process at the place where a fault waits for it: it does not come."""
 
 
 class Tickets:
@@ -62,6 +60,7 @@ class SparkJob:
         self.where = where
         self.tickets = tickets
         self.folder = where.folder / "spark-job"
+        self.log_file = self.folder / "driver.log"
         self.source = self.folder / "in"
         self.source.mkdir(parents=True)
         self.ids: list[int] = []
@@ -73,7 +72,7 @@ class SparkJob:
             "table": str(where.tables["flights"]),
             "kafka.bootstrap.servers": where.bootstrap,
             "topic.prefix": where.prefix,
-            "opening.timeout": "60",
+            "opening.timeout": "900",
             "checkpointLocation": str(self.folder / "checkpoint"),
         }
         given = {
@@ -93,7 +92,7 @@ class SparkJob:
         """Begin a life of the driver."""
         self._process = ChildProcess(
             [sys.executable, "-m", "tests.faults.sparkdriver", str(self._settings)],
-            log_file=self.folder / "driver.log",
+            log_file=self.log_file,
             cwd=ROOT,
             env={**os.environ, **self.tickets.variables},
         )
@@ -124,14 +123,19 @@ class SparkJob:
 
     async def _taken(self, ticket: Path) -> bool:
         await asyncio.to_thread(ticket.touch)
-        deadline = time.monotonic() + _TAKEN
-        while await asyncio.to_thread(ticket.exists):
-            if time.monotonic() > deadline:
-                await asyncio.to_thread(ticket.unlink, missing_ok=True)
-                return False
+        table = self.where.tables["flights"]
+        last = rows_told(table) + _PASSED * ROWS
+
+        def outcome() -> str:
+            if not ticket.exists():
+                return "taken"
             self.feed_on()
-            await asyncio.sleep(0.2)
-        return True
+            return "passed" if rows_told(table) > last else ""
+
+        what = f"{ticket.name}, or {_PASSED} batches without it"
+        found = await until(outcome, by=self._process, log=self.log_file, what=what)
+        await asyncio.to_thread(ticket.unlink, missing_ok=True)
+        return found == "taken"
 
     def feed_on(self) -> None:
         """A batch, if the job keeps up: in the end all of it has to be processed."""
@@ -146,7 +150,9 @@ class SparkJob:
     async def finish(self) -> None:
         """Let it process all there is, and end."""
         self._settings.with_name("done").touch()
-        status = await asyncio.to_thread(self._process.wait, _PATIENCE)
+        status = await until(
+            self._process.poll, lambda found: found is not None, log=self.log_file, what="the end of the job"
+        )
         if status:
             raise Inexact(f"the driver ended with {status}: {self.tail()}")
 
@@ -156,7 +162,7 @@ class SparkJob:
 
     def tail(self) -> str:
         """The end of the driver's log."""
-        return "\n".join((self.folder / "driver.log").read_text(errors="replace").splitlines()[-20:])
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-20:])
 
 
 async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
@@ -173,7 +179,7 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
             turn += 1
             if turn % 5 == 4:
                 job.feed()
-                await asyncio.sleep(random.uniform(0.0, 3.0))
+                await asyncio.sleep(random.uniform(0.0, 3.0))  # time: any moment of the batch
                 job.kill_driver()
                 done["spark driver"] += 1
             elif turn % 5 == 2:
@@ -232,7 +238,7 @@ async def executor_lost(make: Maker) -> int:
             job.feed()
             if not await job.straggle(Failpoint.HOOK_FILES_WRITTEN_AFTER):
                 raise Inexact(f"no task wrote anything; {job.tail()}")
-            worker = await until(partial(_delayed, where), seconds=_PATIENCE)
+            worker = await until(partial(_delayed, where))
             await asyncio.to_thread(lambda: os.kill(cluster.executor_of(worker), signal.SIGKILL))
             await _settled(where, job)
             return await _unnamed(where)
@@ -273,7 +279,7 @@ async def _trouble(
         done["straggler"] += await job.straggle(random.choice(WRITTEN))
     else:
         job.feed()
-    await asyncio.sleep(random.uniform(0.0, 2.0))
+    await asyncio.sleep(random.uniform(0.0, 2.0))  # time: any moment of the batch
     if kind == 3:
         job.restart()
         done["stopped query"] += 1
@@ -295,8 +301,10 @@ async def _settled(where: Deployment, job: SparkJob) -> None:
 
 
 async def _committed(where: Deployment, job: SparkJob) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while rows_told(where.tables["flights"]) < len(job.ids):
-        if time.monotonic() > deadline:
-            raise Inexact(f"{rows_told(where.tables['flights'])} of {len(job.ids)} rows: {job.tail()}")
-        await asyncio.sleep(0.2)
+    rows = len(job.ids)
+    await until(
+        partial(rows_told, where.tables["flights"]),
+        lambda told: told >= rows,
+        log=job.log_file,
+        what=f"{rows} rows",
+    )

@@ -15,11 +15,12 @@ from sluicegate.events.failpoints import read_actions
 from tests.faults.outages import lake_fails
 from tests.faults.rolling import Plan, roll
 from tests.faults.scenes import Maker, carried, frozen
+from tests.integration.waiting import BACKSTOP
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
-NO_WAITING = 60.0
-"""A session that outlasts the hunt for a place: a restart that waited for it would not get there."""
+NO_WAITING = BACKSTOP + 60.0
+"""A session that outlasts the wait for a place: a restart that waited for it would not get there."""
 
 
 async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Maker) -> None:

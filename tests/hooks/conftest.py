@@ -114,8 +114,9 @@ def job(spark: SparkSession, log: Log, tmp_path: Path, unique: str) -> Job:
         "kafka.bootstrap.servers": log.bootstrap,
         "topic.prefix": unique,
         "event.time.column": "at",
-        "opening.timeout": "20",
-        "publish.timeout": "10",
+        # Longer than any machine takes; a test of these limits sets its own.
+        "opening.timeout": "900",
+        "publish.timeout": "900",
         "checkpointLocation": str(made.checkpoint),
     }
     return made

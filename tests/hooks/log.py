@@ -2,9 +2,9 @@
 
 import asyncio
 import threading
-import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -22,6 +22,7 @@ from sluicegate.events import (
     read_event,
 )
 from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from tests.integration.waiting import Source, wait_until, watched
 
 PARTITIONS = 3
 B = TypeVar("B", bound=Body)
@@ -42,13 +43,12 @@ class Log:
 
     def __enter__(self) -> "Log":
         self._thread.start()
-        assert self._ready.wait(30)
+        wait_until(self._ready.is_set, by=self._thread, what="the connections of the log")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(30)
-        assert not self._thread.is_alive(), "the connections do not close"
+        wait_until(lambda: not self._thread.is_alive(), what="the connections' end")
 
     def of(self, kind: type[B], lineage: str | None = None) -> list[tuple[Envelope, B]]:
         """The events with bodies of that kind, in the order of the log."""
@@ -58,11 +58,22 @@ class Log:
             if isinstance(event.body, kind) and lineage in (None, event.envelope.lineage)
         ]
 
-    def wait(self, condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"{what}; the log has {self.kinds()}"
-            time.sleep(0.02)
+    def wait(
+        self,
+        condition: Callable[[], object],
+        missing: str,
+        by: Source | None = None,
+        log_file: Path | None = None,
+    ) -> None:
+        """Wait until the log has what is looked for; `by` is who should append it, with its log file."""
+        with watched(self._thread):
+            wait_until(
+                lambda: (bool(condition()), self.kinds()),
+                lambda seen: seen[0],
+                by=by,
+                log=log_file,
+                what=missing,
+            )
 
     def wait_completed(self, checkpoint: int) -> None:
         """Wait until the log has been read up to the completion of a checkpoint."""

@@ -15,14 +15,14 @@ from sluicegate.writer_hooks import loop_thread
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.outcomes import Follower
+from tests.integration.waiting import BACKSTOP, wait_until
 
 
-def ends(stop: Callable[[], None], seconds: float = 5.0) -> bool:
-    """Call it, and say whether it returns in time."""
+def ends(stop: Callable[[], None]) -> bool:
+    """Call it, and wait until it returns."""
     stopping = threading.Thread(target=stop, daemon=True)
     stopping.start()
-    stopping.join(seconds)
-    return not stopping.is_alive()
+    return wait_until(lambda: not stopping.is_alive(), what="the end of the thread")
 
 
 async def miss_a_cancellation(arrived: threading.Event) -> None:
@@ -42,7 +42,7 @@ def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch: pyt
 
     thread = LoopThread("test")
     thread.start(goes_on())
-    assert arrived.wait(5)
+    wait_until(arrived.is_set)
     assert ends(thread.stop)
 
 
@@ -66,7 +66,7 @@ def test_reading_that_is_cancelled_while_a_lost_connection_is_closed(
 
     monkeypatch.setattr(AIOKafkaConsumer, "stop", stop)
     follower = Follower(KafkaSettings(f"127.0.0.1:{free_port()}"), "commits", None)
-    assert there.wait(20)
+    wait_until(there.is_set)
     if when is cancel_the_reading:
-        assert futures.wait([follower._reading], 3).done
+        assert futures.wait([follower._reading], BACKSTOP).done
     assert ends(follower.stop)

@@ -1,7 +1,6 @@
 """Sinks that cannot work are told of while their source has no data, and lost news by what they mean."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from sluicegate.embedded.ports import free_port
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
 from tests.hooks.conftest import Job, make_table
+from tests.integration.waiting import BACKSTOP, wait_until
 
 
 @pytest.fixture
@@ -29,15 +29,11 @@ def options(tmp_path: Path) -> dict[str, str]:
 def heartbeats() -> Iterator[Heartbeats]:
     made = Heartbeats(interval=0.2, idle_after=0.0)
     yield made
-    made.stop(30)
+    made.stop(BACKSTOP)
 
 
-def wait(look: Callable[[], list[str]], seconds: float = 30.0) -> str:
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found[0]
+def wait(look: Callable[[], list[str]]) -> str:
+    return wait_until(look)[0]
 
 
 def told(caplog: pytest.LogCaptureFixture, part: str) -> Callable[[], list[str]]:
@@ -71,7 +67,7 @@ def test_wrong_options_are_told_before_any_batch(
     assert "cannot write" in message
     assert "stop it, mend the options, and start it again" in message
     heartbeats.tell(Signal(Kind.ENDED, "q", "r", lambda: None))
-    heartbeats.stop(30)
+    heartbeats.stop(BACKSTOP)
     assert len(told(caplog, says)()) == 1
     assert told(caplog, "was not announced")() == []
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sluicegate.writer_hooks.loop_thread import LoopThread
+from tests.integration.waiting import BACKSTOP
 
 NAME = "a-loop-of-its-own"
 Ending = Callable[[LoopThread], None]
@@ -19,7 +20,7 @@ def released(thread: LoopThread) -> None:
     thread.release()
     for each in threading.enumerate():
         if each.name == NAME:
-            each.join(10)
+            each.join(BACKSTOP)
 
 
 ENDINGS = pytest.mark.parametrize("end", [LoopThread.stop, released])
@@ -42,7 +43,7 @@ def test_a_connection_whose_client_could_not_be_closed_is_closed(end: Ending) ->
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
         thread = LoopThread(NAME)
-        writer = thread.call(connect(), 5)
+        writer = thread.call(connect(), BACKSTOP)
         end(thread)
     assert left[0].cancelled()
     assert writer.transport.get_extra_info("socket").fileno() == -1
@@ -59,7 +60,7 @@ def test_what_begins_while_the_thread_ends_is_cancelled_too(end: Ending) -> None
 
     thread = LoopThread(NAME)
     future = thread.start(start_another())
-    thread.call(asyncio.sleep(0), 5)
+    thread.call(asyncio.sleep(0), BACKSTOP)
     end(thread)
     assert future.done()
     assert begun[0].cancelled()

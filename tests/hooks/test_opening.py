@@ -58,7 +58,7 @@ def test_refusal_after_a_restart_ends_the_query(job: Job) -> None:
 
     def refused() -> bool:
         job.feed(f"c{len(list(job.source.iterdir()))}", 1, start=200)
-        query.awaitTermination(1)
+        query.awaitTermination(1)  # time: a pause, until the query is refused
         return False
 
     # Spark tells the cause of a failed commit in its log only; the next start gives it at once.

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import time
 import uuid
-from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -26,6 +24,7 @@ from sluicegate.writer_hooks.outcomes import Follower, Outcomes, Standing
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import Job
 from tests.hooks.log import PARTITIONS, Log
+from tests.integration.waiting import wait_until
 
 AT = Position(lineage="q.0", checkpoint=4)
 
@@ -94,13 +93,6 @@ async def _announce(log: Log, stream: str, *bodies: Body) -> None:
         await producer.stop()
 
 
-def _wait(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.kafka
 def test_outcomes_are_read_from_now_on_and_a_callback_that_fails_ends_nothing(job: Job) -> None:
     stream, region = job.options["stream"], SinkOptions.parse(job.options).region
@@ -115,14 +107,18 @@ def test_outcomes_are_read_from_now_on_and_a_callback_that_fails_ends_nothing(jo
     try:
         follower.follow(region)
         decision = 1
-        deadline = time.monotonic() + 20
-        while not told and time.monotonic() < deadline:
+
+        def announce_another() -> bool:
+            nonlocal decision
             decision += 1
             asyncio.run(_announce(job.log, stream, _cut(decision, 4, late=True)))
+            return bool(told)
+
+        wait_until(announce_another)
         seen = len(told)
         asyncio.run(_announce(job.log, "another", _cut(99, 9)))
         asyncio.run(_announce(job.log, stream, _cut(decision + 1, 5)))
-        _wait(lambda: told and not told[-1].fell_back)
+        wait_until(lambda: told and not told[-1].fell_back)
         assert [each.decision for each in told] == sorted(each.decision for each in told)
         assert 1 not in [each.decision for each in told]
         assert 99 not in [each.decision for each in told]

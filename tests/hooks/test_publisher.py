@@ -14,6 +14,7 @@ from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.publisher import Publisher, shared_publisher
 from sluicegate.writer_hooks.region import Region
 from tests.hooks.log import Log
+from tests.integration.waiting import BACKSTOP
 
 pytestmark = pytest.mark.kafka
 
@@ -46,12 +47,12 @@ def ids(log: Log) -> list[str]:
 def test_large_completion_fits_when_compressed(log: Log) -> None:
     publisher = shared_publisher(KafkaSettings(log.bootstrap))
     large = completion(log, 40_000)
-    publisher.publish(log.names.events, [large], 20)
+    publisher.publish(log.names.events, [large], BACKSTOP)
     log.wait(lambda: large.envelope.id in ids(log), "the large completion")
     with pytest.raises(EventTooLarge, match=r"max\.message\.bytes"):
-        publisher.publish(log.names.events, [completion(log, 100_000)], 20)
+        publisher.publish(log.names.events, [completion(log, 100_000)], BACKSTOP)
     after = beat(log)
-    publisher.publish(log.names.events, [after], 20)
+    publisher.publish(log.names.events, [after], BACKSTOP)
     log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")
 
 
@@ -84,19 +85,19 @@ def test_a_kafka_that_is_away_is_told_in_one_sentence(
 def test_child_process_has_a_producer_of_its_own(log: Log) -> None:
     settings = KafkaSettings(log.bootstrap)
     parents, childs, last = beat(log), beat(log), beat(log)
-    shared_publisher(settings).publish(log.names.events, [parents], 20)
+    shared_publisher(settings).publish(log.names.events, [parents], BACKSTOP)
     before = shared_publisher(settings)
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             if shared_publisher(settings) is not before:
-                shared_publisher(settings).publish(log.names.events, [childs], 20)
+                shared_publisher(settings).publish(log.names.events, [childs], BACKSTOP)
                 status = 0
         finally:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
-    shared_publisher(settings).publish(log.names.events, [last], 20)
+    shared_publisher(settings).publish(log.names.events, [last], BACKSTOP)
     log.wait(lambda: len(ids(log)) == 3, "three events")
     assert ids(log) == [parents.envelope.id, childs.envelope.id, last.envelope.id]
 
@@ -106,25 +107,25 @@ def test_topics_are_not_made_by_asking(log: Log, monkeypatch: pytest.MonkeyPatch
     publisher = shared_publisher(KafkaSettings(log.bootstrap))
     for _ in range(2):
         with pytest.raises(TopicMissing, match=r"absent\.events does not exist"):
-            publisher.publish("absent.events", [beat(log)], 10)
+            publisher.publish("absent.events", [beat(log)], BACKSTOP)
 
 
 def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, unique: str) -> None:
     publisher = Publisher(KafkaSettings(own_kafka.bootstrap))
     with Log(own_kafka.bootstrap, unique) as log:
-        publisher.publish(log.names.events, [beat(log)], 20)
+        publisher.publish(log.names.events, [beat(log)], BACKSTOP)
         lost = beat(log)
         own_kafka.suspend()
         try:
             with pytest.raises(PublishFailed, match=r"within 1 s.*trying again is safe"):
-                publisher.publish(log.names.events, [lost], 1)
+                publisher.publish(log.names.events, [lost], 1)  # time: the broker is frozen
         finally:
             own_kafka.resume()
-        publisher.publish(log.names.events, [lost], 20)
+        publisher.publish(log.names.events, [lost], BACKSTOP)
         log.wait(lambda: lost.envelope.id in ids(log), "the event, sent again")
         own_kafka.restart()
         again = beat(log)
-        publisher.publish(log.names.events, [again], 30)
+        publisher.publish(log.names.events, [again], BACKSTOP)
         log.wait(lambda: again.envelope.id in ids(log), "the event after a restart")
     publisher.close()
 
@@ -132,7 +133,7 @@ def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, uniq
 def test_nobody_there() -> None:
     publisher = Publisher(KafkaSettings("127.0.0.1:1"))
     with pytest.raises(PublishFailed, match=r"127\.0\.0\.1:1 did not acknowledge"):
-        publisher.publish("any.events", [_any_event()], 1)
+        publisher.publish("any.events", [_any_event()], 1)  # time: nobody listens
 
 
 def _any_event() -> Event:

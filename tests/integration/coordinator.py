@@ -7,7 +7,7 @@ from typing import Any
 
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.service import Service
-from tests.integration.waiting import until
+from tests.integration.waiting import finished, until, watched
 
 
 def settings_for(
@@ -37,16 +37,10 @@ async def running(settings: Settings, *, ready: bool = True) -> AsyncIterator[Se
     service = Service(settings)
     task = asyncio.create_task(service.run(stop))
     try:
-        if ready:
-            await until(lambda: _state(service, task), lambda state: not state)
-        yield service
+        with watched(task):
+            if ready:
+                await until(service.unready, lambda reasons: not reasons)
+            yield service
     finally:
         stop.set()
-        await asyncio.wait_for(task, 30)
-
-
-def _state(service: Service, task: asyncio.Task[None]) -> list[str]:
-    if task.done():
-        task.result()
-        raise AssertionError("the service ended")
-    return service.unready()
+        await finished(task, "the service")

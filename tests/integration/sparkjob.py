@@ -92,7 +92,7 @@ class SparkJob:
             "table": self.place.table,
             "kafka.bootstrap.servers": self.place.bootstrap,
             "topic.prefix": self.place.prefix,
-            "opening.timeout": "20",
+            "opening.timeout": "900",
             "checkpointLocation": str(self.checkpoint),
             **self.options,
         }

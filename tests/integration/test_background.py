@@ -12,7 +12,7 @@ from sluicegate.coordinator.shell.producer import SessionProducer
 from sluicegate.coordinator.shell.service import Service
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.waiting import until
+from tests.integration.waiting import finished, until
 
 pytestmark = pytest.mark.kafka
 
@@ -51,7 +51,7 @@ async def test_an_outcome_that_cannot_be_handled_ends_the_process(
 
     monkeypatch.setattr(StreamMachine, "finished", failing)
     with pytest.raises(Broken, match="no such outcome"):
-        await asyncio.wait_for(Service(place.settings()).run(asyncio.Event()), 60)
+        await finished(Service(place.settings()).run(asyncio.Event()))
 
 
 async def test_a_refusal_that_could_not_be_sent_is_sent_again(

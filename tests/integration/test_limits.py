@@ -12,7 +12,7 @@ from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, read_ids
 from tests.integration.letters import stalls
-from tests.integration.waiting import until
+from tests.integration.waiting import finished, until
 
 pytestmark = pytest.mark.kafka
 
@@ -70,7 +70,7 @@ async def decide_and_die(place: Place) -> None:
         env={**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_FAILPOINTS": "publish.before=kill"},
         stderr=asyncio.subprocess.DEVNULL,
     )
-    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+    assert await finished(process.wait(), "the coordinator") == -signal.SIGKILL
 
 
 async def test_a_logged_decision_is_carried_out_whatever_the_limits(place: Place) -> None:

@@ -20,7 +20,7 @@ from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, SCHEMA, create_table, make_topics, read_ids, read_records
 from tests.integration.letters import home_of, put_raw, stalls
 from tests.integration.orders import invoke, sluicegate
-from tests.integration.waiting import until
+from tests.integration.waiting import finished, until
 
 pytestmark = pytest.mark.kafka
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kafka
 async def run(place: Place) -> Service:
     """Run the service to its end."""
     service = Service(place.settings())
-    await asyncio.wait_for(service.run(asyncio.Event()), 30)
+    await finished(service.run(asyncio.Event()))
     return service
 
 

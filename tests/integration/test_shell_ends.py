@@ -21,7 +21,7 @@ from sluicegate.lakes.port import CommitRequest, Publication
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running, settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, read_ids
-from tests.integration.waiting import until
+from tests.integration.waiting import BACKSTOP, exit_status, finished, until
 
 pytestmark = pytest.mark.kafka
 
@@ -39,7 +39,7 @@ class Gate:
         self.published += 1
         if any(root.endswith(name) for name in self.tables):
             self.arrived.set()
-            self.opened.wait(60)
+            self.opened.wait(BACKSTOP)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_a_graceful_stop_ends_the_commit_in_flight_and_the_next_start_read
         await job.run_batch([2])
         assert read_ids(place.table) == []
         gate.opened.set()
-        await asyncio.wait_for(task, 20)
+        await finished(task)
         assert read_ids(place.table) == [1]
         published = gate.published
         async with running(place.settings()) as successor:
@@ -188,14 +188,15 @@ async def write(job: Job, end: int) -> None:
     """Run batches one after the other, a little apart."""
     for number in range(end):
         await job.run_batch([number])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # time: the takeover comes between batches; nothing is asserted
 
 
 @pytest.mark.parametrize("threads", [8, 1], ids=["room", "no room"])
 async def test_a_stuck_table_holds_no_other_stream_up(
     place: Place, gate: Gate, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    monkeypatch.setattr(connections, "CommitThreads", functools.partial(CommitThreads, patience=0.5))
+    impatient = functools.partial(CommitThreads, patience=0.5)  # time: until a stuck call does not count
+    monkeypatch.setattr(connections, "CommitThreads", impatient)
     other = neighbour("flights", same=True)
     table = create_table(place.root, other)
     gate.tables.add("flights")
@@ -224,8 +225,8 @@ async def test_a_table_that_hangs_does_not_keep_the_process_alive(place: Place) 
         with process(place, settings, STUCK) as first:
             await job.open()
             await job.run_batch([1])
-            await until(lambda: "hangs" in (place.root / "process.log").read_text())
+            await until(lambda: "hangs" in (place.root / "process.log").read_text(), by=first)
             first.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(first.wait, 20) == 0
+            assert await asyncio.to_thread(exit_status, first, place.root / "process.log") == 0
         async with running(settings):
             await job.committed([1])

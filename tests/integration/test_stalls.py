@@ -159,7 +159,7 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
 
     async def held_up(*sources: object, **how: object) -> object:
         """Reading stands still, as on a machine without time for it."""
-        await until(lambda: not held.is_set(), seconds=60)
+        await until(lambda: not held.is_set())
         return await read(*sources, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shell_service, "read_batches", held_up)
@@ -172,7 +172,7 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
             await job.run_batch([number])
         await delete_records(place.bootstrap, place.topics.events, "flights")
         held.clear()
-        stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"], seconds=60)
+        stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
         assert "were deleted before they were committed" in stalled
         assert read_ids(place.table) == [1]
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from sluicegate.coordinator.cli import main
 from tests.integration.job import Job, create_table, make_topics, read_records
-from tests.integration.waiting import until
+from tests.integration.waiting import BACKSTOP, finished, until
 from tests.security.conftest import PLAIN_SECRET, REDIS_SECRET, SCRAM_SECRET, SecureKafka, SecureRedis
 from tests.security.deployment import secure_config
 from tests.tls import KEY_WORD
@@ -65,9 +65,9 @@ async def service(config: Path, log: Path, **env: str) -> AsyncIterator[int]:
             stderr=stderr,
         )
     try:
-        yield (await until(lambda: _ports(log)))[0]
+        yield (await until(lambda: _ports(log), log=log))[0]
         process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.wait(), 30)
+        await finished(process.wait(), "the service")
     finally:
         if process.returncode is None:
             process.kill()
@@ -84,7 +84,7 @@ def answers(port: int) -> dict[str, str]:
     found = {}
     for path in ("livez", "readyz", "metrics", "status"):
         try:
-            with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=BACKSTOP) as answer:
                 found[path] = answer.read().decode()
         except HTTPError as error:
             with error:

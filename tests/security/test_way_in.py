@@ -14,6 +14,7 @@ from sluicegate.writer_hooks.kafka import KafkaSettings as HookSettings
 from sluicegate.writer_hooks.publisher import Publisher
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
+from tests.integration.waiting import BACKSTOP
 from tests.security.conftest import (
     PLAIN_SECRET,
     REDIS_SECRET,
@@ -81,7 +82,7 @@ def test_hooks_come_in_by_every_mechanism(
     assert partitions_seen(secure_kafka, options) == PARTITIONS
 
 
-def partitions_seen(kafka: SecureKafka, options: dict[str, str], timeout: float = 10.0) -> int:
+def partitions_seen(kafka: SecureKafka, options: dict[str, str], timeout: float = BACKSTOP) -> int:
     """What a producer of the hooks hears from the broker. Raises PublishFailed."""
     publisher = Publisher(HookSettings.from_options(options))
     try:
@@ -103,7 +104,7 @@ def test_a_client_certificate_is_a_way_in_and_needed(secure_kafka: SecureKafka) 
     assert partitions_seen(secure_kafka, options) == PARTITIONS
     without = {name: value for name, value in options.items() if "certificate" not in name}
     with pytest.raises(PublishFailed, match="did not acknowledge"):
-        partitions_seen(secure_kafka, without, timeout=1.5)
+        partitions_seen(secure_kafka, without, timeout=1.5)  # time: the broker refuses the handshake
 
 
 @pytest.mark.parametrize("lacks", ["ca", "certificate", "host"])
@@ -124,7 +125,9 @@ async def test_tls_that_does_not_hold_is_refused(secure_kafka: SecureKafka, lack
     kafka = KafkaSettings(bootstrap_servers=address, request_timeout=3.0, security=given)
     options = kafka.client_options()
     with pytest.raises(BrokersUnavailable, match="check the address and the security settings"):
-        await verify_topics(options.pop("bootstrap_servers"), kafka.topic_specs(), options, seconds=4.0)
+        await verify_topics(
+            options.pop("bootstrap_servers"), kafka.topic_specs(), options, seconds=4.0
+        )  # time: as above
 
 
 async def test_a_commit_behind_closed_doors(

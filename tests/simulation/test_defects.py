@@ -60,7 +60,6 @@ def hunts(pool: ProcessPoolExecutor) -> Hunts:
     return {defect.name: pool.submit(hunt, place) for place, defect in enumerate(DEFECTS)}
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_planted_defects_are_seen(defect: Defect, hunts: Hunts) -> None:
     seed, said = hunts[defect.name].result()
@@ -68,7 +67,6 @@ def test_planted_defects_are_seen(defect: Defect, hunts: Hunts) -> None:
     assert seed is not None, f"{defect.breaks} not seen within {SEEN_WITHIN} seeds, but {said}"
 
 
-@pytest.mark.timeout(900)
 def test_the_clean_code_passes_the_same_seeds(pool: ProcessPoolExecutor, hunts: Hunts) -> None:
     most: dict[tuple[str, ...], int] = {}
     for defect in DEFECTS:

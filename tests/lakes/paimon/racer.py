@@ -20,7 +20,7 @@ class SlowStorage(LocalStorage):
     pause = 0.0
 
     def link(self, draft: str, target: str) -> None:
-        time.sleep(self.pause)
+        time.sleep(self.pause)  # time: makes the race wider; nothing waits for it
         super().link(draft, target)
 
 

@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
-import time
+from functools import partial
+from operator import le
 from pathlib import Path
 
 import pytest
 
 from sluicegate.events import FilesWritten
 from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.integration.waiting import BACKSTOP, wait_until
 from tests.lakes.paimon import reading
 
 COMMITS = 30
@@ -42,7 +44,7 @@ def finish(*racers: Racer) -> int:
     """The conflicts that the racers met."""
     conflicts = 0
     for racer in racers:
-        out, err = racer.communicate(timeout=120)
+        out, err = racer.communicate(timeout=BACKSTOP)
         assert racer.returncode == 0, err
         conflicts += int(out)
     return conflicts
@@ -85,9 +87,7 @@ def test_a_killed_committer_leaves_all_or_nothing(tmp_path: Path) -> None:
     racers = [start(lake, "a", events, tmp_path) for _ in range(4)]
     for kill_at, racer in zip((3, 13, 23), racers[:3], strict=True):
         go(racer)
-        while committed(lake) < kill_at:
-            assert racer.poll() is None, "it ended before it could be killed"
-            time.sleep(0.001)
+        wait_until(partial(committed, lake), partial(le, kill_at), by=racer)
         racer.kill()
         racer.communicate()
     go(racers[3])
