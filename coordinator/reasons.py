@@ -109,4 +109,4 @@ def _has_reached(region: RegionState, target: Position) -> bool:
 
 
 def _counts(region: RegionState) -> bool:
-    return not (region.idle or region.left or region.removed)
+    return not (region.resting or region.left or region.removed)

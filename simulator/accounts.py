@@ -54,6 +54,8 @@ class Life:
     decided: int | None = None
     watermark: int | None = None
     """The region's, at the decided checkpoint."""
+    highest: int | None = None
+    """The highest watermark that the lineage's decided checkpoints carry."""
     killed: bool = False
     """Others went on from elsewhere, and nothing of it ever counts."""
     piles: dict[int, Pile] = field(default_factory=dict)
@@ -63,6 +65,12 @@ class Life:
     @property
     def floor(self) -> int:
         return -1 if self.decided is None else self.decided
+
+    @property
+    def at_work(self) -> bool:
+        """Whether something has arrived of it that may still be committed."""
+        ended = self.limit is not None and self.limit <= self.floor
+        return not ended and any(number > self.floor for number in self.piles)
 
     def hold(self, checkpoint: int) -> None:
         """Let nothing build on a checkpoint that something is wrong with."""
@@ -115,6 +123,11 @@ class Account:
     @property
     def live(self) -> str | None:
         return self.chain[-1] if self.chain else None
+
+    @property
+    def resting(self) -> bool:
+        """Idle by its last heartbeat, and by what has arrived of it."""
+        return self.idle and not any(self.lives[lineage].at_work for lineage in self.chain)
 
     def copy(self) -> "Account":
         """As it is now; the piles are shared, since nothing is ever taken from them."""

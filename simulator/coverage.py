@@ -64,6 +64,7 @@ OF_STORES: Final = (
 )
 OF_JOBS: Final = (
     *TROUBLES,
+    "watermark falls",
     "opened what others have",
     "lost uploads given up",
     "stalled region rewound",
@@ -142,6 +143,7 @@ OF_CHECKPOINTS: Final = (
 )
 OF_REGIONS: Final = (
     "region: idle",
+    "region: idle, with work undecided",
     "region: awake",
     "region: closed",
     "region: closed before what is in the table",

@@ -110,7 +110,8 @@ def _move(now: Standing, verdict: Verdict, moves: dict[str, Position]) -> None:
             continue
         account.digest = said.source_digest
         if said.watermark is not None:
-            account.watermark = said.watermark
+            life.highest = max(mark for mark in (said.watermark, life.highest) if mark is not None)
+            account.watermark = life.highest
             silent = [each for each in silent if each[0] != name]
         life.watermark = account.watermark
         account.listeners = {**account.listeners, **said.listeners}
@@ -172,6 +173,7 @@ def void(now: Standing, body: CutVoided) -> None:
         for lineage, life in was.lives.items():
             account.lives[lineage].decided = life.decided
             account.lives[lineage].watermark = life.watermark
+            account.lives[lineage].highest = life.highest
         now.leave(account)
     assignment, following, savepoint, watermark = verdict.was
     if now.next is None or (following and now.next.number <= following.number):

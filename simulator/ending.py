@@ -39,7 +39,7 @@ def at_rest(drivers: Sequence[Driver], fleet: Fleet, checker: Checker) -> bool:
 def _is_idle(driver: Driver, checker: Checker) -> bool:
     """Whether the log says so too: what arrives late ends idleness, until the next heartbeat."""
     account = checker.reading.regions.get(driver.region)
-    return account is not None and account.idle
+    return account is not None and account.resting
 
 
 def no_rest(drivers: Sequence[Driver], fleet: Fleet, checker: Checker) -> Violation:

@@ -28,7 +28,7 @@ def stays(now: Standing, names: Iterable[str], moves: Moves) -> list[str]:
 
 def has_work(account: Account | None) -> bool:
     """Whether the region is neither idle nor gone; one that was never opened has work."""
-    return account is None or not (account.idle or account.left or account.removed)
+    return account is None or not (account.resting or account.left or account.removed)
 
 
 def _held(now: Standing, name: str) -> bool:

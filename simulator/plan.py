@@ -27,6 +27,7 @@ ALWAYS: Final = {"drive": 26, "read": 16, "effect": 46, "view": 1}
 FAULTS: Final = {
     # The job.
     "speculate": 2, "replay": 2, "skip": 2, "redo": 2, "zombie": 2, "duplicate": 2, "deliver": 3, "idle": 3,
+    "idle in a batch": 2,
     "hint": 1, "restart": 2, "rewind": 2, "amnesia": 1, "accept": 1, "lose": 1, "contradict": 2, "silence": 3,
     "die": 1, "resplit": 2, "close early": 1, "bad opening": 2, "others' opening": 2,
     # The coordinators.
@@ -95,6 +96,8 @@ class Setting:
     """How many bodies a coordinator keeps."""
     watched: bool
     """Count the transitions of the core's tables."""
+    falling: bool
+    """Writers send the maximum of each batch, which falls now and then."""
     twice: bool
     """Run once more without any view, which must change nothing."""
 
@@ -127,6 +130,7 @@ def draw_plan(seed: int, length: int, favour: tuple[str, ...] = ()) -> Plan:
         carry_after=dice.pick((None, 300, 1_000, 5_000)),
         memory=dice.pick((0, 0, 5, 1_000)),
         watched=dice.chance(0.35),
+        falling=dice.chance(0.4),
         twice=dice.chance(0.05),
     )
     if setting.twice:

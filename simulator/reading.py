@@ -92,6 +92,8 @@ class Reading(Standing):
         if isinstance(body, RegionHeartbeat):
             account.idle = body.idle
             self.saw("region: idle" if body.idle else "region: awake")
+            if body.idle and not account.resting:
+                self.saw("region: idle, with work undecided")
             return
         if account.ref is not None and account.ref.lineage == envelope.lineage:
             reached = account.ref.checkpoint

@@ -53,7 +53,7 @@ class Schedule:
         self.checker = Checker(self.world)
         regions = tuple(f"r{number}" for number in range(setting.regions))
         assignment = Assignment(number=0, regions=regions)
-        job = Job(setting.items, setting.sink, setting.owned, setting.unbounded)
+        job = Job(setting.items, setting.sink, setting.owned, setting.unbounded, setting.falling)
         self.drivers = [
             Driver(self.world, job, name, assignment, {f"{name}a": 0, f"{name}b": 0}) for name in regions
         ]

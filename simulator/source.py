@@ -23,6 +23,8 @@ class Job:
     sink: Sink = "independent"
     owned: bool = True
     unbounded: bool = False
+    falling: bool = False
+    """Some batches carry late data, and a lower watermark than the one before."""
 
 
 @dataclass(eq=False)
@@ -125,7 +127,7 @@ class Batches:
             events=events,
             predecessor=self.finished[-1] if self.finished else None,
             source_digest=self._digest(read),
-            watermark=None if self.finished and self.batch % 5 == 4 else 100 * min(after.values(), default=0),
+            watermark=self._watermark(after),
             listeners=said,
         )
         self.say(EventType.CHECKPOINT_COMPLETED, body, self.batch)
@@ -135,6 +137,15 @@ class Batches:
         self.reading = after
         self.finished.append(self.batch)
         self.batch += 1
+
+    def _watermark(self, after: Reading) -> int | None:
+        if self.finished and self.batch % 5 == 4:
+            return None
+        reached = 100 * min(after.values(), default=0)
+        if self.job.falling and self.batch % 3 == 2:
+            self.world.saw("watermark falls")
+            return reached // 2
+        return reached
 
     def _range(self, dice: Dice) -> tuple[Item, ...]:
         """The range of the next batch: drawn once, the same in every replay."""

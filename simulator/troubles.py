@@ -65,7 +65,8 @@ def _zombie(driver: Driver, dice: Dice) -> bool:
     if len(driver.lived) > 1 and dice.chance(0.3):
         _zombie_driver(driver, dice)
         return True
-    at = (driver.region, driver.lineage, max(0, driver.batch - dice.below(3)))
+    newest = driver.batch - 1 if driver.at_end else driver.batch
+    at = (driver.region, driver.lineage, max(0, newest - dice.below(3)))
     event = driver.world.files_event(at, f"w{dice.below(2)}")
     if dice.chance(0.5):
         driver.world.append(*event)
@@ -106,6 +107,15 @@ def _idle(driver: Driver, dice: Dice) -> bool:
     if not driver.active:
         return False
     driver.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=dice.chance(0.6)))
+    return True
+
+
+def _idle_in_a_batch(driver: Driver, dice: Dice) -> bool:
+    """A heartbeat claims that there is no work, while the writers of a batch are at it."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    driver.run_batch(dice, completed=False)
+    driver.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True))
     return True
 
 
@@ -289,6 +299,7 @@ TROUBLES: Final[dict[str, Trouble]] = {
     "duplicate": _duplicate,
     "deliver": _deliver,
     "idle": _idle,
+    "idle in a batch": _idle_in_a_batch,
     "hint": _hint,
     "restart": _restart,
     "rewind": _rewind,

@@ -143,7 +143,7 @@ def _state(region: RegionState, *, assigned: bool) -> str:
         return "closing"
     if not region.chain:
         return "not opened"
-    if region.idle:
+    if region.resting:
         return "idle"
     return "behind" if region.fallbacks else "active"
 

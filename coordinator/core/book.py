@@ -88,10 +88,18 @@ class Book:
             entry.missing.discard(envelope.id)
             if not entry.missing:
                 ledger.advance(time)
-        # Assigning to a model costs more than all the rest of this, so only what changes is assigned.
-        if offset > self.applied and (region := self.state.regions[envelope.region]).idle:
-            region.idle = False
+        if offset > self.applied:
+            self._worked(envelope)
         return None
+
+    def _worked(self, envelope: Envelope) -> None:
+        """Note that a region has work. Assigning to a model is slow, so only a change is assigned."""
+        region = self.state.regions[envelope.region]
+        if region.idle:
+            region.idle = False
+        lived = region.lineages[envelope.lineage]
+        if lived.written is None or lived.written < envelope.checkpoint:
+            lived.written = envelope.checkpoint
 
     def completion(self, offset: int, time: int, envelope: Envelope, body: CheckpointCompleted) -> str | None:
         """Enter a completion: the first of a checkpoint wins, replays of it change nothing."""
@@ -121,7 +129,7 @@ class Book:
         if problem and fresh:
             self._fault(region, envelope, problem)
         if fresh:
-            region.idle = False
+            self._worked(envelope)
             self._reopen(region, envelope)
         return problem
 
@@ -135,6 +143,8 @@ class Book:
                 f"{envelope.lineage} at offset {offset} cannot be read ({problem}); send it again, mended, "
                 "or rewind the region to its committed checkpoint, as a new lineage"
             )
+            if offset > self.applied:
+                self._worked(envelope)
 
     def give_up(self, envelope: Envelope, checkpoint: int) -> None:
         """Stop waiting for a readable completion: what cannot be read is not carried."""

@@ -127,6 +127,7 @@ def void(book: Book, body: CutVoided) -> str | None:
         for lineage, lived in was.lineages.items():
             region.lineages[lineage].decided = lived.decided
             region.lineages[lineage].watermark = lived.watermark
+            region.lineages[lineage].highest = lived.highest
         book.leave(region)
     if state.next is None or (before.next and state.next.number <= before.next.number):
         state.next = before.next
@@ -188,7 +189,9 @@ def _move(book: Book, moves: Mapping[str, Position], content: list[Included]) ->
         said = entry.completion.body
         region.ref_digest = said.source_digest
         if said.watermark is not None:
-            region.watermark = said.watermark
+            # Each batch carries its own maximum, which late data lowers; a new lineage begins with its own.
+            lived.highest = max(said.watermark, said.watermark if lived.highest is None else lived.highest)
+            region.watermark = lived.highest
             heirs.pop(name, None)
         lived.watermark = region.watermark
         if said.listeners:

@@ -39,7 +39,7 @@ def active(book: Book, moves: Moves) -> list[str]:
 
 def _is_active(book: Book, name: str) -> bool:
     region = book.state.regions.get(name)
-    return region is None or not (region.idle or region.left or region.removed)
+    return region is None or not (region.resting or region.left or region.removed)
 
 
 def _is_held(book: Book, name: str) -> bool:

@@ -42,8 +42,12 @@ class LineageState(Light):
     """Set when a child names it: its last checkpoint that counts; -1 if none does."""
     decided: int | None = None
     """Its last checkpoint that a valid decision includes."""
+    written: int | None = None
+    """Its highest checkpoint of which an event counted."""
     watermark: int | None = None
-    """The region's, in milliseconds, at that checkpoint."""
+    """The region's, in milliseconds, at the decided checkpoint."""
+    highest: int | None = None
+    """The highest watermark that its decided checkpoints carry."""
     assignment: int = 0
     """The number of the assignment under which it was first opened."""
     continued: int = 0
@@ -54,6 +58,14 @@ class LineageState(Light):
     """Its first checkpoint that is never to be committed: lost, contradicted, or given up."""
     dropped: bool = False
     """Others went on from elsewhere: nothing of it was committed, or ever is."""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether anything was written of it that no decision includes and that may still count."""
+        last = -1 if self.written is None else self.written
+        if self.limit is not None:
+            last = min(last, self.limit)
+        return last > (-1 if self.decided is None else self.decided)
 
 
 class RegionState(Light):
@@ -83,6 +95,7 @@ class RegionState(Light):
     removed: bool = False
     """An operator removed it: it is not waited for."""
     idle: bool = False
+    """Its last heartbeat claims that it has no work, and no event has contradicted that."""
     bounded: bool = False
     closed: bool = False
     final: int | None = None
@@ -96,6 +109,11 @@ class RegionState(Light):
     def live(self) -> str | None:
         """The lineage whose driver may add checkpoints."""
         return self.chain[-1] if self.chain else None
+
+    @property
+    def resting(self) -> bool:
+        """Whether it is idle: a heartbeat cannot make it so while it has undecided work."""
+        return self.idle and not any(self.lineages[lineage].undecided for lineage in self.chain)
 
 
 class Order(Light):

@@ -205,7 +205,7 @@ def region_state(book: Book, name: str) -> RegionIs:
         (not region.chain, RegionIs.UNOPENED),
         (region.closed, RegionIs.CLOSING),
         (next(book.sealed(name), None) is not None, RegionIs.ACTIVE),
-        (region.idle, RegionIs.IDLE),
+        (region.resting, RegionIs.IDLE),
         (joined(book) is not None, RegionIs.JOINED),
         (bool(exhausted(book, [name])), RegionIs.FORCED),
         (region.fallbacks > 0, RegionIs.FALLEN_BACK),

@@ -60,7 +60,7 @@ def _region(record: StateRecord, name: str, region: RegionState) -> RegionView:
         standing = "removed"
     elif region.left or region.closed:
         standing = "closed"
-    elif region.idle:
+    elif region.resting:
         standing = "idle"
     return RegionView(
         state=standing,

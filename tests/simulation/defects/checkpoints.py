@@ -31,9 +31,9 @@ CHECKPOINTS: Final = (
     Defect(
         "an event does not end idleness",
         Book,
-        "part",
-        "region.idle = False",
-        "pass",
+        "_worked",
+        "if region.idle:",
+        "if False:",
         "I6",
         ("idle", "zombie"),
     ),
