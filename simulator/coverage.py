@@ -59,6 +59,9 @@ OF_STORES: Final = (
     "history expired",
     "log retained",
     "view wiped",
+    "broker's clock wrong",
+    "broker's clock right",
+    "one wrong append time",
     "newer record",
     "release upgraded",
 )

@@ -7,6 +7,7 @@ from sluicegate.events.models import CutDecided
 from sluicegate.simulator.contents import Contents
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.recovery import Recovery
+from sluicegate.simulator.timing import Timing
 from sluicegate.simulator.told import Told
 from sluicegate.simulator.world import World
 
@@ -24,6 +25,7 @@ class Checker:
     contents: Contents = field(init=False)
     told: Told = field(init=False)
     recovery: Recovery = field(init=False)
+    timing: Timing = field(init=False)
     _read: int = 0
     _highest: int = 0
 
@@ -32,11 +34,14 @@ class Checker:
         self.contents = Contents(self.world, self.reading)
         self.told = Told(self.world, self.reading, self.contents)
         self.recovery = Recovery(self.world, self.reading, self.contents)
+        self.timing = Timing(self.world, self.reading)
 
     def step(self) -> None:
         """Check all that is new."""
         for entry in self.world.log[self._read :]:
+            abandoned = len(self.reading.abandoned)
             self.reading.read(entry)
+            self.timing.read(entry, abandoned)
             self.contents.read(entry)
             if isinstance(entry.body, CutDecided):
                 self._highest = max(self._highest, entry.body.decision)

@@ -132,6 +132,8 @@ class Node:
         )
         self.next = self.machine.low_water
         """The next offset to be read."""
+        self.acting_since: int | None = None
+        """Since when it has known the log to its end."""
         self.in_flight: list[Effect] = []
         self._lake = Door(world.visible_table, f"sluicegate-{STREAM}", self._strike)
         self._watching = Watching(self.machine, world.coverage) if watched else None
@@ -165,6 +167,8 @@ class Node:
     def poll(self) -> None:
         """Let the core hand out effects."""
         handed = self.machine.poll(self._world.now)
+        if self.acting_since is None and self.machine.ready:
+            self.acting_since = self._world.now
         if self._watching is not None:
             self._watching.read()
             self._watching.handed(handed)

@@ -1,6 +1,7 @@
 """What happens around the product: other writers, expiry, retention, a table that is not what it was."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
@@ -10,6 +11,10 @@ from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.fleet import Fleet
 from sluicegate.simulator.invariants import Checker
 from sluicegate.simulator.world import REFUSED, STREAM, World
+
+HOUR: Final = 3_600_000
+FAR: Final = 80 * 365 * 24 * HOUR
+"""Milliseconds."""
 
 
 @dataclass
@@ -132,6 +137,20 @@ class Outside:
             self.world.upgraded = True
             self.world.saw("release upgraded")
             self.fleet.nodes = [self.fleet.boot() for _ in self.fleet.nodes]
+
+    def jump(self, dice: Dice) -> None:
+        """The broker's clock is put forward, back, or right; or the stream moves to another broker."""
+        world = self.world
+        world.skew = dice.pick((0, 0, 700, -700, HOUR, -HOUR, FAR))
+        world.jumped = True
+        world.saw("broker's clock right" if world.skew == 0 else "broker's clock wrong")
+        world.tell("the broker's clock is wrong by {} ms", world.skew)
+
+    def misdate(self, dice: Dice) -> None:
+        """One append time is wrong."""
+        self.world.glitch = dice.pick((HOUR, HOUR, -HOUR, FAR))
+        self.world.jumped = True
+        self.world.saw("one wrong append time")
 
     def mend(self) -> None:
         """Put everything right."""

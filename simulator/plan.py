@@ -38,6 +38,7 @@ FAULTS: Final = {
     "files refused": 1, "foreign": 2, "unfit table": 1, "replaced table": 1,
     "table rolled back": 1, "proof expired": 1, "joined table": 1, "expire": 3,
     "view wiped": 1,
+    "clock jumps": 2, "wrong append time": 2,
     "view lost": 1, "newer record": 1, "retention": 3, "bodies dropped": 2,
     # The operator.
     "pause": 1, "log stall": 1, "resume": 2, "savepoint": 1, "drain": 1, "void": 4, "remove": 1, "policy": 2,
@@ -64,6 +65,7 @@ THEMES: Final = (
     ("close early", "bad opening"),
     ("crash", "lost append", "unheard append", "silence", "die"),
     ("lost append", "unheard append", "silence", "freeze"),
+    ("clock jumps", "wrong append time", "silence", "die"),
 )
 """What is favoured together in some schedules, since each of it alone seldom leads anywhere."""
 FAVOURED: Final = 6.0

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sluicegate.coordinator.core.effects import Effect
+from sluicegate.coordinator.core.effects import AppendAbandoned, AppendDecision, Effect
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.models import Assignment, StreamPolicy
 from sluicegate.lakes.memory import MemoryTable
@@ -51,6 +51,7 @@ class Schedule:
         """These, and those that it took to come to rest."""
         self.world = World(MemoryTable("sim"), story=story)
         self.checker = Checker(self.world)
+        self.checker.timing.timeout = setting.alignment_timeout
         regions = tuple(f"r{number}" for number in range(setting.regions))
         assignment = Assignment(number=0, regions=regions)
         job = Job(setting.items, setting.sink, setting.owned, setting.unbounded, setting.falling)
@@ -154,6 +155,8 @@ class Schedule:
             "others' opening": self._refused.open,
             "table rolled back": outside.roll_back,
             "proof expired": outside.expire_proof,
+            "clock jumps": outside.jump,
+            "wrong append time": outside.misdate,
         }
         actions: dict[str, Action] = {
             "drive": self._drive,
@@ -207,6 +210,9 @@ class Schedule:
 
     def _watch(self, node: Node, effect: Effect) -> None:
         self.checker.effect(effect)
+        if isinstance(effect, AppendDecision | AppendAbandoned):
+            self.checker.step()
+            self.checker.timing.acted(node.acting_since)
 
 
 def _items_of(drivers: list[Driver], region: str) -> list[Item]:

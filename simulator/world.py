@@ -33,6 +33,14 @@ class World:
     table: MemoryTable
     now: int = 1_000_000
     log: list[Entry] = field(default_factory=list)
+    skew: int = 0
+    """By how much the broker's clock differs from the true time, in milliseconds."""
+    glitch: int = 0
+    """By how much the next append time alone is wrong."""
+    jumped: bool = False
+    """Whether the broker's clock was ever wrong."""
+    appended: list[int] = field(default_factory=list)
+    """The true time of each record of the log."""
     log_start: int = 0
     """Retention has removed what stands before this offset."""
     record: str | None = None
@@ -83,7 +91,9 @@ class World:
     def append(self, envelope: Envelope, body: Body) -> int:
         """Append to the log; returns the offset."""
         offset = len(self.log)
-        self.log.append(Entry(offset, self.now, envelope, body))
+        self.log.append(Entry(offset, max(0, self.now + self.skew + self.glitch), envelope, body))
+        self.glitch = 0
+        self.appended.append(self.now)
         if self.story is not None:
             self.story.append(f"offset {offset}: {entry_in_words(envelope, body)}")
         return offset

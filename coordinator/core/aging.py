@@ -19,21 +19,32 @@ class Aging:
         self._book = book
         self._most = most
         self._look_at = 0
+        self._again = False
+        self._carried: set[tuple[str, str]] = set()
+        """Lineages carried since the last regular look: a clock that jumps has none carried endlessly."""
 
     def look(self, now: int, time: int | None, upto: int) -> bool:
         """Look, if it is time; `time` is the log's own, and everything up to the offset `upto` was read.
 
         Return whether it was looked, and nothing is old.
         """
-        if self._most is None or now < self._look_at or self.due:
+        if self._most is None or self.due or (now < self._look_at and not self._again):
             return False
-        self._look_at = now + max(1, self._most // _LOOKS)
+        if now >= self._look_at:
+            self._look_at = now + max(1, self._most // _LOOKS)
+            self._carried.clear()
+        self._again = False
         self.due = self._oldest(time, upto) is not None
         return not self.due
 
     def look_again(self) -> None:
-        """Something was carried, and there may be more; or it could not be."""
-        self._look_at = 0
+        """Look at the next poll: something could not be carried."""
+        self._again = True
+
+    def carried(self, region: str, lineage: str) -> None:
+        """Take note of a lineage that was carried; there may be others."""
+        self._carried.add((region, lineage))
+        self._again = True
 
     def take(self, time: int | None, upto: int) -> Carry | None:
         """What is to be carried now."""
@@ -43,4 +54,4 @@ class Aging:
     def _oldest(self, time: int | None, upto: int) -> Carry | None:
         if self._most is None or time is None:
             return None
-        return next_carry(self._book, time - self._most, upto)
+        return next_carry(self._book, time - self._most, upto, self._carried)

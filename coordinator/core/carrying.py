@@ -6,7 +6,7 @@ originals. A reader that begins behind the originals finds in the copies what it
 first: that orders completions, so a later one that it met before is withdrawn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from sluicegate.coordinator.core.book import DUPLICATE, REPLAYED, SETTLED, UNOPENED, Book
@@ -18,16 +18,19 @@ from sluicegate.events.models import Body, CheckpointCompleted, LineageCarried
 NOT_WHOLE: Final = "it was not carried whole"
 UNEXPECTED: Final = "nothing of this type is carried"
 _COMPLETION: Final = ""
+Place = tuple[str, str]
+"""Region and lineage."""
 
 
-def next_carry(book: Book, before: int, upto: int) -> Carry | None:
+def next_carry(book: Book, before: int, upto: int, done: Container[Place] = ()) -> Carry | None:
     """What has been pending since before that time, in milliseconds: the lineage with the oldest record.
 
-    Everything up to the offset `upto` has been read.
+    Everything up to the offset `upto` has been read; what is done is left out.
     """
     ages = [
         (entry.stored_at, place)
         for place in (*book.included, *book.ledgers)
+        if place not in done
         for entry in _entries(book, place, upto + 1)
     ]
     oldest, place = min(ages, default=(before, None))

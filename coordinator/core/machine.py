@@ -125,12 +125,11 @@ class StreamMachine:
             self.book.applied = offset
             self._applied_id = envelope.id
             if body is not None:
-                self._react(envelope, body, ignored)
+                self._react(time, envelope, body, ignored)
             if isinstance(body, CutDecided):
                 self._proposal.judged(offset, self._now, void=ignored is not None)
         self.position = offset + 1
-        self._proposal.alignment.read(time)
-        self._proposal.reconsider()
+        self._proposal.arrived(time)
         return ignored
 
     def garbled(self, offset: int, time: int, envelope: Envelope, problem: str) -> None:
@@ -181,7 +180,7 @@ class StreamMachine:
         self._settle()
         if self._proposal.align(now, acting=self._may_act()):
             self._fence.doubt(self._end.running)
-        if self._aging.look(now, self._proposal.alignment.time(now), self.position - 1):
+        if self._aging.look(now, self._proposal.clock.time(now), self.position - 1):
             self._retries.ended("carry")
         wanted = self._standing.inspected or self._aging.due
         effects: list[Effect] = []
@@ -305,7 +304,7 @@ class StreamMachine:
 
     # --- log records ------------------------------------------------------------------------------
 
-    def _react(self, envelope: Envelope, body: Body, ignored: str | None) -> None:
+    def _react(self, time: int, envelope: Envelope, body: Body, ignored: str | None) -> None:
         """Do what a new record calls for, beside what it made of the book."""
         match body:
             case RegionOpened():
@@ -318,7 +317,10 @@ class StreamMachine:
             case LineageCarried():
                 self._retries.ended("carry")
                 self.outbox.note_change()
-                self._aging.look_again()
+                if ignored is None:
+                    self._aging.carried(envelope.region, envelope.lineage)
+                else:
+                    self._aging.look_again()
             case StreamCommand():
                 # The order may be about what the table stalls for; and who asks for the state sees it.
                 self._table.pause(self._now, 0)
@@ -329,6 +331,7 @@ class StreamMachine:
                 self._retries.ended("append")
                 self._proposal.drop()
                 if isinstance(body, CutAbandoned):
+                    self._proposal.alignment.abandoned(time)
                     self.outbox.abandoned(body)
                 if isinstance(body, CutVoided):
                     self._void(body)
@@ -428,7 +431,7 @@ class StreamMachine:
             return effect
         entry = self._next_entry() if self._may_act() else None
         if entry is None and self._aging.due and not self._is_deciding():
-            return self._aging.take(self._proposal.alignment.time(self._now), self.position - 1)
+            return self._aging.take(self._proposal.clock.time(self._now), self.position - 1)
         return entry
 
     def _next_entry(self) -> Effect | None:

@@ -1,6 +1,6 @@
-"""Who a cut waits for: regions that owe, that are held for a final checkpoint, and the timer over them.
+"""Who a cut waits for: regions that owe, and regions that are held for a final checkpoint.
 
-All but the timer is a function of the log. See the FLIP discussion on checkpoints per pipeline region for
+It is a function of the log. See the FLIP discussion on checkpoints per pipeline region for
 where fallback, its maximum and the forced full cut come from.
 """
 
@@ -116,9 +116,11 @@ def may_be_partial(book: Book) -> bool:
     return policy is not None and policy.partial == "allow" and joined(book) is None
 
 
-def waiting_since(book: Book, names: Iterable[str]) -> int | None:
-    """Since when, in the log's time, something sealed waits for the alignment; None if nothing does."""
-    sealed = [first[2].sealed_at for name in names if (first := next(book.sealed(name), None)) is not None]
-    if not sealed:
-        return None
-    return max(min(sealed), book.state.abandoned_at or 0)
+def first_sealed(book: Book) -> dict[str, tuple[Position, int]]:
+    """By region, the first sealed checkpoint beyond its ref, and the append time of what sealed it."""
+    found: dict[str, tuple[Position, int]] = {}
+    for name in book.state.regions:
+        if (first := next(book.sealed(name), None)) is not None:
+            lineage, checkpoint, entry = first
+            found[name] = (Position(lineage=lineage, checkpoint=checkpoint), entry.sealed_at)
+    return found

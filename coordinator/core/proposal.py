@@ -5,9 +5,9 @@ from typing import Final
 
 from sluicegate.coordinator.core import cuts, owing
 from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.clock import Alignment, LogClock
 from sluicegate.coordinator.core.decisions import included
 from sluicegate.coordinator.core.effects import AppendAbandoned, AppendDecision, CheckFiles, PartsOf
-from sluicegate.coordinator.core.fence import Alignment
 from sluicegate.coordinator.core.state import Decision
 from sluicegate.events.models import CutAbandoned, CutDecided, Position
 
@@ -19,7 +19,8 @@ class Proposal:
     """What one coordinator would decide next; only what is read back from the log is decided."""
 
     def __init__(self, book: Book, alignment_timeout: int, recheck_pause: int) -> None:
-        self.alignment = Alignment(alignment_timeout)
+        self.clock = LogClock()
+        self.alignment = Alignment(alignment_timeout, self.clock, book.state.abandoned_at)
         self.barred: dict[str, str] = {}
         """Regions whose files the table would not take, with the reason."""
         self.logged_at: int | None = None
@@ -31,6 +32,8 @@ class Proposal:
         """Who would fall back with the candidate, or was waited for in vain."""
         self._stale = True
         """Whether something has changed since a candidate was looked for."""
+        self._unseen = True
+        """Whether something was read since the alignment last looked."""
         self._expired = False
         """Whether the alignment has expired and the log has been read to an end fetched after it."""
         self._checked: set[int] = set()
@@ -43,6 +46,11 @@ class Proposal:
     def has_work(self) -> bool:
         """Whether there is a candidate, or one may be found."""
         return self._candidate is not None or self._stale
+
+    def arrived(self, time: int) -> None:
+        """Take note of a record that was read; `time` is its append time."""
+        self.clock.read(time)
+        self._stale = self._unseen = True
 
     def reconsider(self) -> None:
         """Something has changed that may make a cut possible."""
@@ -84,11 +92,14 @@ class Proposal:
         Returns whether the log must be read to an end fetched from now on: what arrived before the expiry
         counts.
         """
-        self.alignment.tick(now)
+        self.clock.tick(now)
+        if acting and self._unseen:
+            self._unseen = False
+            self.alignment.look(owing.first_sealed(self._book), now)
         if not acting or self._book.state.pending or not owing.may_be_partial(self._book):
             self._expired = False
             return False
-        since = owing.waiting_since(self._book, cuts.waiting(self._book, self.barred))
+        since = self.alignment.since(cuts.waiting(self._book, self.barred))
         expired = self.alignment.expired(since, now)
         self._stale = self._stale or expired != self._expired
         self._expired = expired

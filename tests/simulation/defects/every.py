@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.simulation.defects.checkpoints import CHECKPOINTS
+from tests.simulation.defects.clocks import CLOCKS
 from tests.simulation.defects.cuts import CUTS
 from tests.simulation.defects.descents import DESCENTS
 from tests.simulation.defects.effects import EFFECTS
@@ -10,4 +11,4 @@ from tests.simulation.defects.lineages import LINEAGES
 from tests.simulation.defects.outcomes import MARKS
 from tests.simulation.defects.voids import VOIDS
 
-DEFECTS: Final = (*CHECKPOINTS, *LINEAGES, *DESCENTS, *CUTS, *MARKS, *VOIDS, *EFFECTS)
+DEFECTS: Final = (*CHECKPOINTS, *LINEAGES, *DESCENTS, *CUTS, *MARKS, *VOIDS, *EFFECTS, *CLOCKS)
