@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 
 from prometheus_client import (
@@ -105,7 +106,7 @@ class Metrics:
             "commit_seconds",
             "seconds",
             COMMIT_BUCKETS,
-            "From asking the table for a decision to its snapshot being visible",
+            "From first asking the table for a decision to its snapshot being visible",
         )
         self._visible = histogram(
             "event_to_snapshot_seconds",
@@ -158,13 +159,28 @@ class Metrics:
             "1 while an operator has paused the stream, so nothing is wrong",
         )
         self._watermark = gauge(
-            "watermark_timestamp_milliseconds",
-            "milliseconds since the Unix epoch",
+            "watermark_timestamp_seconds",
+            "seconds",
             STREAM,
-            "Watermark of the last committed cut; absent until there is one",
+            "Watermark of the last committed cut, in seconds since the Unix epoch; absent until there is one",
+        )
+        self._last_commit = gauge(
+            "last_commit_timestamp_seconds",
+            "seconds",
+            STREAM,
+            "When this process last saw a commit of its own become visible, in seconds since the Unix epoch; "
+            "absent until then",
+        )
+        self._rows = counter(
+            "committed_rows_total", "rows", STREAM, "Rows of the files in commits of this process"
+        )
+        self._bytes = counter(
+            "committed_bytes_total", "bytes", STREAM, "Bytes of the files in commits of this process"
         )
 
     def _service(self) -> None:
+        build = self._gauge("build_info", "boolean", ("version",), "Always 1; the label is the release")
+        build.labels(installed_version()).set(1)
         self._effect_failures = self._counter(
             "effect_failures_total",
             "failures",
@@ -225,6 +241,12 @@ class Metrics:
         """A commit became visible, this long after the table was asked for it."""
         self._commit.labels(stream).observe(seconds)
 
+    def committed(self, stream: str, rows: int, size: int, at: float) -> None:
+        """A commit of so many rows and bytes is visible since `at`, in seconds since the Unix epoch."""
+        self._rows.labels(stream).inc(rows)
+        self._bytes.labels(stream).inc(size)
+        self._last_commit.labels(stream).set(at)
+
     def cut_visible(self, stream: str, outcome: CutOutcome, event_to_snapshot: float | None) -> None:
         """A cut is visible, so many seconds after its last event; None if that is not known."""
         self.cut(stream, outcome)
@@ -263,12 +285,12 @@ class Metrics:
     def watermark(self, stream: str, millis: int | None) -> None:
         """The watermark of the last committed cut."""
         if millis is not None:
-            self._watermark.labels(stream).set(millis)
+            self._watermark.labels(stream).set(millis / 1000)
 
     def forget_stream(self, stream: str) -> None:
         """The stream is another member's now: what it alone knows must not be shown here."""
         gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._paused, self._watermark)
-        for gauge in (*gauges, self._fallbacks, self._heard, self._joined, self._retrying):
+        for gauge in (*gauges, self._last_commit, self._fallbacks, self._heard, self._joined, self._retrying):
             gauge.remove_by_labels({"stream": stream})
 
     # --- the service ------------------------------------------------------------------------------
@@ -310,6 +332,14 @@ class Metrics:
     def _histogram(self, name: str, unit: str, buckets: tuple[float, ...], text: str) -> Histogram:
         self.definitions.append(Definition(PREFIX + name, "histogram", unit, STREAM, text))
         return Histogram(PREFIX + name, text, STREAM, buckets=buckets, registry=self.registry)
+
+
+def installed_version() -> str:
+    """The release that is installed."""
+    try:
+        return version("sluicegate")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def document(metrics: Metrics) -> str:

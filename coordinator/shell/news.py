@@ -6,10 +6,12 @@ from typing import Final
 
 import structlog
 
-from sluicegate.coordinator.core.effects import Effect, Result, Retried
+from sluicegate.coordinator.core.effects import Ask, Effect, Result, Retried
+from sluicegate.coordinator.core.machine import PROBE
 from sluicegate.coordinator.core.retries import KINDS, Retry
 from sluicegate.coordinator.core.state import Decision, Due, EffectKind
 from sluicegate.coordinator.metrics import CutOutcome, Metrics
+from sluicegate.coordinator.shell.table import Tally
 from sluicegate.coordinator.wording import iso_time
 from sluicegate.events.models import CutAbandoned, CutVoided, OpeningAnswered
 
@@ -64,22 +66,30 @@ class News:
             else:
                 self._log.info("effect fails no more", effect=effect)
 
-    def asked(self, decision: int) -> None:
-        """The commit of a decision begins."""
-        self._asked_at.setdefault(decision, time.monotonic())
+    def asked(self, effect: Ask) -> None:
+        """The commit of a decision begins; a table that is asked in idle times has none."""
+        if effect.digest != PROBE:
+            self._asked_at.setdefault(effect.decision, time.monotonic())
 
-    def committed(self, decision: Decision) -> None:
+    def settled(self) -> None:
+        """No commit is under way."""
+        self._asked_at.clear()
+
+    def committed(self, decision: Decision, tally: Tally) -> None:
         """A commit of ours has become visible."""
         delay = max(0.0, time.time() - decision.last_time / 1000)
         started = self._asked_at.pop(decision.id, None)
         if started is not None:
             self._metrics.commit_took(self._stream, time.monotonic() - started)
+        self._metrics.committed(self._stream, tally.rows, tally.size, time.time())
         self._metrics.cut_visible(self._stream, _outcome(decision), delay)
         self._metrics.watermark(self._stream, decision.watermark)
         self._log.info(
             "committed",
             decision=decision.id,
             files=decision.files,
+            rows=tally.rows,
+            bytes=tally.size,
             watermark=decision.watermark,
             watermark_time=iso_time(decision.watermark),
             event_to_snapshot_ms=round(delay * 1000),

@@ -174,7 +174,7 @@ class StreamRunner:
             case InspectTable():
                 return await self._table.inspect(effect)
             case Ask():
-                self.news.asked(effect.decision)
+                self.news.asked(effect)
                 return await self._table.ask(effect)
             case CheckFiles():
                 return await self._check(effect)
@@ -243,9 +243,12 @@ class StreamRunner:
         pending = self.machine.book.state.pending
         if not pending or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
             return
-        decision = pending[0]
+        decision, tally = pending[0], self._table.tally
         if effect.digest != decision.digest:
             return
         self.bodies.drop(decision.parts)
-        if isinstance(effect, Publish):
-            self.news.committed(decision)
+        if tally is not None and tally.decision == decision.id:
+            self.news.committed(decision, tally)
+        else:
+            # A predecessor has published it, and measured it.
+            self.news.settled()

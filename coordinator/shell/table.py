@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Final, TypeVar, overload
 
 from sluicegate.coordinator.core.effects import (
@@ -39,6 +40,28 @@ STEP: Final = 8 << 20
 """Bytes of bodies whose events are checked together."""
 
 
+@dataclass
+class Tally:
+    """The rows and bytes of the files that a decision commits."""
+
+    decision: int
+    events: int = 0
+    rows: int = 0
+    size: int = 0
+
+    def counted(self, read: Callable[[int], FilesWritten]) -> Callable[[int], FilesWritten]:
+        """Read events as before, each once, and count their files."""
+
+        def counting(offset: int) -> FilesWritten:
+            files = read(offset)
+            self.events += 1
+            self.rows += sum(each.rows for each in files.files)
+            self.size += sum(each.size for each in files.files)
+            return files
+
+        return counting
+
+
 class StreamTable:
     """One committer, opened when the table is inspected; one call at a time."""
 
@@ -47,6 +70,8 @@ class StreamTable:
         self._stream = stream
         self._threads = threads
         self._committer: Committer | None = None
+        self.tally: Tally | None = None
+        """Of the last publication whose events were read."""
         self.broken: dict[int, tuple[bytes, str]] = {}
         """Bodies that turned out to be unreadable, by offset, with the reason."""
 
@@ -144,15 +169,20 @@ class StreamTable:
         def read(offset: int) -> FilesWritten:
             return self._read(bodies[offset], effect.allowed_locations)
 
-        return self._opened().publish(
+        tally = Tally(effect.decision)
+        result = self._opened().publish(
             CommitRequest(
                 decision=effect.decision,
                 digest=effect.digest,
                 head=effect.head,
                 watermark=effect.watermark,
-                files=_Events(sorted(effect.offsets), read),
+                files=_Events(sorted(effect.offsets), tally.counted(read)),
             )
         )
+        # One that finds its snapshot there already reads nothing: what was counted before holds.
+        if tally.events == len(effect.offsets):
+            self.tally = tally
+        return result
 
     def _read_at(self, offset: int, body: bytes, allowed: Sequence[str]) -> FilesWritten:
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.metrics import PREFIX, Metrics, document
+from sluicegate.coordinator.metrics import PREFIX, Metrics, document, installed_version
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -58,8 +58,12 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         (lambda m: m.stalled("s", True), "stream_stalled", {"stream": "s"}, 1),
         (lambda m: m.paused("s", True), "stream_paused", {"stream": "s"}, 1),
         (lambda m: m.stalled("s", False), "stream_stalled", {"stream": "s"}, 0),
-        (lambda m: m.watermark("s", 12), "watermark_timestamp_milliseconds", {"stream": "s"}, 12),
-        (lambda m: m.watermark("s", None), "watermark_timestamp_milliseconds", {"stream": "s"}, None),
+        (lambda m: m.watermark("s", 1_500), "watermark_timestamp_seconds", {"stream": "s"}, 1.5),
+        (lambda m: m.watermark("s", None), "watermark_timestamp_seconds", {"stream": "s"}, None),
+        (lambda m: m.committed("s", 3, 40, 5.5), "committed_rows_total", {"stream": "s"}, 3),
+        (lambda m: m.committed("s", 3, 40, 5.5), "committed_bytes_total", {"stream": "s"}, 40),
+        (lambda m: m.committed("s", 3, 40, 5.5), "last_commit_timestamp_seconds", {"stream": "s"}, 5.5),
+        (lambda m: None, "build_info", {"version": installed_version()}, 1),
         (
             lambda m: m.effect_failed("s", "ask"),
             "effect_failures_total",
