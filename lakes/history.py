@@ -33,14 +33,27 @@ LinkedAt = Callable[[int], bool]
 """Whether the snapshot of that number is, by its content, the one that the next number was made on."""
 
 
-def newest_decision(head: PastSnapshot | None, at: SnapshotAt, commit_user: str) -> int | None:
-    """The highest decision of this user that can still be read; decisions of a user only ever rise."""
-    past = head
+def newest_decision(
+    head: PastSnapshot | None, at: SnapshotAt, linked: LinkedAt, commit_user: str
+) -> int | None:
+    """The highest decision of this user in the history that can be read.
+
+    It need not be the newest one: a foreign job that commits as the same user may have put a lower id on top.
+    """
+    if head is None:
+        return None
+    found: dict[int, int] = {}
+    past: PastSnapshot | None = head
+    last = head.ref
     while past is not None:
+        last = past.ref
         if past.commit_user == commit_user:
-            return past.decision
-        past = at(past.ref.id - 1)
-    return None
+            found[last.id] = past.decision
+        past = at(last.id - 1)
+    if not found:
+        return None
+    oldest = _oldest(head.ref, at, linked, last, None)
+    return max((decision for number, decision in found.items() if number >= oldest), default=None)
 
 
 def read_history(identity: str, head: PastSnapshot | None, at: SnapshotAt, linked: LinkedAt) -> TableHistory:
@@ -58,32 +71,40 @@ def read_history(identity: str, head: PastSnapshot | None, at: SnapshotAt, linke
 
 
 class _Walk(NamedTuple):
-    """Where a walk from the head ended, and what of this user it met on the way."""
+    """Where a walk from the head ended, and which decisions of this user it met on the way."""
 
     answer: Found | OtherDigest | None
     highest: int | None
-    lower: int | None
-    """The first decision below the asked one: what precedes it is lower still."""
+    """The highest decision that was met."""
+    made: int | None
+    """The highest one that was met and made by this product."""
     last: SnapshotRef
     """The oldest snapshot that was read, without a gap from the head."""
 
 
 def _walk(head: PastSnapshot, at: SnapshotAt, commit_user: str, asked: tuple[int, str], stop: int) -> _Walk:
+    """Walk to the decision or to `stop`: a lower id on the way may be a foreign job's, so it ends nothing."""
     decision, digest = asked
     highest: int | None = None
+    made: int | None = None
+    other: OtherDigest | None = None
     past: PastSnapshot | None = head
     last = head.ref
     while past is not None:
         last = past.ref
         if past.commit_user == commit_user:
-            highest = past.decision if highest is None else highest
+            if (past.decision, past.digest) == asked:
+                return _Walk(Found(last), None, None, last)
             if past.decision == decision:
-                found = Found(last) if past.digest == digest else OtherDigest(past.digest)
-                return _Walk(found, highest, None, last)
-            if past.decision < decision:
-                return _Walk(None, highest, past.decision, last)
+                other = other or OtherDigest(past.digest)
+            highest = _highest(highest, past.decision)
+            made = _highest(made, past.decision) if past.digest else made
         past = at(last.id - 1) if last.id > max(stop, 1) else None
-    return _Walk(None, highest, None, last)
+    return _Walk(other, highest, made, last)
+
+
+def _highest(one: int | None, other: int) -> int:
+    return other if one is None else max(one, other)
 
 
 def look_for(
@@ -99,9 +120,8 @@ def look_for(
     A snapshot that a process put after it stood still, where others had expired, stands right below the
     history and is in none. Such strays are passed over: they hold nothing that a reader sees.
 
-    Absence is proven if the recorded snapshot is still there with the same content and everything after
-    it could be read; or, when the recorded snapshot has expired, if the decision right before the asked
-    one was met, since a user's decisions are consecutive and only ever rise.
+    Absence is proven only if the recorded snapshot is still there with the same content, and everything
+    after it could be read. No id proves it: a foreign job that commits as the same user may use any.
     """
     if head is None:
         if recorded is None:
@@ -146,12 +166,12 @@ def _doubt(
     head: SnapshotRef, at: SnapshotAt, walk: _Walk, decision: int, recorded: SnapshotRef | None
 ) -> Unproven | None:
     """Say why not having met the decision is no proof of its absence; None if it is one."""
-    follows = walk.lower == decision - 1
+    lacks = walk.made is not None and walk.made < decision - 1
     if recorded is None:
-        if follows or (walk.lower is None and walk.last.id == 1):
+        if lacks:
+            return Unproven(f"decision {walk.made} is in the table, but not {decision - 1}: rolled back?")
+        if walk.last.id == 1:
             return None
-        if walk.lower is not None:
-            return Unproven(f"decision {walk.lower} is in the table, but not {decision - 1}: rolled back?")
         return Unproven(
             f"no snapshot was recorded, and the history before snapshot {walk.last.id} has expired",
             expired=True,
@@ -162,17 +182,15 @@ def _doubt(
         )
     there = walk.last if walk.last.id == recorded.id else _ref(at(recorded.id))
     if there is None:
-        if follows:
-            return None
         return Unproven(
             f"the recorded snapshot {recorded.id} has expired, and nothing newer proves the absence",
-            expired=walk.lower is None,
+            expired=not lacks,
         )
     if there != recorded:
         return Unproven(
             f"snapshot {recorded.id} is not the one that was recorded: rolled back or overwritten"
         )
-    if walk.lower is None and walk.last.id > recorded.id:
+    if walk.last.id > recorded.id:
         return Unproven(f"snapshot {walk.last.id - 1} is missing between the recorded one and the head")
     return None
 

@@ -155,10 +155,12 @@ class MemoryTable:
         self._expired.clear()
         self._visible.clear()
 
-    def foreign_commit(self, files: Sequence[str] = (), rows: int = 0) -> SnapshotRef:
-        """Commit as another writer of the table does."""
+    def foreign_commit(
+        self, files: Sequence[str] = (), rows: int = 0, made_by: tuple[str, int] = (FOREIGN_USER, 0)
+    ) -> SnapshotRef:
+        """Commit as another writer of the table does; `made_by` is its commit user and its own commit id."""
         head = self.head
-        snapshot = self._snapshot(head, (FOREIGN_USER, 0, ""), head.watermark if head else None, files, rows)
+        snapshot = self._snapshot(head, (*made_by, ""), head.watermark if head else None, files, rows)
         self._visible[snapshot.id] = snapshot
         return snapshot.ref
 
@@ -238,7 +240,7 @@ class MemoryCommitter:
         if table.refusal is not None:
             raise TableRefused(table.refusal)
         head = table.head
-        newest = newest_decision(_past(head), self._at, self._user)
+        newest = newest_decision(_past(head), self._at, table.linked, self._user)
         return TableState(table.identity, head.ref if head else None, newest)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:

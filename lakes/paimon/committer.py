@@ -63,7 +63,7 @@ class PaimonCommitter:
             _check_version(head)
         self._identity = self._table.identity()
         past = head.past() if head is not None else None
-        newest = newest_decision(past, self._snapshots.past, self._user)
+        newest = newest_decision(past, self._snapshots.past, self._snapshots.linked, self._user)
         joined = layout(self._table.newest().table_schema).joined
         return TableState(self._identity, head.ref if head is not None else None, newest, joined)
 

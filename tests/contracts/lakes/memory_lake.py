@@ -55,6 +55,13 @@ class MemoryLake:
         event = self.event(ids)
         self.table.foreign_commit([file.path for file in event.files], len(ids))
 
+    def impostor(self, decision: int, ids: Sequence[int]) -> None:
+        event = self.event(ids)
+        self.table.foreign_commit([file.path for file in event.files], len(ids), (USER, decision))
+
+    def lose(self, number: int) -> None:
+        del self.table._visible[number]
+
     def expire(self, keep: int) -> None:
         self.table.expire(keep)
 

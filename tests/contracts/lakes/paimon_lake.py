@@ -140,6 +140,17 @@ class PaimonLake:
         names = os.listdir(self.root / "snapshot")
         return sorted(int(name[9:]) for name in names if name.startswith("snapshot-"))
 
+    def impostor(self, decision: int, ids: Sequence[int]) -> None:
+        write = self.table.new_stream_write_builder().new_write()
+        write.write_arrow(pa.table({"id": pa.array(list(ids), pa.int64())}))
+        commit = StreamTableCommit(self.table, USER)
+        commit.commit(write.prepare_commit(decision), decision)
+        commit.close()
+        write.close()
+
+    def lose(self, number: int) -> None:
+        (self.root / "snapshot" / f"snapshot-{number}").unlink()
+
     def expire(self, keep: int) -> None:
         for number in self.snapshot_ids()[:-keep]:
             (self.root / "snapshot" / f"snapshot-{number}").unlink()

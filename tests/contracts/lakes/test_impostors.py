@@ -1,0 +1,158 @@
+"""A foreign job commits as our commit user: its ids say nothing of our decisions, and rows stay single."""
+
+import pytest
+
+from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Found, OtherDigest, Published, Unproven
+from tests.contracts.lakes.harness import USER, Lake, Stream
+
+
+def goes_on(lake: Lake, stream: Stream, decision: int) -> None:
+    """Do as a coordinator that does not know the outcome of its last publication: ask, publish if absent."""
+    answer = stream.ask(decision)
+    if isinstance(answer, Absent):
+        outcome = stream.publish(decision, answer.head, [lake.event([decision])])
+        assert isinstance(outcome, Published)
+        stream.recorded = outcome.snapshot
+    if isinstance(answer, Found):
+        stream.recorded = answer.snapshot
+
+
+@pytest.mark.parametrize("theirs", [[1], [0], [1, 0, 1], [0, 1]], ids=str)
+def test_a_lower_id_above_a_decision_doubles_no_rows(lake: Lake, theirs: list[int]) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    made = stream.commit(2, [2], record=False)
+    for number, decision in enumerate(theirs):
+        lake.impostor(decision, [100 + number])
+    assert stream.ask(2) == Found(made)
+    goes_on(lake, stream, 2)
+    goes_on(lake, stream, 3)
+    assert lake.ids() == [1, 2, 3, *range(100, 100 + len(theirs))]
+
+
+def test_lower_ids_between_the_record_and_the_head_hide_nothing(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    lake.impostor(1, [100])
+    assert isinstance(stream.ask(3), Absent)
+    made = stream.commit(3, [3], record=False)
+    lake.impostor(0, [101])
+    assert stream.ask(3) == Found(made)
+    assert stream.ask(2) == Found(stream.recorded) if stream.recorded else False
+    assert lake.ids() == [1, 2, 3, 100, 101]
+
+
+def test_the_same_id_above_ours_does_not_hide_it(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    made = stream.commit(2, [2], record=False)
+    lake.impostor(2, [100])
+    assert stream.ask(2) == Found(made)
+
+
+def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    lake.impostor(2, [100])
+    assert stream.ask(2) == OtherDigest("")
+
+
+def test_a_higher_id_publishes_nothing(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    lake.impostor(9, [100])
+    lake.impostor(1, [101])
+    assert stream.ask(2) == Ahead(9)
+
+
+def test_the_highest_decision_is_the_newest(lake: Lake) -> None:
+    stream = Stream(lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+    lake.impostor(1, [100])
+    lake.foreign([101])
+    assert lake.committer().inspect().newest_decision == 3
+
+
+def test_a_lower_id_proves_nothing_where_the_record_has_expired(lake: Lake) -> None:
+    """Decision 2 was made before everything that can still be read; decision 1 is not ours."""
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2], record=False)
+    lake.impostor(1, [100])
+    lake.expire(1)
+    answer = stream.ask(2)
+    assert isinstance(answer, Unproven), answer
+    stream.recorded = None
+    assert isinstance(stream.ask(2), Unproven)
+    assert lake.ids() == [1, 2, 100]
+
+
+def test_the_id_of_another_deployment_proves_nothing_either(lake: Lake) -> None:
+    """It writes digests as we do."""
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2], record=False)
+    other = lake.committer(USER)
+    head = other.inspect().head
+    assert isinstance(other.publish(CommitRequest(1, "another", head, None, [lake.event([100])])), Published)
+    lake.expire(1)
+    assert isinstance(stream.ask(2), Unproven)
+    stream.recorded = None
+    assert isinstance(stream.ask(2), Unproven)
+
+
+def test_without_a_record_the_whole_history_is_read(lake: Lake) -> None:
+    stream = Stream(lake)
+    lake.impostor(0, [100])
+    assert isinstance(stream.ask(1), Absent)
+    stream.commit(1, [1], record=False)
+    made = stream.commit(2, [2], record=False)
+    lake.impostor(1, [101])
+    assert stream.recorded is None
+    assert stream.ask(2) == Found(made)
+    stream.commit(3, [3])
+    assert lake.ids() == [1, 2, 3, 100, 101]
+
+
+def test_a_lower_id_covers_no_hole_in_the_history(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2], record=False)
+    lake.foreign([100])
+    lake.impostor(1, [101])
+    lake.lose(2)
+    answer = stream.ask(2)
+    assert isinstance(answer, Unproven), answer
+    assert "snapshot 2 is missing" in answer.reason
+    stream.recorded = None
+    assert isinstance(stream.ask(2), Unproven)
+
+
+def test_a_stray_below_a_lower_id_is_in_no_history(lake: Lake) -> None:
+    first = Stream(lake)
+    first.commit(1, [1])
+
+    def meanwhile() -> None:
+        lake.foreign([100])
+        lake.impostor(1, [200])
+        lake.expire(1)
+
+    lake.strand(2, lake.event([2]), meanwhile)
+    answer = first.ask(2)
+    assert isinstance(answer, Unproven), answer
+    assert lake.committer().inspect().newest_decision == 1
+    assert lake.ids() == [1, 100, 200]
+
+
+def test_a_rolled_back_table_is_noticed_below_a_lower_id(lake: Lake) -> None:
+    stream = Stream(lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+    lake.rollback(1)
+    for number in range(3):
+        lake.impostor(2, [100 + number])
+    answer = stream.ask(4)
+    assert isinstance(answer, Unproven), answer
+    assert "rolled back" in answer.reason
