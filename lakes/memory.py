@@ -67,6 +67,11 @@ class MemorySnapshot:
     def ref(self) -> SnapshotRef:
         return SnapshotRef(self.id, self.identity)
 
+    @property
+    def foreign(self) -> bool:
+        """Made by another product, perhaps under our commit user."""
+        return not self.digest
+
 
 @dataclass
 class MemoryTable:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sluicegate.coordinator.core.decisions import void_digest
 from sluicegate.coordinator.core.effects import Publish
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.memory import FOREIGN_USER, MemorySnapshot
+from sluicegate.lakes.memory import MemorySnapshot
 from sluicegate.simulator.accounts import Verdict
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.violation import Violation
@@ -62,7 +62,7 @@ class Contents:
             return []
         found: list[Verdict] = []
         for snapshot in table.history[self._seen :]:
-            if snapshot.commit_user != FOREIGN_USER:
+            if not snapshot.foreign:
                 verdict = self._check(snapshot)
                 found += [verdict] if verdict is not None else []
         self._seen = len(table.history)

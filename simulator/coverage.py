@@ -45,6 +45,7 @@ OF_PROCESSES: Final = (
 OF_STORES: Final = (
     *(f"{fate}: {kind.__name__}" for fate, kinds in FATES.items() for kind in kinds),
     "foreign commit",
+    "foreign commit as our user",
     "table out of scope",
     "table mended",
     "table replaced",

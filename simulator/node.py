@@ -40,7 +40,7 @@ from sluicegate.lakes.port import (
 )
 from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, newer_view
 from sluicegate.simulator.watching import Watching
-from sluicegate.simulator.world import STREAM, World
+from sluicegate.simulator.world import COMMIT_USER, STREAM, World
 
 Watch = Callable[["Node", Effect], None]
 
@@ -135,7 +135,7 @@ class Node:
         self.acting_since: int | None = None
         """Since when it has known the log to its end."""
         self.in_flight: list[Effect] = []
-        self._lake = Door(world.visible_table, f"sluicegate-{STREAM}", self._strike)
+        self._lake = Door(world.visible_table, COMMIT_USER, self._strike)
         self._watching = Watching(self.machine, world.coverage) if watched else None
 
     def read(self, most: int) -> int:

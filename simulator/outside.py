@@ -10,7 +10,7 @@ from sluicegate.lakes.memory import MemoryTable
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.fleet import Fleet
 from sluicegate.simulator.invariants import Checker
-from sluicegate.simulator.world import REFUSED, STREAM, World
+from sluicegate.simulator.world import COMMIT_USER, REFUSED, STREAM, World
 
 HOUR: Final = 3_600_000
 FAR: Final = 80 * 365 * 24 * HOUR
@@ -30,6 +30,15 @@ class Outside:
         self.world.visible_table.foreign_commit()
         self.world.saw("foreign commit")
         self.world.tell("another writer commits to the table")
+
+    def impostor(self, dice: Dice) -> None:
+        """A foreign job was given our commit user, and counts its own commits from 0."""
+        if self.world.standing_in is not None:
+            return
+        made_by = (COMMIT_USER, dice.between(0, self.checker.contents.committed))
+        self.world.table.foreign_commit(made_by=made_by)
+        self.world.saw("foreign commit as our user")
+        self.world.tell("a foreign job commits as our commit user, under the id {}", made_by[1])
 
     def unfit(self, dice: Dice) -> None:
         """The table goes out of scope, or is mended."""

@@ -35,7 +35,7 @@ FAULTS: Final = {
     "lost append": 2, "unheard append": 2, "wait": 2,
     # The table and the other stores.
     "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
-    "files refused": 1, "foreign": 2, "unfit table": 1, "replaced table": 1,
+    "files refused": 1, "foreign": 2, "impostor": 2, "unfit table": 1, "replaced table": 1,
     "table rolled back": 1, "proof expired": 1, "joined table": 1, "expire": 3,
     "view wiped": 1,
     "clock jumps": 2, "wrong append time": 2,
@@ -63,6 +63,7 @@ THEMES: Final = (
     ("silence", "policy", "die"),
     ("contradict", "replay", "zombie"),
     ("close early", "bad opening"),
+    ("impostor", "unknown, visible"),
     ("crash", "lost append", "unheard append", "silence", "die"),
     ("lost append", "unheard append", "silence", "freeze"),
     ("clock jumps", "wrong append time", "silence", "die"),

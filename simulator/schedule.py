@@ -136,6 +136,7 @@ class Schedule:
         fleet, outside, orders = self.fleet, self._outside, self._orders
         counted: dict[str, Callable[[Dice], object]] = {
             "foreign": outside.foreign,
+            "impostor": outside.impostor,
             "unfit table": outside.unfit,
             "replaced table": outside.replace,
             "joined table": outside.join,

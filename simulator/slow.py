@@ -14,7 +14,7 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.lakes.memory import FOREIGN_USER, MemoryTable
+from sluicegate.lakes.memory import MemoryTable
 from sluicegate.simulator.fleet import Fleet
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.violation import Violation
@@ -60,7 +60,7 @@ def _compare(there: CutCommitted | None, right: CutCommitted | None) -> None:
 
 
 def _files(world: World) -> set[str]:
-    ours = [snapshot for snapshot in world.table.history if snapshot.commit_user != FOREIGN_USER]
+    ours = [snapshot for snapshot in world.table.history if not snapshot.foreign]
     return {path for snapshot in ours for path in snapshot.files}
 
 

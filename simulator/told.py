@@ -12,7 +12,6 @@ from sluicegate.events.models import (
     SavepointTaken,
     StreamStalled,
 )
-from sluicegate.lakes.memory import FOREIGN_USER
 from sluicegate.simulator.accounts import Verdict
 from sluicegate.simulator.contents import Contents
 from sluicegate.simulator.reading import Reading
@@ -37,7 +36,7 @@ class Told:
         published = next(
             snapshot.watermark
             for snapshot in reversed(self.world.table.history)
-            if snapshot.commit_user != FOREIGN_USER and snapshot.decision == verdict.number
+            if not snapshot.foreign and snapshot.decision == verdict.number
         )
         self._check_early(verdict, published)
         shown = max((mark for mark in (verdict.watermark, self.watermark) if mark is not None), default=None)

@@ -11,6 +11,7 @@ from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemorySnapshot, Memo
 from sluicegate.simulator.words import entry_in_words, notice_in_words
 
 STREAM: Final = "sim"
+COMMIT_USER: Final = f"sluicegate-{STREAM}"
 REFUSED: Final = "the table is refused for a while"
 
 Item = tuple[str, int]

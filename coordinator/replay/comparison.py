@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core.decisions import void_digest
 from sluicegate.coordinator.replay.course import Settled
 from sluicegate.lakes.history import PastSnapshot, TableHistory
+from sluicegate.lakes.port import SnapshotRef
 
 
 class Standing(StrEnum):
@@ -25,7 +26,7 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
     """No commit of the stream can be read, and the history has expired: nothing can be told."""
     MISSING = "missing"
-    """Proven absent: the history is whole, or an earlier commit of the stream is there."""
+    """Absent: the history is whole, or an earlier commit of the stream is there. A repair proves it again."""
     PENDING = "pending"
     """Not there, at the end of the log of a stream that a coordinator is at work on."""
     OTHER = "other content"
@@ -76,7 +77,9 @@ class Comparison:
                 self._ours[past.decision].append(past)
             elif past.digest:
                 self._others[past.digest].append(past)
-        self.oldest = min(self._ours, default=None)
+        made = (number for number, held in self._ours.items() if any(past.digest for past in held))
+        # A commit without a digest is a foreign job's, whose ids prove nothing.
+        self.oldest = min(made, default=None)
         self.newest = max(self._ours, default=None)
         self._asked: set[int] = set()
 
@@ -98,10 +101,14 @@ class Comparison:
         return Finding(number, self._absent(number), (), digests[0], settled)
 
     def _absent(self, number: int) -> Standing:
-        # The history has no gap, and ids of a user only rise along it.
+        # The history has no gap, and our own ids rise along it.
         if self.history.whole or (self.oldest is not None and self.oldest < number):
             return Standing.MISSING
         return Standing.UNKNOWN if self.oldest is None else Standing.EXPIRED
+
+    def ref(self, number: int) -> SnapshotRef:
+        """The identity of a snapshot of the history."""
+        return next(past.ref for past in self.history.commits if past.ref.id == number)
 
     def lost(self, last: int) -> list[Finding]:
         """Decisions up to an id that are provably absent, though nothing else is known of them."""

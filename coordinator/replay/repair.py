@@ -20,6 +20,7 @@ from sluicegate.coordinator.replay.marks import Window
 from sluicegate.coordinator.replay.run import Pass, Say, run_over
 from sluicegate.coordinator.replay.tables import ReplayTable, standing
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
+from sluicegate.lakes.port import SnapshotRef
 
 
 @dataclass
@@ -52,6 +53,8 @@ class Repair:
         self._refuse_if_owned = refuse_if_owned
         self._dry = dry
         self._state: LightState | None = None
+        self._before: tuple[int, SnapshotRef] | None = None
+        """The last decision that was found in the table with its own digest, and its snapshot."""
         self._last: int | None = None
         """The last commit of the stream in the table, 0 if it has none; None if that cannot be told."""
         self._result = Repaired()
@@ -67,6 +70,8 @@ class Repair:
             finding = history.judge(settled)
             if finding.standing in WRONG - {Standing.MISSING}:
                 raise ReplayRefused(_wrong(finding))
+            if finding.standing is Standing.THERE:
+                self._before = finding.decision, history.ref(finding.snapshots[0])
             if finding.standing in (Standing.THERE, Standing.EXPIRED):
                 return
             if history.newest is not None and finding.decision < history.newest:
@@ -123,6 +128,9 @@ class Repair:
             history = await self._table.history()
             seen = any(past.commit_user == self._table.settings.commit_user for past in history.commits)
             newest = self._newest.state if self._newest else None
+            if self._before is not None and self._before[0] == decision - 1:
+                # Decisions are made in order, so nothing up to the snapshot of the one before holds this one.
+                self._state.recorded = self._before[1]
             if not seen and not history.whole and newest is not None and newest.committed < decision:
                 self._state.recorded = newest.recorded
         self._state.decided = decision

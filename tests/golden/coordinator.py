@@ -26,7 +26,7 @@ from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType, Origin
 from sluicegate.events.models import Body, FileInfo, FilesWritten, LineageCarried
-from sluicegate.lakes.memory import FOREIGN_USER, MemoryTable
+from sluicegate.lakes.memory import MemoryTable
 from sluicegate.lakes.port import OutcomeUnknown, Refused
 from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, newer_view
 from tests.golden.tell import effect_line
@@ -228,6 +228,6 @@ class Coordinator:
     def _check(self) -> None:
         """No file twice, and decision ids that only rise."""
         table = self.world.table
-        ids = [each.decision for each in table.history if each.commit_user != FOREIGN_USER]
+        ids = [each.decision for each in table.history if not each.foreign]
         if len(set(table.files)) < len(table.files) or ids != sorted(set(ids)):
             raise AssertionError(f"files {table.files} by decisions {ids}")

@@ -106,6 +106,17 @@ async def test_a_range_is_chosen_by_checkpoint_offset_and_time(place: Place) -> 
     assert (missing.exit_code, "no decision of the log includes checkpoint 77" in missing.stderr) == (2, True)
 
 
+async def test_what_a_rolled_back_table_lacks_is_committed_again_where_its_beginning_has_expired(
+    place: Place,
+) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    forget(Path(place.table), 3)
+    expire(place.table, keep=1)
+    await spoken(place, *REPLAY, "--commit-missing")
+    assert read_ids(place.table) == [1, 2, 3]
+
+
 async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_goes_on(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
