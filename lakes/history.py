@@ -84,7 +84,7 @@ class _Walk(NamedTuple):
 
 def _walk(head: PastSnapshot, at: SnapshotAt, commit_user: str, asked: tuple[int, str], stop: int) -> _Walk:
     """Walk to the decision or to `stop`: a lower id on the way may be a foreign job's, so it ends nothing."""
-    decision, digest = asked
+    decision, _ = asked
     highest: int | None = None
     made: int | None = None
     other: OtherDigest | None = None
