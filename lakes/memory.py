@@ -256,6 +256,9 @@ class MemoryCommitter:
         head, linked = _past(self._table.head), self._table.linked
         return look_for(head, self._at, linked, self._user, (decision, digest), recorded)
 
+    def identity(self) -> str:
+        return self._table.identity
+
     def check(self, files: Sequence[FilesWritten]) -> None:
         self._faults("check")
         problem = self._problem(files)

@@ -179,6 +179,10 @@ class Committer(Protocol):
         """
         ...
 
+    def identity(self) -> str:
+        """Return the identity of the table that is there now. Raises LakeUnavailable."""
+        ...
+
     def check(self, files: Sequence[FilesWritten]) -> None:
         """Check before a decision that the files could be committed. Raises BadFiles or LakeUnavailable."""
         ...

@@ -101,6 +101,7 @@ RESULTS: Final = (
     "InspectTable -> TableUnfit",
     "FetchEnd -> EndOffset",
     "CheckFiles -> FilesChecked",
+    "CheckFiles -> TableReplaced",
     "AppendPolicy -> Appended",
     "AppendDecision -> Appended",
     "AppendAbandoned -> Appended",

@@ -24,7 +24,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, TableRefused, TableState
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, TableRefused, TableReplaced, TableState
 
 LOGGED: Final[Mapping[type[Effect], EventType]] = MappingProxyType(
     {
@@ -60,9 +60,10 @@ class Door(MemoryCommitter):
                     return self.inspect()
                 case Ask(decision, digest, table, recorded):
                     return self.ask(decision, digest, table, recorded)
-                case CheckFiles(parts, _):
+                case CheckFiles(parts, _, table):
                     self.check([body(offset) for part in parts for offset in part.offsets])
-                    return FilesChecked({})
+                    identity = self.identity()
+                    return FilesChecked({}) if identity == table else TableReplaced(identity)
                 case Publish(decision, digest, head, watermark, offsets, _):
                     files = [body(offset) for offset in offsets]
                     return self.publish(CommitRequest(decision, digest, head, watermark, files))

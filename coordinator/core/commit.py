@@ -131,10 +131,7 @@ class Commit:
                     f"{self._mending}"
                 )
             case TableReplaced(identity):
-                return _stall(
-                    f"the table was replaced (now {identity}) while decision {number} was to be committed; "
-                    "put the old table back, and it goes on by itself"
-                )
+                return replaced(self._stream, identity, f" while decision {number} was to be committed")
         raise TypeError(f"{answer!r} is no answer to an ask")
 
     def _published(self, publication: Result, *, void: bool) -> Outcome | None:
@@ -160,6 +157,16 @@ def mending(stream: str) -> str:
         f"{_BACK}, and it goes on by itself; if the table was rolled back for good, stop the coordinators "
         f"and commit anew what it lost: sluicegate replay --stream {stream} --commit-missing; where that "
         f"proves nothing either, {_ANEW}"
+    )
+
+
+def replaced(stream: str, identity: str, when: str = "") -> Stall:
+    """Return the stall of a stream that finds another table in the place of its own."""
+    return Stall(
+        f"the table was replaced{when}: it is {identity} now, and not the one that the stream has committed "
+        "to. Put the old table back, and the stream goes on by itself; or make a fresh one of what the log "
+        f"decided: sluicegate replay --stream {stream} --into TABLE; or start a new stream for the new one",
+        committing=bool(when),
     )
 
 

@@ -41,10 +41,15 @@ class PartsOf:
 
 @dataclass(frozen=True, slots=True)
 class CheckFiles:
-    """Check that the events' files could be committed. Result: FilesChecked or Failed."""
+    """Check that the events' files could be committed to the stream's table.
+
+    Result: FilesChecked, TableReplaced or Failed.
+    """
 
     parts: tuple[PartsOf, ...]
     allowed_locations: tuple[str, ...]
+    table: str
+    """The identity that the stream knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from sluicegate.coordinator.core import owing
 from sluicegate.coordinator.core.aging import Aging
 from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import UNOPENED, Book
-from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided, mending
+from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided, mending, replaced
 from sluicegate.coordinator.core.effects import (
     Append,
     AppendAbandoned,
@@ -58,7 +58,7 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.lakes.port import Absent, TableState, Unproven
+from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
 
 UNREADABLE: Final = "stalled"
 WAITING_RECORD: Final = 60_000
@@ -219,6 +219,8 @@ class StreamMachine:
                 self._inspect(result)
             case CheckFiles(), FilesChecked(problems):
                 self._proposal.checked(effect, problems, self._now)
+            case CheckFiles(), TableReplaced(identity):
+                self._halt(replaced(self.stream, identity))
             case (
                 (AppendPolicy() | AppendDecision() | AppendAbandoned() | AppendVoided() | Carry()),
                 Appended(offset),
@@ -502,8 +504,10 @@ class StreamMachine:
                 said = f"it cannot be proven what is in the table: {reason_of(state, answer)}"
                 self.stall = Stall(f"{said}. {mending(self.stream)}", committing=True)
                 self._table.pause(self._now, self.settings.stall_pause)
+            case TableReplaced(identity):
+                self._halt(replaced(self.stream, identity))
             case _:
-                # Another coordinator's decision that is still to be read, or not the stream's table any more.
+                # Another coordinator's decision that is still to be read.
                 self._standing.probe_at = self._now + self.settings.probe_interval
                 self._inspect_again()
 

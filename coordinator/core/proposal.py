@@ -125,7 +125,7 @@ class Proposal:
         elif self._candidate is None and again:
             # No cut may be possible for long, and what is wrong may be mended meanwhile.
             parts = self._unchecked(self._barred_moves())
-        return CheckFiles(parts, state.policy.allowed_locations) if parts else None
+        return CheckFiles(parts, state.policy.allowed_locations, state.table or "") if parts else None
 
     def next_entry(self, now: int) -> AppendDecision | AppendAbandoned | None:
         """The candidate, once all of it is checked."""

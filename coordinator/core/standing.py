@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from sluicegate.coordinator.core.commit import Stall
+from sluicegate.coordinator.core.commit import Stall, replaced
 from sluicegate.coordinator.core.state import LightState
 from sluicegate.lakes.port import SnapshotRef, TableState, Unproven
 
@@ -35,12 +35,7 @@ class Standing:
             state.recorded = found.head if found.newest_decision is None else None
             self._unrecorded = True
         elif state.table != found.identity:
-            return Stall(
-                "the table was replaced: it is not the one that the stream has committed to. Put the old "
-                "table back, and the stream goes on by itself; or make a fresh one of what the log decided: "
-                f"sluicegate replay --stream {self._stream} --into TABLE; or start a new stream "
-                "for the new one"
-            )
+            return replaced(self._stream, found.identity)
         self.inspected = True
         self.joined = found.joined
         self._seen = found

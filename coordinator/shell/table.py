@@ -30,6 +30,7 @@ from sluicegate.lakes.port import (
     OutcomeUnknown,
     Refused,
     TableRefused,
+    TableReplaced,
 )
 from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.twins import Twins
@@ -97,7 +98,7 @@ class StreamTable:
     async def check(self, effect: CheckFiles, bodies: BodySource) -> Result:
         """Check the events' files. Raises KafkaError or TimeoutError if a body cannot be read now."""
         try:
-            return FilesChecked(await self._call(lambda: self._problems(effect, bodies)))
+            return await self._call(lambda: self._check(effect, bodies))
         except LakeUnavailable as error:
             return Failed(str(error))
 
@@ -131,6 +132,12 @@ class StreamTable:
         state = committer.inspect()
         self._committer = committer
         return state
+
+    def _check(self, effect: CheckFiles, bodies: BodySource) -> FilesChecked | TableReplaced:
+        problems = self._problems(effect, bodies)
+        # Asked last: the files of a table that was replaced are missing, and that is not what is wrong.
+        identity = self._opened().identity()
+        return FilesChecked(problems) if identity == effect.table else TableReplaced(identity)
 
     def _problems(self, effect: CheckFiles, bodies: BodySource) -> dict[str, str]:
         """Go through the log once, however many regions stand in it, and hold a part of it at a time."""

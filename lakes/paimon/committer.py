@@ -77,6 +77,9 @@ class PaimonCommitter:
         snapshots = self._snapshots
         return look_for(past, snapshots.past, snapshots.linked, self._user, (decision, digest), recorded)
 
+    def identity(self) -> str:
+        return self._table.identity()
+
     def check(self, files: Sequence[FilesWritten]) -> None:
         twins = Twins()
         for event in files:

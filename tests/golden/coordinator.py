@@ -27,7 +27,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType, Origin
 from sluicegate.events.models import Body, FileInfo, FilesWritten, LineageCarried
 from sluicegate.lakes.memory import MemoryTable
-from sluicegate.lakes.port import OutcomeUnknown, Refused
+from sluicegate.lakes.port import OutcomeUnknown, Refused, TableReplaced
 from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, newer_view
 from tests.golden.tell import effect_line
 
@@ -209,6 +209,8 @@ class Coordinator:
         return Done()
 
     def _table(self, effect: Effect, fate: str) -> Result:
+        if isinstance(effect, CheckFiles) and effect.table != self.world.table.identity:
+            return TableReplaced(self.world.table.identity)
         if isinstance(effect, CheckFiles):
             found = {each.region: self._bad(each.offsets) for each in effect.parts}
             return FilesChecked({name: problem for name, problem in found.items() if problem})

@@ -64,3 +64,11 @@ def test_a_replaced_table_is_noticed(lake: Lake) -> None:
     answer = stream.ask(2)
     assert isinstance(answer, TableReplaced)
     assert answer.identity == lake.committer().inspect().identity != old
+
+
+def test_the_identity_is_that_of_the_table_that_is_there_now(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    assert stream.committer.identity() == stream.table
+    lake.replace()
+    assert stream.committer.identity() == lake.committer().inspect().identity != stream.table
