@@ -69,6 +69,7 @@ class Schedule:
             record_interval=setting.record_interval,
             probe_interval=setting.probe_interval,
             stall_pause=setting.stall_pause,
+            overdue_after=setting.stall_pause,
             alignment_timeout=setting.alignment_timeout,
             carry_after=setting.carry_after,
         )

@@ -16,7 +16,7 @@ SETTLED: Final = "settled"
 UNOPENED: Final = "unopened"
 REPLAYED: Final = "replayed"
 _OLDER: Final = "its checkpoint location is an older one, restored from a backup or partly deleted"
-_WAY_OUT: Final = (
+WAY_OUT: Final = (
     "rewind the region to its committed checkpoint, as a new lineage (under a higher assignment, if other "
     "regions build on it)"
 )
@@ -156,9 +156,8 @@ class Book:
         region = self.state.regions[name]
         if region.fault is not None:
             return region.fault
-        ledgers = [(lineage, self.ledgers[name, lineage]) for lineage in region.chain]
-        found = (problem for _, ledger in ledgers for problem in ledger.garbled.values())
-        return next(found, None) or next((_gap(name, *each) for each in ledgers if each[1].gaps), None)
+        ledgers = (self.ledgers[name, lineage] for lineage in region.chain)
+        return next((problem for ledger in ledgers for problem in ledger.garbled.values()), None)
 
     def failure(self, offset: int, envelope: Envelope, body: CheckpointFailed) -> str | None:
         """Note that files will never come: the region stalls until a rewind. Other failures are hints."""
@@ -229,7 +228,7 @@ class Book:
         if region.fault is None:
             region.fault = (
                 f"region {body.region}: checkpoint {number} was held out when decision {body.decision} was "
-                f"voided; {_WAY_OUT}"
+                f"voided; {WAY_OUT}"
             )
 
     def _hold(self, region: RegionState, lineage: str, checkpoint: int) -> None:
@@ -246,7 +245,7 @@ class Book:
         if region.fault is None:
             region.fault = (
                 f"region {envelope.region}: checkpoint {envelope.checkpoint} of lineage {envelope.lineage}: "
-                f"{problem}; {_WAY_OUT}"
+                f"{problem}; {WAY_OUT}"
             )
 
     # --- what decisions take out, and voids put back ----------------------------------------------
@@ -335,15 +334,6 @@ class Book:
         needed += [decision.first_offset for decision in self.state.pending]
         needed += [first for ledger in self.ledgers.values() if (first := ledger.first_offset()) is not None]
         return min(needed)
-
-
-def _gap(name: str, lineage: str, ledger: LineageLedger) -> str:
-    checkpoint, predecessor = next(iter(ledger.gaps.items()))
-    return (
-        f"region {name}: checkpoint {checkpoint} of lineage {lineage} follows {predecessor}, which was never "
-        "completed in this stream, so it waits. If the query wrote to another stream before, record that "
-        f"this one begins at {checkpoint} (start_lineage of the writer hooks); else {_WAY_OUT}"
-    )
 
 
 def _decided(lineage: LineageState) -> int:

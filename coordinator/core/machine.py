@@ -41,6 +41,7 @@ from sluicegate.coordinator.core.intake import HIGHEST_POLICY, enter
 from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.openings import start_of
 from sluicegate.coordinator.core.outbox import Outbox
+from sluicegate.coordinator.core.overdue import Overdue
 from sluicegate.coordinator.core.proposal import Proposal
 from sluicegate.coordinator.core.retries import Retries, Retry
 from sluicegate.coordinator.core.settings import MachineSettings
@@ -93,6 +94,7 @@ class StreamMachine:
         self._standing = Standing(stream)
         self._ready = False
         self._aging = Aging(self.book, settings.carry_after)
+        self._overdue = Overdue(self.book, settings.overdue_after, record.misplaced if record else {})
         self._answers = Answers(dict(record.refused) if record else {})
         self.heard = dict(record.heard) if record else {}
         """By region, the append time of the last event that its job sent."""
@@ -119,6 +121,8 @@ class StreamMachine:
         if offset < self.low_water:
             return "below the low-water mark"
         ignored = enter(self.book, offset, time, envelope, body)
+        if ignored is not None and envelope.type is EventType.FILES_WRITTEN:
+            self._overdue.unused(envelope)
         if envelope.region and envelope.origin is None and ignored != UNOPENED:
             self.heard[envelope.region] = time
         if offset > self.book.applied:
@@ -177,6 +181,8 @@ class StreamMachine:
         if self._ready and now - self._now > self.settings.freeze:
             self._fence.doubt(self._end.running)
         self._now = now
+        if self._overdue.look(now, caught_up=self._has_read_all()):
+            self._fence.doubt(self._end.running)
         self._settle()
         if self._proposal.align(now, acting=self._may_act()):
             self._fence.doubt(self._end.running)
@@ -273,6 +279,7 @@ class StreamMachine:
             joined=owing.joined(self.book),
             waits=waited_for(self.book),
             refused=dict(self._answers.refused),
+            misplaced=self._overdue.known,
             heard={name: at for name, at in self.heard.items() if name in self.book.state.regions},
             retries=self._retries.for_record(),
         )
@@ -291,7 +298,7 @@ class StreamMachine:
             return self._retries.stall
         if self.book.state.blocked is not None and not self.book.state.paused:
             return self.book.state.blocked
-        faults = [reason for name in self.book.state.regions if (reason := self.book.waits(name))]
+        faults = [reason for name in self.book.state.regions if (reason := self._waits(name))]
         return next(iter([*faults, *self._proposal.barred.values()]), None)
 
     @property
@@ -370,14 +377,16 @@ class StreamMachine:
             halted = self.stall.reason if self.stall is not None and not self._ready else None
             self._answers.give(self.book, self.outbox, self.settings.policy.allowed_locations, halted)
         for name in self.book.state.regions:
-            self.outbox.stalled(
-                name, self.book.waits(name) or self._proposal.barred.get(name), self.book.applied
-            )
+            self.outbox.stalled(name, self._waits(name) or self._proposal.barred.get(name), self.book.applied)
         reason = self.stall.reason if self.stall else self._retries.stall or self.book.state.blocked
         self.outbox.stalled(None, reason, self.book.applied)
         for order in self.book.taken:
             self.outbox.saved(order, self.book.state)
         self.book.taken.clear()
+
+    def _waits(self, region: str) -> str | None:
+        """Why a region cannot go on before somebody does something; None if it can."""
+        return self.book.waits(region) or self._overdue.reason(region)
 
     def _become_ready(self) -> None:
         known = self.book.state.partition

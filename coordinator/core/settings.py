@@ -26,6 +26,8 @@ class MachineSettings:
     """How often a stalled stream looks whether the cause is gone."""
     stall_after: int = 30_000
     """For how long an effect fails, and is tried again, until that counts as a stall."""
+    overdue_after: int = 10_000
+    """For how long a completed checkpoint lacks something, until its region stalls for that."""
     alignment_timeout: int = 10_000
     """How long something sealed waits for regions that owe, before they fall back."""
     carry_after: int | None = None

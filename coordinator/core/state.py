@@ -281,6 +281,8 @@ class StateRecord(Light):
     """What the next cut waits for; for status only."""
     refused: dict[str, str] = {}
     """By region, why its last opening was refused, until one is accepted; for status only."""
+    misplaced: dict[str, tuple[str, str, int]] = {}
+    """Events that completions name, and in which region, lineage and checkpoint they lie instead."""
     heard: dict[str, int] = {}
     """By region, the append time in milliseconds of the last event that its job sent; for status only."""
     retries: list[Retrying] = []
