@@ -82,8 +82,8 @@ class SparkJob:
             draft.write_text("\n".join(lines))
             draft.rename(self.source / f"{ids[0]:06d}.json")
 
-    def start(self, rows: Any = None) -> StreamingQuery:
-        """Start the query; it ends with what its source has."""
+    def start(self, rows: Any = None, **trigger: Any) -> StreamingQuery:
+        """Start the query; without a trigger it ends with what its source has."""
         reader = self.spark.session.readStream.schema("id long, origin string, at timestamp_ntz")
         rows = reader.option("maxFilesPerTrigger", 1).json(str(self.source)) if rows is None else rows
         options = {
@@ -96,7 +96,8 @@ class SparkJob:
             "checkpointLocation": str(self.checkpoint),
             **self.options,
         }
-        return rows.writeStream.format("sluicegate").options(**options).trigger(availableNow=True).start()
+        writer = rows.writeStream.format("sluicegate").options(**options)
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
 
     async def run(self, rows: Any = None) -> None:
         """Run the query to its end."""

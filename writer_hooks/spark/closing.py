@@ -1,8 +1,8 @@
-"""Closing a region: its query has read all that there is, and no further batch will come."""
+"""The end of a query: its region is closed, or idle until the query is started again."""
 
 from collections.abc import Mapping
 
-from sluicegate.events import EventType, RegionClosed
+from sluicegate.events import Event, EventType, RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished
 from sluicegate.writer_hooks.opening import opening_event
 from sluicegate.writer_hooks.publisher import shared_publisher
@@ -19,9 +19,29 @@ def close_region(options: Mapping[str, str]) -> int | None:
     BadCheckpointLocation or PublishFailed.
     """
     parsed = SinkOptions.parse(options)
+    marker, final, events = _at_its_end(parsed)
     region = parsed.region
-    checkpoint = Checkpoint(parsed.checkpoint_location)
-    marker = checkpoint.known_lineage() or _first_lineage(checkpoint, parsed)
+    events.append(region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final)))
+    shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
+    return final
+
+
+def rest_region(options: Mapping[str, str], timeout: float) -> None:
+    """Say that a region has nothing more to write until its query is started again; no commit waits for it.
+
+    Kafka must acknowledge it within `timeout` seconds. Raises as `close_region` does.
+    """
+    parsed = SinkOptions.parse(options)
+    marker, _, events = _at_its_end(parsed)
+    region = parsed.region
+    events.append(region.event(EventType.REGION_HEARTBEAT, marker.lineage, RegionHeartbeat(idle=True)))
+    shared_publisher(region.kafka).publish(region.events_topic, events, timeout)
+
+
+def _at_its_end(options: SinkOptions) -> tuple[LineageMarker, int | None, list[Event]]:
+    """The lineage of a query that has ended, its last checkpoint, and the opening if it was never opened."""
+    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    marker = checkpoint.known_lineage() or _first_lineage(checkpoint, options)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
     if planned != final:
         raise BatchUnfinished(
@@ -30,12 +50,10 @@ def close_region(options: Mapping[str, str]) -> int | None:
         )
     if final is not None and final < marker.first:
         final = None
-    events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
-    if checkpoint.opened(marker.lineage) is None:
-        # A source without any data: nothing was ever opened, and what is not open cannot be closed.
-        events.insert(0, opening_event(region, marker.lineage, marker.parents, planned))
-    shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
-    return final
+    if checkpoint.opened(marker.lineage) is not None:
+        return marker, final, []
+    # A source without any data: nothing was ever opened, and only an open region is closed or idle.
+    return marker, final, [opening_event(region, marker.lineage, marker.parents, planned)]
 
 
 def _first_lineage(checkpoint: Checkpoint, options: SinkOptions) -> LineageMarker:

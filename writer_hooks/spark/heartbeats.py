@@ -4,18 +4,19 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from sluicegate.events import EventType, RegionHeartbeat
-from sluicegate.writer_hooks.errors import BatchUnfinished
+from sluicegate.writer_hooks.errors import BatchUnfinished, HookError, PublishFailed
 from sluicegate.writer_hooks.outcomes import Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.closing import close_region
+from sluicegate.writer_hooks.spark.closing import close_region, rest_region
 from sluicegate.writer_hooks.spark.examining import troubles, wrong_options
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
@@ -24,6 +25,10 @@ _log = logging.getLogger(__name__)
 _LOOK: Final = 0.5
 _REACH: Final = 10.0
 """Seconds for Kafka to answer before it is called away."""
+_LEAST: Final = 0.5
+"""Seconds that the last heartbeat gets at least."""
+_GRACE: Final = 2.0
+"""Seconds for the thread to end after it has given up."""
 
 Options = Mapping[str, str]
 Finder = Callable[[], Options | None]
@@ -61,6 +66,8 @@ class _Run:
     last_rows: float
     due: float
     idle: bool = False
+    ended: bool = False
+    """Its query has ended as it should: kept until the log has it that the region is idle."""
     target: tuple[Region, str] | None = None
     options: Options | None = None
     followed: Region | None = None
@@ -88,35 +95,60 @@ class Heartbeats:
     _signals: "queue.SimpleQueue[Signal | None]" = field(default_factory=queue.SimpleQueue)
     _runs: dict[str, _Run] = field(default_factory=dict)
     _thread: threading.Thread | None = None
+    _until: float = 0.0
+    """When `stop` gives up; monotonic seconds."""
 
     def tell(self, signal: Signal) -> None:
         """Take note of a signal; the first one starts the thread."""
         if self._thread is None:
+            self._until = 0.0
             self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
             self._thread.start()
         self._signals.put(signal)
 
     def stop(self, timeout: float) -> None:
-        """Handle what has been told, then end the thread."""
+        """Handle what has been told, have the last heartbeats acknowledged, then end the thread."""
         thread, self._thread = self._thread, None
         if thread is not None:
+            self._until = time.monotonic() + timeout
             self._signals.put(None)
-            thread.join(timeout)
+            thread.join(timeout + _GRACE)
             self.outcomes.stop()
 
     def _work(self) -> None:
         while True:
-            try:
-                signal = self._signals.get(timeout=self._pause())
-            except queue.Empty:
-                pass
-            else:
+            for signal in self._told():
                 if signal is None:
+                    self._finish()
                     return
                 self._handle(signal)
-            for run in list(self._runs.values()):
-                if run.due <= time.monotonic():
-                    self._beat(run)
+            self._beat_due()
+
+    def _told(self) -> Iterator[Signal | None]:
+        """All signals that are there: a query that was started again at once is not called idle."""
+        with suppress(queue.Empty):
+            yield self._signals.get(timeout=self._pause())
+            while True:
+                yield self._signals.get_nowait()
+
+    def _beat_due(self) -> None:
+        for run in list(self._runs.values()):
+            if run.due <= time.monotonic():
+                self._beat(run)
+
+    def _finish(self) -> None:
+        """Have the last heartbeat of each query that has ended acknowledged before the driver ends."""
+        self._runs = {name: run for name, run in self._runs.items() if run.ended}
+        while self._runs and time.monotonic() < self._until:
+            self._beat_due()
+            time.sleep(min(self._pause() or 0.0, max(0.0, self._until - time.monotonic())))
+        for run in self._runs.values():
+            _log.error(
+                "%s: the driver ends, and Kafka has not acknowledged that the region is idle. What it wrote is "
+                "safe; commits of the stream's other regions wait for it, each up to alignment_timeout, until "
+                "its query is started again and ends",
+                run.name,
+            )
 
     def _pause(self) -> float | None:
         """Seconds to the next heartbeat; None: there is nobody to beat for."""
@@ -137,7 +169,7 @@ class Heartbeats:
             if run.followed is not None:
                 self.outcomes.leave(run.followed)
             if signal.kind is Kind.ENDED:
-                self._close(run)
+                self._end(run, now)
         elif signal.kind is not Kind.STARTED:
             self._note_rows(run, signal, now)
 
@@ -164,6 +196,9 @@ class Heartbeats:
         run.due = time.monotonic() + (self._look if run.options is None else self.interval)
 
     def _send(self, run: _Run) -> None:
+        if run.ended:
+            self._rest(run)
+            return
         if run.options is None and self._options(run):
             self._examine(run)
             if run.options:
@@ -175,13 +210,28 @@ class Heartbeats:
             beat = region.event(EventType.REGION_HEARTBEAT, lineage, RegionHeartbeat(idle=run.idle))
             shared_publisher(region.kafka).publish(region.events_topic, [beat], self.interval)
 
+    def _rest(self, run: _Run) -> None:
+        """Say that a region is idle whose query has ended; one that left a batch unfinished falls silent."""
+        timeout = self.interval
+        if self._until:
+            timeout = max(_LEAST, self._until - time.monotonic())
+        try:
+            rest_region(run.options or {}, timeout)
+        except BatchUnfinished as error:
+            _log.info("%s", error)
+        except PublishFailed:
+            raise  # it is tried again
+        except HookError as error:
+            self._tell_unannounced(run, error)
+        del self._runs[run.query]
+
     def _tell_missed(self, run: _Run, error: Exception) -> None:
         run.missed += 1
         if run.missed & (run.missed - 1):
             return  # said the first time, the second, the fourth, the eighth ...
         effect = (
             "Until one arrives, commits of the stream's other regions may wait for this one, which is idle"
-            if run.idle
+            if run.idle or run.ended
             else "Its files and commits do not depend on it"
         )
         _log.warning(
@@ -225,18 +275,28 @@ class Heartbeats:
             run.options = run.find()
         return run.options
 
-    def _close(self, run: _Run) -> None:
+    def _end(self, run: _Run, now: float) -> None:
+        """Close a bounded region; another one is idle from here on, until its query is started again."""
         try:
             options = self._options(run)
-            if options and SinkOptions.parse(options).region.bounded:
+            if not options:
+                return
+            if SinkOptions.parse(options).region.bounded:
                 close_region(options)
+            else:
+                run.ended, run.due = True, now
+                self._runs[run.query] = run
         except BatchUnfinished as error:
             _log.info("%s", error)
         except Exception as error:
-            _log.error(
-                "%s: its end was not announced: %s. What it wrote is safe, but commits of the stream's other "
-                "regions may wait for it; announce it with sluicegate.writer_hooks.close_region(options), or "
-                "start the query again",
-                run.name,
-                error,
-            )
+            self._tell_unannounced(run, error)
+
+    @staticmethod
+    def _tell_unannounced(run: _Run, error: Exception) -> None:
+        _log.error(
+            "%s: its end was not announced: %s. What it wrote is safe, but commits of the stream's other "
+            "regions may wait for it; announce it with sluicegate.writer_hooks.close_region(options), or "
+            "start the query again",
+            run.name,
+            error,
+        )

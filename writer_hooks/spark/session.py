@@ -3,6 +3,9 @@
 import atexit
 import logging
 import tempfile
+import threading
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -58,9 +61,20 @@ def attach_to(
     listener = RegionListener(_FOLDER, *beats, on_outcome)
     if not _is_remote(spark):
         listener.look_into(spark)
-        atexit.register(listener.close)
+        _at_exit(listener.close)
     spark.streams.addListener(listener)
     _attached[spark] = listener
+
+
+def _at_exit(work: Callable[[], None]) -> None:
+    """Do something when the driver ends, while it can still connect: names are looked up in threads.
+
+    Ordinary exit functions run when Python starts no more threads; this hook is the one of its own pools.
+    """
+    # The pools' own function must have been registered before: the last one that is registered runs first.
+    import_module("concurrent.futures.thread")
+    register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+    register(work)
 
 
 def _register(spark: SparkSession, listener_state: ListenerState | None) -> None:

@@ -1,0 +1,171 @@
+"""A query that ends as it should leaves its region idle; one that fails, or stops in between, falls silent."""
+
+import logging
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import raise_error
+
+from sluicegate.embedded.ports import free_port
+from sluicegate.events import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
+from tests.hooks.conftest import Job, make_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def is_idle(job: Job) -> bool:
+    beats = [body.idle for _, body in job.log.of(RegionHeartbeat, job.lineage())]
+    return bool(beats) and beats[-1]
+
+
+def test_a_query_at_its_end_leaves_its_region_idle(job: Job) -> None:
+    job.feed("a", 1)
+    job.feed("b", 1, start=100)
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    assert isinstance(job.log.events[-1].body, RegionHeartbeat), "behind everything that it wrote"
+    assert job.log.of(CheckpointCompleted)[-1][0].checkpoint == 1
+    assert job.log.of(RegionClosed) == [], "no barrier: it may be started again"
+    job.feed("c", 1, start=200)
+    job.run()
+    job.log.wait(lambda: isinstance(job.log.events[-1].body, RegionHeartbeat) and is_idle(job), "not again")
+    assert job.log.of(CheckpointCompleted)[-1][0].checkpoint == 2
+
+
+def test_a_query_that_is_stopped_leaves_its_region_idle(job: Job) -> None:
+    job.feed("a", 1)
+    query = job.write(processingTime="1 hour")
+    job.log.wait_completed(0)
+    job.log.wait(lambda: (job.checkpoint / "commits" / "0").exists(), "the batch did not end")
+    query.stop()
+    query.awaitTermination()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    assert job.log.of(RegionClosed) == []
+
+
+def test_a_source_without_data_is_opened_and_idle(job: Job) -> None:
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    assert len(job.log.of(RegionOpened)) == 1
+    job.feed("a", 1)
+    job.run()
+    job.log.wait_completed(0)
+    job.log.wait(lambda: isinstance(job.log.events[-1].body, RegionHeartbeat), "not again")
+
+
+def test_a_query_that_fails_falls_silent(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    job.feed("a", 1)
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException):
+        job.run(job.rows().withColumn("airport", raise_error("broken on purpose")))
+    # What follows in the same thread shows that the end of the run before was handled.
+    job.options["bounded"] = "true"
+    job.run()
+    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
+    kinds = [event.body for event in job.log.events]
+    opened = [at for at, body in enumerate(kinds) if isinstance(body, RegionOpened)]
+    between = [body for body in kinds[opened[1] : opened[2]] if isinstance(body, RegionHeartbeat)]
+    assert not any(body.idle for body in between), "said to be idle with a batch unfinished"
+
+
+_DRIVER = """
+    import os, sys
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+    from sluicegate.writer_hooks import attach
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    attach(spark, heartbeat_interval=60.0)
+    rows = spark.readStream.schema("id long, airport string, at timestamp").json({source!r})
+    rows.writeStream.format("sluicegate").options(**{options!r}).trigger(
+        availableNow=True).start().awaitTermination()
+    {last}
+"""
+
+
+@pytest.mark.parametrize("last", ["spark.stop()", "pass"])
+def test_a_driver_that_ends_at_once_does_not_lose_it(job: Job, last: str) -> None:
+    """Its Kafka has a name, and is asked for it again: the connections are closed before."""
+    options = job.options | {"kafka.bootstrap.servers": job.log.bootstrap.replace("127.0.0.1", "localhost")}
+    if last == "pass":
+        last = (
+            textwrap.dedent("""
+            from sluicegate.writer_hooks.publisher import _shared
+            _shared.close()
+        """)
+            .strip()
+            .replace("\n", "; ")
+        )
+    job.feed("a", 1)
+    script = textwrap.dedent(_DRIVER).format(source=str(job.source), options=options, last=last)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    job.log.wait_completed(0)
+    job.log.wait(lambda: is_idle(job), f"not idle; {done.stderr[-2000:]}", 5)
+    assert isinstance(job.log.events[-1].body, RegionHeartbeat)
+
+
+def ended(options: dict[str, str], query: str = "q") -> list[Signal]:
+    return [Signal(kind, query, "r", lambda: options) for kind in (Kind.STARTED, Kind.ENDED)]
+
+
+@pytest.fixture
+def finished(job: Job) -> Job:
+    """A job whose query has run to its end, and was not told of."""
+    job.feed("a", 1)
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    return job
+
+
+def test_a_query_that_is_started_again_at_once_is_not_called_idle(finished: Job) -> None:
+    options = {name.lower(): value for name, value in finished.options.items()}
+    before = len(finished.log.of(RegionHeartbeat))
+    heartbeats = Heartbeats(interval=0.2, idle_after=60.0)
+    for signal in (*ended(options), Signal(Kind.STARTED, "q", "again", lambda: options)):
+        heartbeats._signals.put(signal)
+    heartbeats.tell(Signal(Kind.PROGRESS, "q", "again", lambda: options, 1))
+    finished.log.wait(lambda: len(finished.log.of(RegionHeartbeat)) > before + 1, "no heartbeat")
+    heartbeats.stop(30)
+    assert not any(body.idle for _, body in finished.log.of(RegionHeartbeat)[before:])
+
+
+def test_a_kafka_that_is_away_holds_up_the_drivers_end_for_a_bounded_time(
+    finished: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {name.lower(): value for name, value in finished.options.items()}
+    options |= {"kafka.bootstrap.servers": f"127.0.0.1:{free_port()}", "kafka.request.timeout.ms": "500"}
+    heartbeats = Heartbeats(interval=0.2, idle_after=60.0)
+    for signal in ended(options):
+        heartbeats.tell(signal)
+    began = time.monotonic()
+    with caplog.at_level(logging.ERROR):
+        heartbeats.stop(3.0)
+    assert time.monotonic() - began < 10
+    assert "region JFK of stream" in caplog.text
+    assert "Kafka has not acknowledged that the region is idle" in caplog.text
+
+
+def test_a_location_that_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make_table(tmp_path)
+    options = {
+        "stream": "flights",
+        "region": "JFK",
+        "table": str(tmp_path / "default.db" / "flights"),
+        "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}",
+        "checkpointlocation": str(tmp_path / "gone"),
+    }
+    heartbeats = Heartbeats(interval=0.2, idle_after=60.0)
+    for signal in ended(options):
+        heartbeats.tell(signal)
+    began = time.monotonic()
+    heartbeats.stop(60)
+    assert time.monotonic() - began < 30
+    assert caplog.text.count("its end was not announced") == 1
