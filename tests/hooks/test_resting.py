@@ -1,4 +1,4 @@
-"""A query that ends as it should leaves its region idle; one that fails, or stops in between, falls silent."""
+"""A query that ends as it should leaves its region idle; one that fails falls silent."""
 
 import logging
 import subprocess
@@ -42,7 +42,7 @@ def test_a_query_that_is_stopped_leaves_its_region_idle(job: Job) -> None:
     job.feed("a", 1)
     query = job.write(processingTime="1 hour")
     job.log.wait_completed(0)
-    job.log.wait(lambda: (job.checkpoint / "commits" / "0").exists(), "the batch did not end")
+    job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch did not end")
     query.stop()
     query.awaitTermination()
     job.log.wait(lambda: is_idle(job), "not idle")

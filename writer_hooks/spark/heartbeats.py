@@ -144,9 +144,9 @@ class Heartbeats:
             time.sleep(min(self._pause() or 0.0, max(0.0, self._until - time.monotonic())))
         for run in self._runs.values():
             _log.error(
-                "%s: the driver ends, and Kafka has not acknowledged that the region is idle. What it wrote is "
-                "safe; commits of the stream's other regions wait for it, each up to alignment_timeout, until "
-                "its query is started again and ends",
+                "%s: the driver ends, and Kafka has not acknowledged that the region is idle. What it wrote "
+                "is safe. Commits of the stream's other regions wait for it, each up to alignment_timeout; "
+                "start the query again to end that",
                 run.name,
             )
 
