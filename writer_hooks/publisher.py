@@ -22,6 +22,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from sluicegate.events import Event, Message, encode, partition_of
 from sluicegate.events.failpoints import arm_from
 from sluicegate.events.outages import KAFKA, quiet_clients
+from sluicegate.events.pauses import spread
 from sluicegate.events.starting import start_client
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -77,9 +78,10 @@ class Publisher:
                     self._discard()
                     waited = time.monotonic() - started
                     self._judge(error, topic, waited)
-                    if waited + _PAUSE >= timeout:
+                    pause = spread(_PAUSE)
+                    if waited + pause >= timeout:
                         raise self._failed(topic, timeout, error) from error
-                    time.sleep(_PAUSE)
+                    time.sleep(pause)
 
     def _attempt(self, work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]], timeout: float) -> T:
         if self._thread is None:

@@ -103,7 +103,9 @@ class StreamMachine:
         """The oldest decision's void is in the table; its event is still to be logged and read."""
         self._retries = Retries(settings.stall_after)
         pauses = (settings.first_pause, settings.longest_pause)
-        self._table, self._log, self._view, self._end = (Lane(*pauses) for _ in range(4))
+        self._table, self._log, self._view, self._end = (
+            Lane(f"{stream}/{name}", *pauses) for name in ("table", "log", "view", "end")
+        )
         self._stall_seen = False
         """Whether the stall was found after the last opening was read."""
 

@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from sluicegate.coordinator.metrics import Metrics
+from sluicegate.events.pauses import spread
 
 log = structlog.get_logger(__name__)
 
@@ -93,6 +94,6 @@ class DeadLetters:
                     continue
                 except KafkaError as error:
                     log.warning("dead letter not delivered yet", error=repr(error))
-                    await asyncio.sleep(1)
+                    await asyncio.sleep(spread(1))
                     continue
                 self._waiting.pop(0)

@@ -14,6 +14,7 @@ from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, KafkaError, for_code
 
+from sluicegate.events.pauses import spread
 from sluicegate.events.starting import start_client
 
 log = structlog.get_logger(__name__)
@@ -56,7 +57,7 @@ async def group_members(options: Mapping[str, Any], group: str) -> int | None:
             except KafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
                     raise
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(spread(0.2))
     finally:
         await admin.close()
 

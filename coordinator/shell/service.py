@@ -40,6 +40,7 @@ from sluicegate.coordinator.shell.upkeep import renew_views
 from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import hit, reach
 from sluicegate.events.outages import KAFKA
+from sluicegate.events.pauses import spread
 from sluicegate.events.topics import TopicNames
 
 log = structlog.get_logger(__name__)
@@ -116,7 +117,7 @@ class Service:
                     self._trouble = f"the connection to Kafka failed and is made anew: {error!r}"
                     log.warning("session failed, another one follows", error=repr(error))
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), RETRY)
+                        await asyncio.wait_for(stop.wait(), spread(RETRY))
         # A format that cannot be imported is told by its streams.
         await asyncio.gather(loading, return_exceptions=True)
 
@@ -232,7 +233,7 @@ class Service:
                 runner.trouble = repr(error)
                 log.exception("partition not started, will be tried again", partition=runner.number)
             if not runner.started:
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(spread(RETRY))
         together = [each for each in self._runners.values() if each.epoch == runner.epoch]
         if all(each.started for each in together):
             log.info(

@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.links import Partitions
 from sluicegate.events.outages import KAFKA
+from sluicegate.events.pauses import spread
 from sluicegate.events.starting import start_client
 from sluicegate.events.topics import (
     BrokersUnavailable,
@@ -40,7 +41,7 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
         except (BrokersUnavailable, KafkaError) as error:
             KAFKA.trouble(str(error))
             tell(f"Kafka is away: {error}")
-            await asyncio.sleep(RETRY)
+            await asyncio.sleep(spread(RETRY))
 
 
 def _told(problems: Sequence[TopicProblem]) -> str:

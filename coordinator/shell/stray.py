@@ -17,6 +17,7 @@ from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import OpeningAnswered, StreamStalled
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.pauses import spread
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +122,7 @@ class StrayEvents:
                 )
             except Exception as error:
                 _tell("refusal not sent yet", event.envelope.stream, error)
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(spread(RETRY))
             else:
                 return
 
@@ -143,7 +144,7 @@ class StrayEvents:
             except Exception as error:
                 _tell("stall not logged yet", stream, error)
                 self._owed.setdefault(stream, reason)
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(spread(RETRY))
         del self._held[stream]
 
 
