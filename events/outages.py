@@ -80,7 +80,7 @@ class Outage:
         if self._since is None or (self._said and now - self._last < QUIET):
             return
         if self._said:
-            _log.info("Kafka answers again, after %d s", now - self._since)
+            _log.warning("Kafka answers again, after %d s", now - self._since)
         self._since, self._said = None, False
 
 

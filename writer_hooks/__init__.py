@@ -1,21 +1,32 @@
 """What runs inside the writing job: files to the table's folder, events to Kafka. No coordinator in here."""
 
-from sluicegate.writer_hooks.attach import attach
-from sluicegate.writer_hooks.errors import (
-    BadCheckpointLocation,
-    BadListenerState,
-    BadOption,
-    BatchUnfinished,
-    EventTooLarge,
-    HookError,
-    NotOurs,
-    OpeningRefused,
-    OpeningUnanswered,
-    PublishFailed,
-    TopicMissing,
-)
-from sluicegate.writer_hooks.outcomes import RegionOutcome
-from sluicegate.writer_hooks.spark.closing import close_region, start_lineage
+try:
+    from sluicegate.writer_hooks.attach import attach
+    from sluicegate.writer_hooks.errors import (
+        BadCheckpointLocation,
+        BadListenerState,
+        BadOption,
+        BatchUnfinished,
+        EventTooLarge,
+        HookError,
+        NotOurs,
+        OpeningRefused,
+        OpeningUnanswered,
+        PreflightFailed,
+        PublishFailed,
+        TopicMissing,
+    )
+    from sluicegate.writer_hooks.outcomes import RegionOutcome
+    from sluicegate.writer_hooks.spark.closing import close_region, start_lineage
+    from sluicegate.writer_hooks.spark.preflight import preflight
+except ModuleNotFoundError as error:
+    if (error.name or "sluicegate").partition(".")[0] == "sluicegate":
+        raise
+    raise ModuleNotFoundError(
+        f"sluicegate.writer_hooks needs the package {error.name}, which is not installed in this "
+        'environment; install what a writing job needs with: pip install "sluicegate[paimon,spark]"',
+        name=error.name,
+    ) from None
 
 __all__ = [
     "BadCheckpointLocation",
@@ -27,10 +38,12 @@ __all__ = [
     "NotOurs",
     "OpeningRefused",
     "OpeningUnanswered",
+    "PreflightFailed",
     "PublishFailed",
     "RegionOutcome",
     "TopicMissing",
     "attach",
     "close_region",
+    "preflight",
     "start_lineage",
 ]

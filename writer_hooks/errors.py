@@ -13,6 +13,10 @@ class BadCheckpointLocation(HookError):
     """The checkpoint location cannot be read, or does not say what it should; the text says what to do."""
 
 
+class PreflightFailed(HookError):
+    """A query with these options would fail as things stand; the text has a line for each reason."""
+
+
 class PublishFailed(HookError):
     """Events were not acknowledged by Kafka. They may be in the log; nothing was deleted; try again."""
 

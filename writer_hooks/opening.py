@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -25,12 +26,13 @@ from sluicegate.events.starting import start_client
 from sluicegate.writer_hooks.errors import OpeningRefused, OpeningUnanswered, PublishFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import FOREVER, Region
 
 _log = logging.getLogger(__name__)
 
 _POLL_MS = 500
 _LEAST_WAIT = 1.0  # seconds
+_FIRST_WORD = 10.0
 _STOP_TIMEOUT = 5.0
 
 
@@ -101,9 +103,12 @@ class Opening:
             ) from error
 
     def wait(self) -> None:
-        """Wait until the opening is accepted. Raises OpeningRefused, OpeningUnanswered or PublishFailed."""
+        """Wait until the opening is accepted. Raises OpeningRefused, OpeningUnanswered or PublishFailed.
+
+        A coordinator that does not answer is logged after ten seconds, and then ever more rarely.
+        """
         try:
-            answer = self._answer.result()
+            answer = self._await_answer()
         except KafkaError as error:
             raise PublishFailed(
                 f"the answer to the opening could not be read from {self._region.commits_topic} ({error!r}); "
@@ -112,6 +117,22 @@ class Opening:
         if answer is None:
             raise OpeningUnanswered(self._unanswered())
         self._judge(answer)
+
+    def _await_answer(self) -> OpeningAnswered | None:
+        pause, began = _FIRST_WORD, time.monotonic()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return self._answer.result(pause)
+            if self._answer.done():
+                return self._answer.result()
+            _log.warning(
+                "no coordinator has answered the opening of the region %s of the stream %s for %d s; the "
+                "query waits %s, and writes nothing before. %s",
+                *(self._region.name, self._region.stream, time.monotonic() - began),
+                _until(self._region.opening_timeout),
+                self._advice(),
+            )
+            pause *= 2
 
     def glance(self) -> bool:
         """Whether there is nothing more to wait for. Raises OpeningRefused if that is the answer."""
@@ -139,10 +160,20 @@ class Opening:
         region = self._region
         return (
             f"no coordinator answered the opening of the region {region.name} of the stream {region.stream} "
-            f"within {region.opening_timeout:g} s. Check that a coordinator runs against "
-            f"{region.kafka.bootstrap_servers} with the topic prefix {region.topic_prefix}, that it is ready "
-            "(/readyz), and that the stream is configured there; the option opening.timeout waits longer"
+            f"within {region.opening_timeout:g} s. {self._advice()}. The option opening.timeout waits longer "
+            f"(seconds, or {FOREVER})"
         )
+
+    def _advice(self) -> str:
+        region = self._region
+        return (
+            f"Check that a coordinator runs against {region.kafka.bootstrap_servers} with the topic prefix "
+            f"{region.topic_prefix}, that it is ready (/readyz), and that the stream is configured there"
+        )
+
+
+def _until(timeout: float) -> str:
+    return "until one does" if timeout == math.inf else f"up to {timeout:g} s (opening.timeout)"
 
 
 async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafkaConsumer:
@@ -167,7 +198,8 @@ async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafk
 async def _read_answer(consumer: AIOKafkaConsumer, opening: str, deadline: float) -> OpeningAnswered | None:
     """The answer to an opening, None if there is none in time. Closes the consumer."""
     try:
-        async with asyncio.timeout(max(deadline - time.monotonic(), _LEAST_WAIT)):
+        left = max(deadline - time.monotonic(), _LEAST_WAIT)
+        async with asyncio.timeout(None if left == math.inf else left):
             while True:
                 for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                     for record in records:

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.events import Body, CutCommitted, CutVoided, Event, Position, read_event
+from sluicegate.events.pauses import spread
 from sluicegate.events.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -108,6 +109,7 @@ class Follower:
         self._callback = callback
         self._standings: dict[tuple[str, str], Standing] = {}
         self._lock = threading.Lock()
+        self._failed = 0
         self._thread = LoopThread("sluicegate-outcomes")
         self._reading: Future[None] = self._thread.start(self._read())
 
@@ -133,9 +135,24 @@ class Follower:
             try:
                 await self._read_from_the_end()
             except (KafkaError, HookError, OSError, TimeoutError) as error:
-                _log.warning("outcomes cannot be read from %s now: %s", self._topic, error)
+                self._tell_failed(error)
             if not _cancelled():
-                await asyncio.sleep(_RETRY)
+                await asyncio.sleep(spread(_RETRY))
+
+    def _tell_failed(self, error: Exception) -> None:
+        self._failed += 1
+        if self._failed & (self._failed - 1):
+            return  # said the first time, the second, the fourth, the eighth ...
+        _log.warning(
+            "outcomes cannot be read from %s (%d in a row): %r. Nothing that is written depends on it; "
+            "it is tried again about every %g s",
+            *(self._topic, self._failed, error, _RETRY),
+        )
+
+    def _tell_read(self) -> None:
+        if self._failed:
+            _log.warning("outcomes are read from %s again, after %d failures", self._topic, self._failed)
+        self._failed = 0
 
     async def _read_from_the_end(self) -> None:
         consumer = AIOKafkaConsumer(
@@ -149,6 +166,7 @@ class Follower:
             consumer.assign(sources)
             for source in sources:
                 consumer.seek(source, ends[source])
+            self._tell_read()
             while True:
                 for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                     for record in records:

@@ -14,6 +14,8 @@ from sluicegate.writer_hooks.errors import EventTooLarge
 from sluicegate.writer_hooks.kafka import KafkaSettings
 
 DEFAULT_PREFIX: Final = "sluicegate"
+FOREVER: Final = "forever"
+"""The value of the option opening.timeout that waits until there is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Region:
     publish_timeout: float = 60.0
     """Seconds in which Kafka must acknowledge what is published."""
     opening_timeout: float = 60.0
-    """Seconds in which a coordinator must answer an opening."""
+    """Seconds in which a coordinator must answer an opening; infinite: it is waited for."""
 
     @property
     def events_topic(self) -> str:

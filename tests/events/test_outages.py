@@ -24,7 +24,7 @@ def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogC
     outage.answered(1000.0 + QUIET)
     outage.answered(1001.0 + QUIET)
     assert caplog.messages == ["Kafka answers again, after 1008 s"]
-    assert caplog.records[0].levelno == logging.INFO
+    assert caplog.records[0].levelno == logging.WARNING, "who was told of the outage is told of its end"
     caplog.clear()
     outage.trouble("again", 2000.0)
     outage.trouble("again", 2000.0 + GRACE)

@@ -43,8 +43,10 @@ async def test_a_finished_query_holds_nobody_back_and_goes_on(place: Place, spar
             await committed(place, range(8))
         finally:
             await spark.call(query.stop)
-        told = [event for event in await until(watcher.notifications) if isinstance(event.body, CutCommitted)]
-    assert {(event.envelope.type, tuple(event.body.fallbacks)) for event in told} == {
-        (EventType.CUT_COMMITTED, ())
-    }
+        told = {
+            (event.envelope.type, tuple(event.body.fallbacks))
+            for event in await until(watcher.notifications)
+            if isinstance(event.body, CutCommitted)
+        }
+    assert told == {(EventType.CUT_COMMITTED, ())}
     assert finished.names("commits") == ["0", "1", "2"]

@@ -33,5 +33,10 @@ def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
     try:
         for topic in (region.events_topic, region.commits_topic):
             publisher.partitions(topic, timeout)
-    except (PublishFailed, TopicMissing) as error:
+    except PublishFailed as error:
+        yield (
+            f"Kafka at {region.kafka.bootstrap_servers} did not answer within {timeout:g} s "
+            f"({error.__cause__!r}); check the options kafka.*, and that it runs and can be reached from here"
+        )
+    except TopicMissing as error:
         yield str(error)

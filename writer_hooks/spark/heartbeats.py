@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from sluicegate.events import EventType, RegionHeartbeat
+from sluicegate.events.pauses import spread
 from sluicegate.writer_hooks.errors import BatchUnfinished, HookError, PublishFailed
 from sluicegate.writer_hooks.outcomes import Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
@@ -22,6 +23,7 @@ from sluicegate.writer_hooks.spark.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
+_FIRST_LOOK: Final = 0.05
 _LOOK: Final = 0.5
 _REACH: Final = 10.0
 """Seconds for Kafka to answer before it is called away."""
@@ -74,6 +76,8 @@ class _Run:
     """Whose outcomes are told."""
     missed: int = 0
     """Heartbeats in a row that were not sent."""
+    look: float = _FIRST_LOOK
+    """Seconds between two looks for the options."""
 
     @property
     def name(self) -> str:
@@ -160,7 +164,7 @@ class Heartbeats:
         now = time.monotonic()
         run = self._runs.get(signal.query)
         if signal.kind is Kind.STARTED or run is None:
-            run = _Run(signal.run, signal.query, signal.find, last_rows=now, due=now + self._look)
+            run = _Run(signal.run, signal.query, signal.find, last_rows=now, due=now + _FIRST_LOOK)
             self._runs[signal.query] = run
         if run.id != signal.run:
             return  # old news of a query that has been started again
@@ -180,11 +184,6 @@ class Heartbeats:
         if idle != run.idle:
             run.idle, run.due = idle, now
 
-    @property
-    def _look(self) -> float:
-        """Seconds between two looks for the options of a run."""
-        return min(self.interval, _LOOK)
-
     def _beat(self, run: _Run) -> None:
         """Send a heartbeat; a failed one must end neither the query nor the thread."""
         try:
@@ -192,8 +191,19 @@ class Heartbeats:
         except Exception as error:
             self._tell_missed(run, error)
         else:
-            run.missed = 0
-        run.due = time.monotonic() + (self._look if run.options is None else self.interval)
+            self._tell_sent_again(run)
+        if run.options is None:
+            # Spark plans a query soon after its start: a wrong option is told before the first batch fails.
+            run.look = min(2 * run.look, self.interval, _LOOK)
+            run.due = time.monotonic() + run.look
+        else:
+            run.due = time.monotonic() + (spread(self.interval) if run.missed else self.interval)
+
+    @staticmethod
+    def _tell_sent_again(run: _Run) -> None:
+        if run.missed:
+            _log.warning("%s: heartbeats are sent again, after %d that were not", run.name, run.missed)
+        run.missed = 0
 
     def _send(self, run: _Run) -> None:
         if run.ended:

@@ -11,7 +11,7 @@ from sluicegate.events import Assignment, Parent
 from sluicegate.events.models import NAME_PATTERN
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
-from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Region, table_uri
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region, table_uri
 from sluicegate.writer_hooks.spark.parents import parent_at
 
 TABLE_PREFIX: Final = "table."
@@ -136,7 +136,7 @@ def _region(options: Mapping[str, str]) -> Region:
         table=table_uri(_table(options)),
         topic_prefix=_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX)),
         publish_timeout=_seconds(options, "publish.timeout"),
-        opening_timeout=_seconds(options, "opening.timeout"),
+        opening_timeout=_opening_timeout(options),
     )
 
 
@@ -210,6 +210,16 @@ def _seconds(options: Mapping[str, str], name: str, default: float = 60.0) -> fl
     if not 0 < seconds < math.inf:
         raise BadOption(f"the option {name} must be a number of seconds above 0: {value!r}")
     return seconds
+
+
+def _opening_timeout(options: Mapping[str, str]) -> float:
+    name = "opening.timeout"
+    if options.get(name, "").strip().lower() == FOREVER:
+        return math.inf
+    try:
+        return _seconds(options, name)
+    except BadOption as error:
+        raise BadOption(f"{error}; or {FOREVER}") from None
 
 
 def _truth(options: Mapping[str, str], name: str, default: str = "false") -> bool:

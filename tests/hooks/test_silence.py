@@ -1,0 +1,95 @@
+"""Kafka away, as a driver tells of it: soon, then ever more rarely, and once when it is over."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.events import outages
+from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.writer_hooks import outcomes
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, OpenedMarker
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
+from sluicegate.writer_hooks.spark.options import SinkOptions
+from tests.hooks.conftest import make_table
+
+pytestmark = pytest.mark.kafka
+
+
+def running_query(folder: Path, bootstrap: str) -> dict[str, str]:
+    """The options of a query whose region has been opened."""
+    make_table(folder)
+    location = folder / "checkpoint"
+    location.mkdir()
+    (location / "metadata").write_text('{"id": "q"}')
+    options = {
+        "stream": "flights",
+        "region": "JFK",
+        "table": str(folder / "default.db" / "flights"),
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.request.timeout.ms": "1000",
+        "checkpointlocation": str(location),
+    }
+    region, checkpoint = SinkOptions.parse(options).region, Checkpoint(str(location))
+    checkpoint.write_lineage(LineageMarker(query="q"))
+    opened = OpenedMarker(
+        stream="flights",
+        region="JFK",
+        assignment=region.assignment,
+        bounded=False,
+        topic_prefix=region.topic_prefix,
+    )
+    checkpoint.write_opened("q.0", opened)
+    return options
+
+
+def wait(condition: Callable[[], object], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def counts(lines: list[str]) -> list[int]:
+    """The numbers of failures that the lines tell."""
+    return [int(match[1]) for line in lines if (match := re.search(r"\((\d+) in a row\)", line))]
+
+
+def test_an_outage_is_told_ever_more_rarely_and_its_end_once(
+    own_kafka: EmbeddedKafka,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outcomes, "_RETRY", 0.2)
+    monkeypatch.setattr(outages, "QUIET", 3.0)
+    specs = topic_specs(TopicNames("sluicegate"), partitions=1)
+    asyncio.run(ensure_topics(own_kafka.bootstrap, specs))
+    options = running_query(tmp_path, own_kafka.bootstrap)
+    own_kafka.kill()
+    heartbeats = Heartbeats(interval=0.3, idle_after=60.0)
+
+    def said(part: str) -> list[str]:
+        return [text for text in caplog.messages if part in text]
+
+    with caplog.at_level(logging.WARNING):
+        heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: options))
+        try:
+            wait(lambda: len(said("a heartbeat was not sent")) == 4)
+            wait(lambda: len(said("outcomes cannot be read")) >= 4)
+            for part in ("a heartbeat was not sent", "outcomes cannot be read"):
+                assert counts(said(part)) == [2**number for number in range(len(said(part)))]
+            assert 1 <= len(said("Kafka does not answer")) <= 4
+            asyncio.run(asyncio.to_thread(own_kafka.start))
+            over = ("heartbeats are sent again", "outcomes are read from", "Kafka answers again")
+            wait(lambda: all(said(part) for part in over))
+        finally:
+            heartbeats.stop(10)
+        assert [len(said(part)) for part in over] == [1, 1, 1]
+    others = [record.name for record in caplog.records if not record.name.startswith("sluicegate.")]
+    assert others == [], "the client's own lines"

@@ -1,0 +1,81 @@
+"""An installation without the extras says in one sentence what to install."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+INSTALL = 'pip install "sluicegate[paimon,spark]"'
+
+_REFUSE = """
+    import sys
+
+    class Refused:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] in {refused!r}:
+                raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+    sys.meta_path.insert(0, Refused())
+"""
+
+
+def without(refused: set[str], work: str) -> subprocess.CompletedProcess[str]:
+    """Run a program where some packages are not installed."""
+    script = textwrap.dedent(_REFUSE).format(refused=refused) + textwrap.dedent(work)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("module", ["sluicegate.writer_hooks", "sluicegate.writer_hooks.errors"])
+def test_an_import_names_the_package_and_the_install_line(module: str) -> None:
+    done = without({"pyarrow", "pyspark", "py4j", "pypaimon", "fastavro"}, f"import {module}")
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1, "no chain of errors"
+    last = done.stderr.strip().splitlines()[-1]
+    assert "sluicegate.writer_hooks needs the package pyarrow, which is not installed" in last
+    assert last.endswith(INSTALL)
+
+
+def test_what_is_missing_can_be_told_by_programs() -> None:
+    work = """
+        try:
+            import sluicegate.writer_hooks
+        except ImportError as error:
+            print(error.name)
+    """
+    assert without({"pyarrow"}, work).stdout.strip() == "pyarrow"
+
+
+def test_attach_without_pyspark() -> None:
+    work = """
+        from sluicegate.writer_hooks import HookError, attach
+        try:
+            attach(None)
+        except HookError as error:
+            print(error)
+    """
+    done = without({"pyspark", "py4j"}, work)
+    assert "attach needs PySpark 4.1 or newer" in done.stdout, done.stderr
+    assert done.stdout.strip().endswith(INSTALL)
+
+
+def test_a_table_format_whose_package_is_missing_is_found_before_the_query_starts() -> None:
+    work = """
+        from sluicegate.writer_hooks import BadOption, preflight
+        options = {
+            "stream": "flights",
+            "region": "JFK",
+            "table": "/lake/flights",
+            "kafka.bootstrap.servers": "localhost:9092",
+            "checkpointLocation": "/checkpoints/JFK",
+        }
+        try:
+            preflight(options)
+        except BadOption as error:
+            print(error)
+    """
+    done = without({"pypaimon"}, work)
+    assert "the table format paimon needs a package that is not installed (pypaimon)" in done.stdout, (
+        done.stderr
+    )
+    assert 'pip install "sluicegate[paimon]"' in done.stdout
