@@ -15,6 +15,7 @@ QUIET: Final = 8.0
 
 _LOGGERS: Final = (
     "aiokafka",
+    "aiokafka.cluster",
     "aiokafka.consumer.fetcher",
     "aiokafka.consumer.group_coordinator",
     "aiokafka.producer.sender",
@@ -23,6 +24,7 @@ _NOISE: Final = (
     "Unable connect to",
     "Unable to request metadata from",
     "Unable to update metadata from",
+    "No broker metadata found",
     "Failed fetch messages from",
     "Failed fetch offsets from",
     "Group Coordinator Request failed",

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from sluicegate.writer_hooks.opening import Opening
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, accept, silent
+from tests.integration.waiting import wait_until
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_a_wrong_option_is_an_error_at_once(
 
 def test_what_is_not_there_is_listed(options: dict[str, str]) -> None:
     with pytest.raises(PreflightFailed) as caught:
-        preflight(options | {"table": "/nowhere/flights"}, timeout=0.5)
+        preflight(options | {"table": "/nowhere/flights"}, timeout=0.5)  # time: nothing answers
     first, table, kafka = str(caught.value).splitlines()
     assert first == "region JFK of stream flights cannot write as things stand:"
     assert "no Paimon table at file:///nowhere/flights" in table
@@ -85,7 +84,7 @@ def test_a_coordinator_that_is_not_there_is_told_and_nothing_changes(
     with pytest.raises(
         PreflightFailed, match=rf"no coordinator reads the topic {unique}\.events.*sluicegate run"
     ):
-        preflight(options | there | {"topic.prefix": unique}, timeout=3)
+        preflight(options | there | {"topic.prefix": unique}, timeout=3)  # time: nobody comes
     assert log.events == []
     assert not Path(options["checkpointLocation"]).exists()
     assert not list(Path(options["table"]).glob("**/*.parquet"))
@@ -99,13 +98,6 @@ def test_attach_checks_options_that_it_is_given(spark: SparkSession, options: di
 
 def waiting(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in caplog.messages if text.startswith("no coordinator has answered the opening")]
-
-
-def wait(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.kafka
@@ -124,10 +116,9 @@ def test_an_opening_may_wait_for_ever_and_says_so_ever_more_rarely(
     ).region
     asked = Opening(region, "q.0")
     waits = threading.Thread(target=asked.wait, daemon=True)
-    began = time.monotonic()
     waits.start()
-    wait(lambda: len(waiting(caplog)) == 4)
-    assert time.monotonic() - began > 2.9, "after 0.2 s, 0.6 s, 1.4 s and 3.0 s"
+    wait_until(lambda: len(waiting(caplog)) == 4)
+    assert "for 0 s" not in waiting(caplog)[3], "after 0.2 s, 0.6 s, 1.4 s and 3.0 s"
     assert "the query waits until one does, and writes nothing before" in waiting(caplog)[0]
     assert "Check that a coordinator runs against" in waiting(caplog)[0]
     assert waits.is_alive()
@@ -135,8 +126,7 @@ def test_an_opening_may_wait_for_ever_and_says_so_ever_more_rarely(
     log.answer = accept
     (event,) = [event for event in log.events if event.envelope.id == envelope.id]
     asyncio.run(answer(log, event))
-    waits.join(30)
-    assert not waits.is_alive()
+    wait_until(lambda: not waits.is_alive())
 
 
 async def answer(log: Log, event: Event) -> None:

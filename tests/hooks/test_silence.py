@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, 
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
+from tests.integration.waiting import BACKSTOP, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -48,13 +47,6 @@ def running_query(folder: Path, bootstrap: str) -> dict[str, str]:
     return options
 
 
-def wait(condition: Callable[[], object], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def counts(lines: list[str]) -> list[int]:
     """The numbers of failures that the lines tell."""
     return [int(match[1]) for line in lines if (match := re.search(r"\((\d+) in a row\)", line))]
@@ -80,16 +72,16 @@ def test_an_outage_is_told_ever_more_rarely_and_its_end_once(
     with caplog.at_level(logging.WARNING):
         heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: options))
         try:
-            wait(lambda: len(said("a heartbeat was not sent")) == 4)
-            wait(lambda: len(said("outcomes cannot be read")) >= 4)
+            wait_until(lambda: len(said("a heartbeat was not sent")) == 4)
+            wait_until(lambda: len(said("outcomes cannot be read")) >= 4)
             for part in ("a heartbeat was not sent", "outcomes cannot be read"):
                 assert counts(said(part)) == [2**number for number in range(len(said(part)))]
             assert 1 <= len(said("Kafka does not answer")) <= 4
             asyncio.run(asyncio.to_thread(own_kafka.start))
             over = ("heartbeats are sent again", "outcomes are read from", "Kafka answers again")
-            wait(lambda: all(said(part) for part in over))
+            wait_until(lambda: all(said(part) for part in over))
         finally:
-            heartbeats.stop(10)
+            heartbeats.stop(BACKSTOP)
         assert [len(said(part)) for part in over] == [1, 1, 1]
     others = [record.name for record in caplog.records if not record.name.startswith("sluicegate.")]
     assert others == [], "the client's own lines"

@@ -18,7 +18,7 @@ _OPTIONS = {"assignment": "1", "regions": "r1,r2"}
 
 async def committed(place: Place, ids: range) -> None:
     wanted = list(ids)
-    await until(lambda: asyncio.to_thread(read_ids, place.table), lambda found: found == wanted, seconds=90)
+    await until(lambda: asyncio.to_thread(read_ids, place.table), lambda found: found == wanted)
 
 
 async def test_a_finished_query_holds_nobody_back_and_goes_on(place: Place, spark: SparkThread) -> None:

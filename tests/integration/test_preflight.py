@@ -26,5 +26,5 @@ async def test_all_is_well_while_a_coordinator_runs(place: Place) -> None:
     async with running(place.settings()):
         await asyncio.to_thread(preflight, options(place))
     with pytest.raises(PreflightFailed, match="no coordinator reads the topic"):
-        await asyncio.to_thread(preflight, options(place), timeout=2)
+        await asyncio.to_thread(preflight, options(place), timeout=2)  # time: nobody comes
     assert not (place.root / "checkpoint").exists()

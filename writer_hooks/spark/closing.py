@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sluicegate.events import Event, EventType, RegionClosed, RegionHeartbeat
+from sluicegate.events import EventType, RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished
 from sluicegate.writer_hooks.opening import opening_event
 from sluicegate.writer_hooks.publisher import shared_publisher
@@ -19,9 +19,13 @@ def close_region(options: Mapping[str, str]) -> int | None:
     BadCheckpointLocation or PublishFailed.
     """
     parsed = SinkOptions.parse(options)
-    marker, final, events = _at_its_end(parsed)
+    marker, final, opened = _at_its_end(parsed)
     region = parsed.region
-    events.append(region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final)))
+    events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
+    if not opened:
+        # A source without any data: nothing was ever opened, and what is not open cannot be closed.
+        planned = Checkpoint(parsed.checkpoint_location).newest_planned()
+        events.insert(0, opening_event(region, marker.lineage, marker.parents, planned))
     shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
     return final
 
@@ -32,14 +36,18 @@ def rest_region(options: Mapping[str, str], timeout: float) -> None:
     Kafka must acknowledge it within `timeout` seconds. Raises as `close_region` does.
     """
     parsed = SinkOptions.parse(options)
-    marker, _, events = _at_its_end(parsed)
+    marker, _, opened = _at_its_end(parsed)
     region = parsed.region
-    events.append(region.event(EventType.REGION_HEARTBEAT, marker.lineage, RegionHeartbeat(idle=True)))
+    events = [region.event(EventType.REGION_HEARTBEAT, marker.lineage, RegionHeartbeat(idle=True))]
+    if not opened and Checkpoint(parsed.checkpoint_location).newest_planned() is not None:
+        return  # A rewind has begun another lineage since: its query has not started yet.
+    if not opened:
+        events.insert(0, opening_event(region, marker.lineage, marker.parents))
     shared_publisher(region.kafka).publish(region.events_topic, events, timeout)
 
 
-def _at_its_end(options: SinkOptions) -> tuple[LineageMarker, int | None, list[Event]]:
-    """The lineage of a query that has ended, its last checkpoint, and the opening if it was never opened."""
+def _at_its_end(options: SinkOptions) -> tuple[LineageMarker, int | None, bool]:
+    """The lineage of a query that has ended, its last checkpoint, and whether it was ever opened."""
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker = checkpoint.known_lineage() or _first_lineage(checkpoint, options)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
@@ -50,10 +58,7 @@ def _at_its_end(options: SinkOptions) -> tuple[LineageMarker, int | None, list[E
         )
     if final is not None and final < marker.first:
         final = None
-    if checkpoint.opened(marker.lineage) is not None:
-        return marker, final, []
-    # A source without any data: nothing was ever opened, and only an open region is closed or idle.
-    return marker, final, [opening_event(region, marker.lineage, marker.parents, planned)]
+    return marker, final, checkpoint.opened(marker.lineage) is not None
 
 
 def _first_lineage(checkpoint: Checkpoint, options: SinkOptions) -> LineageMarker:
