@@ -8,7 +8,7 @@ FIRST, LONGEST = 50, 10_000
 def pauses(name: str, count: int = 12) -> list[int]:
     lane, found = Lane(name, FIRST, LONGEST), []
     for _ in range(count):
-        lane.failed(0, "away")
+        lane.failed(0)
         found.append(lane.resume_at)
     return found
 
