@@ -108,6 +108,7 @@ _READERS: Final[dict[str, Callable[[bytes], str | int]]] = {
     "ce_writer": _name,
     "ce_attempt": _id,
     "ce_files": _number,
+    "ce_rows": _number,
     "ce_firstoffset": _number,
     "ce_firsttime": _number,
 }
@@ -128,6 +129,7 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
         writer = get("ce_writer")
         attempt = get("ce_attempt")
         files = get("ce_files")
+        rows = get("ce_rows")
         first = get("ce_firstoffset")
         kind = _TYPES[attributes["ce_type"]]  # type: ignore[index]
         event_type, needs_region, needs_checkpoint, needs_writer = kind
@@ -144,6 +146,7 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
                 _number(files) if files is not None else 0,
                 _id(attempt) if attempt is not None else "",
                 None if first is None else Origin(_number(first), _number(attributes["ce_firsttime"] or b"")),
+                _number(rows) if rows is not None else 0,
             )
         )
     except (KeyError, ValueError, AttributeError):

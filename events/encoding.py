@@ -46,6 +46,8 @@ def encode(event: Event, time_ms: int | None = None) -> Message:
         headers.append(("ce_attempt", envelope.attempt.encode()))
     if envelope.type is EventType.FILES_WRITTEN:
         headers.append(("ce_files", b"%d" % envelope.files))
+    if envelope.rows:
+        headers.append(("ce_rows", b"%d" % envelope.rows))
     if envelope.origin is not None:
         headers += origin_headers(envelope.origin)
     _check_readable(event, headers)

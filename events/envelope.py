@@ -96,6 +96,8 @@ class Envelope(NamedTuple):
     """Random for each try of the writer; the events of one try have the same."""
     origin: Origin | None = None
     """Set if this is a copy of an earlier event, with the same id."""
+    rows: int = 0
+    """How many rows the files of a `files.written` have; 0 also if the writer does not tell. Shown only."""
 
 
 class Event(NamedTuple):

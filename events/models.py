@@ -149,6 +149,8 @@ class RegionHeartbeat(Body):
     """The driver lives; `idle` says that its source has nothing new."""
 
     idle: bool = False
+    interval: Count | None = None
+    """Milliseconds until the next heartbeat is due; None: the driver does not tell."""
 
 
 class RegionClosed(Body):

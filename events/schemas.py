@@ -71,6 +71,7 @@ def attribute_schema() -> dict[str, Any]:
         "ce_writer": {**name, "description": "the writer that wrote the files; one of a checkpoint's"},
         "ce_attempt": {**text, "description": "random for each try of the writer; its events have the same"},
         "ce_files": {**number, "description": "how many files the body lists"},
+        "ce_rows": {**number, "description": "how many rows these files have; for display only"},
         "ce_firstoffset": {**number, "description": "of a copy: the offset where its original stood first"},
         "ce_firsttime": {**number, "description": "of a copy: its original's append time, in milliseconds"},
     }

@@ -58,10 +58,12 @@ class Region:
         writer: str = "",
         files: int = 0,
         attempt: str = "",
+        rows: int = 0,
     ) -> Event:
         """A new event of this region, with an id of its own."""
         place = (self.stream, self.name, lineage, checkpoint)
-        return Event(Envelope(str(uuid4()), kind, *place, writer, files, attempt), body)
+        envelope = Envelope(str(uuid4()), kind, *place, writer, files, attempt, rows=rows)
+        return Event(envelope, body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: i
             writer=attempt.writer,
             files=len(part.files),
             attempt=attempt.id,
+            rows=sum(file.rows for file in part.files),
         )
         for part in parts
     ]

@@ -80,7 +80,7 @@ class Book:
             return SETTLED
         if envelope.id in entry.parts:
             return DUPLICATE
-        entry.parts[envelope.id] = Part(offset, envelope.files)
+        entry.parts[envelope.id] = Part(offset, envelope.files, envelope.rows)
         entry.last_time = time
         if entry.completion is not None:
             if envelope.id not in entry.missing:

@@ -74,7 +74,7 @@ def copied(book: Book, offset: int, time: int, envelope: Envelope, body: Body | 
 def _part(ledger: LineageLedger, entry: Checkpoint, copy: Copy, envelope: Envelope) -> str | None:
     if envelope.id in entry.parts:
         return DUPLICATE
-    entry.parts[envelope.id] = Part(copy.offset, envelope.files)
+    entry.parts[envelope.id] = Part(copy.offset, envelope.files, envelope.rows)
     entry.last_time = copy.first_time
     if envelope.id in entry.missing:
         entry.missing.discard(envelope.id)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.owing import expected, owing
+from sluicegate.coordinator.core.state import Waiting
 
 
 def pending_files(book: Book) -> int:
@@ -14,6 +15,20 @@ def pending_files(book: Book) -> int:
         for entry in ledger.checkpoints.values()
         for part in entry.parts.values()
     )
+
+
+def waiting(book: Book) -> dict[str, Waiting]:
+    """By region, what has been written and is not in a decision; regions without are absent."""
+    found: dict[str, Waiting] = {}
+    for (region, _), ledger in book.ledgers.items():
+        for entry in ledger.checkpoints.values():
+            known = found.get(region)
+            found[region] = Waiting(
+                files=sum(part.files for part in entry.parts.values()) + (known.files if known else 0),
+                rows=sum(part.rows for part in entry.parts.values()) + (known.rows if known else 0),
+                since=min(entry.first_time, known.since if known else entry.first_time),
+            )
+    return found
 
 
 def oldest_unsealed(book: Book) -> int | None:

@@ -10,6 +10,7 @@ class Part(NamedTuple):
 
     offset: int
     files: int
+    rows: int = 0
 
 
 class Completion(NamedTuple):

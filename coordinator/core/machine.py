@@ -36,7 +36,7 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.fence import Fence
-from sluicegate.coordinator.core.gauges import waited_for
+from sluicegate.coordinator.core.gauges import waited_for, waiting
 from sluicegate.coordinator.core.intake import HIGHEST_POLICY, enter
 from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.openings import start_of
@@ -55,6 +55,7 @@ from sluicegate.events.models import (
     CutVoided,
     LineageCarried,
     RegionClosed,
+    RegionHeartbeat,
     RegionOpened,
     StreamCommand,
     StreamPolicy,
@@ -98,6 +99,8 @@ class StreamMachine:
         self._answers = Answers(dict(record.refused) if record else {})
         self.heard = dict(record.heard) if record else {}
         """By region, the append time of the last event that its job sent."""
+        self._heartbeats = dict(record.heartbeats) if record else {}
+        """By region, the milliseconds between two of its heartbeats."""
         self._commit: Commit | None = None
         self._voided: Voided | None = None
         """The oldest decision's void is in the table; its event is still to be logged and read."""
@@ -127,6 +130,8 @@ class StreamMachine:
             self._overdue.unused(envelope)
         if envelope.region and envelope.origin is None and ignored != UNOPENED:
             self.heard[envelope.region] = time
+            if isinstance(body, RegionHeartbeat) and body.interval is not None:
+                self._heartbeats[envelope.region] = body.interval
         if offset > self.book.applied:
             self.book.applied = offset
             self._applied_id = envelope.id
@@ -283,6 +288,8 @@ class StreamMachine:
             refused=dict(self._answers.refused),
             misplaced=self._overdue.known,
             heard={name: at for name, at in self.heard.items() if name in self.book.state.regions},
+            heartbeats={name: each for name, each in self._heartbeats.items() if name in self.heard},
+            waiting=waiting(self.book),
             retries=self._retries.for_record(),
         )
 
@@ -437,8 +444,8 @@ class StreamMachine:
         # A record hides what it has applied from the next reader, so no opening in it may be unanswered.
         stalled = self.stall is not None or self._retries.stall is not None
         writable = (self._ready or stalled) and not self._answers.due
-        waiting = not self.book.state.pending and self.book.waits_for_others()
-        most = min(self.settings.record_interval, WAITING_RECORD) if waiting else None
+        owed = not self.book.state.pending and self.book.waits_for_others()
+        most = min(self.settings.record_interval, WAITING_RECORD) if owed else None
         effect = self.outbox.next(self.record, self._now, writable=writable, interval=most)
         if effect is not None or not self._has_read_all() or self._proposal.logged_at is not None:
             return effect

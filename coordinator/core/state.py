@@ -260,6 +260,16 @@ class Retrying(Light):
     """Milliseconds between the first failure and the last."""
 
 
+class Waiting(Light):
+    """What a region has written and is in no decision yet."""
+
+    files: int
+    rows: int
+    """0 also if the writers do not tell."""
+    since: int
+    """Append time in milliseconds of the first event of the oldest checkpoint."""
+
+
 class StateRecord(Light):
     """The value of a stream's record in the compacted state topic."""
 
@@ -285,5 +295,9 @@ class StateRecord(Light):
     """Events that completions name, and in which region, lineage and checkpoint they lie instead."""
     heard: dict[str, int] = {}
     """By region, the append time in milliseconds of the last event that its job sent; for status only."""
+    heartbeats: dict[str, int] = {}
+    """By region, the milliseconds between its heartbeats; for status only."""
+    waiting: dict[str, Waiting] = {}
+    """By region, what is written and in no decision; for status only."""
     retries: list[Retrying] = []
     """What failed and is tried again; for status only."""

@@ -1,10 +1,12 @@
 """What a coordinator says of itself over HTTP: where its streams stand, and why it does not do its work."""
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sluicegate.coordinator.core.gauges import waited_for
 from sluicegate.coordinator.core.retries import OPTIONAL
+from sluicegate.coordinator.overview import overview
+from sluicegate.coordinator.settings_kafka import KafkaSettings
 from sluicegate.coordinator.shell.partition import PartitionRunner
 from sluicegate.coordinator.shell.stream import StreamRunner
 
@@ -27,9 +29,12 @@ def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
                     yield f"stream {name}: {each.effect} fails and is tried again: {each.reason}"
 
 
-def account(epoch: int, runners: Mapping[int, PartitionRunner]) -> dict[str, Any]:
+def account(settings: KafkaSettings, epoch: int, runners: Mapping[int, PartitionRunner]) -> dict[str, Any]:
     """What this member owns, and where it stands."""
+    now = time.time_ns() // 1_000_000
     return {
+        "group": settings.group_id,
+        "topic_prefix": settings.topic_prefix,
         "epoch": epoch,
         "partitions": {
             str(number): {"position": runner.position, "low_water": runner.low_water()}
@@ -37,33 +42,18 @@ def account(epoch: int, runners: Mapping[int, PartitionRunner]) -> dict[str, Any
             if runner.started
         },
         "streams": {
-            name: _stream(stream) for runner in runners.values() for name, stream in runner.streams.items()
+            name: {**runner.offsets(), **_stream(stream, now)}
+            for runner in runners.values()
+            for name, stream in runner.streams.items()
         },
     }
 
 
-def _stream(stream: StreamRunner) -> dict[str, Any]:
+def _stream(stream: StreamRunner, now: int) -> dict[str, Any]:
     machine = stream.machine
-    state = machine.book.state
-    return {
-        "decision": state.committed,
-        "cut": {
-            region: {"lineage": held.ref.lineage, "checkpoint": held.ref.checkpoint}
-            for region, held in state.regions.items()
-            if held.ref is not None
-        },
-        "watermark": state.watermark,
-        "ready": machine.ready,
-        "stalled": machine.stall_reason,
-        "paused": machine.paused,
-        "retries": [
-            {
-                "effect": each.effect,
-                "reason": each.reason,
-                "failures": each.failures,
-                "lasted": each.lasted,
-            }
-            for each in machine.retries
-        ],
-        "waits_for": waited_for(machine.book),
-    }
+    retries = [
+        {"effect": each.effect, "reason": each.reason, "failures": each.failures, "lasted": each.lasted}
+        for each in machine.retries
+    ]
+    # The record shows only what lasts, and nothing of the view, which is what the retry may be about.
+    return {**overview(machine.record(), now), "ready": machine.ready, "retries": retries}

@@ -201,6 +201,17 @@ class PartitionRunner:
             counts = {region: state.fallbacks for region, state in book.state.regions.items()}
             metrics.regions(name, counts, machine.heard, joined=joined(book) is not None)
 
+    def offsets(self) -> dict[str, int | None]:
+        """Where the partition ends, and from where a restart reads it, as far as that is known here."""
+        end = self._consumer.highwater(self.source)
+        group = self._released
+        return {
+            "partition": self.number,
+            "end_offset": end,
+            "group_offset": group,
+            "read_by_restart": None if end is None else end - min(group or 0, end),
+        }
+
     def low_water(self) -> int:
         """The smallest offset that a recovery of the partition needs."""
         waiting = (self._links.dead_letters.first_waiting(self.number), self._stray.first_untold())

@@ -344,7 +344,7 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """What this member owns, and where it stands."""
-        return account(self._epoch, self._runners)
+        return account(self._settings.kafka, self._epoch, self._runners)
 
 
 async def serve(settings: Settings) -> None:

@@ -106,8 +106,9 @@ def events(draw: st.DrawFn, event_type: EventType) -> Event:
     event_id = draw(IDS)
     count = st.integers(0, 10**18 - 1)
     origin = draw(st.none() | st.builds(Origin, count, count))
+    rows = draw(count) if event_type is EventType.FILES_WRITTEN else 0
     place = (draw(NAMES), region, lineage, checkpoint)
-    return Event(Envelope(event_id, event_type, *place, writer, files, attempt, origin), body)
+    return Event(Envelope(event_id, event_type, *place, writer, files, attempt, origin, rows), body)
 
 
 @pytest.mark.parametrize("event_type", EventType)

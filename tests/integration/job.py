@@ -138,6 +138,7 @@ class Job:
         files: int = 0,
         writer: str = "",
         attempt: str = "",
+        rows: int = 0,
         partition: int | None = None,
     ) -> str:
         """Append an event; returns its id."""
@@ -152,6 +153,7 @@ class Job:
             writer,
             files,
             attempt,
+            rows=rows,
         )
         message = encode(Event(envelope, body))
         home = partition_of(self.stream, PARTITIONS)
@@ -206,7 +208,12 @@ class Job:
         number = uuid.uuid4().hex
         how = {"writer": f"w-{number[:8]}", "attempt": number, **how}
         return await self.say(
-            EventType.FILES_WRITTEN, body, checkpoint=self.batch, files=len(body.files), **how
+            EventType.FILES_WRITTEN,
+            body,
+            checkpoint=self.batch,
+            files=len(body.files),
+            rows=sum(each.rows for each in body.files),
+            **how,
         )
 
     async def complete(self, *events: str, digest: str | None = None, watermark: int | None = None) -> None:

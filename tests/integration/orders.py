@@ -28,9 +28,9 @@ class Spoken:
         return self.stdout + self.stderr
 
 
-async def sluicegate(place: Place, *arguments: str) -> str:
-    """Run a command; returns what it printed. Fails if the command does."""
-    result = await invoke(place, *arguments)
+async def sluicegate(place: Place, *arguments: str, **settings: str) -> str:
+    """Run a command; returns what it printed. Fails if the command does. Settings such as `HTTP__PORT`."""
+    result = await invoke(place, *arguments, **settings)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -44,12 +44,16 @@ async def invoke_here(place: Place, *arguments: str) -> Spoken:
     return Spoken(result.exit_code, result.stdout, result.stderr)
 
 
-async def invoke(place: Place, *arguments: str) -> Spoken:
+async def invoke(place: Place, *arguments: str, **settings: str) -> Spoken:
     """Run a command in a process of its own, whatever becomes of it: the service logs in this one."""
     process = await asyncio.create_subprocess_exec(
         *_COMMAND,
         *arguments,
-        env={**os.environ, "SLUICEGATE_CONFIG": str(_config(place))},
+        env={
+            **os.environ,
+            "SLUICEGATE_CONFIG": str(_config(place)),
+            **{f"SLUICEGATE_{name}": value for name, value in settings.items()},
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

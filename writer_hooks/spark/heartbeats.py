@@ -217,7 +217,8 @@ class Heartbeats:
         target = self._target(run)
         if target is not None:
             region, lineage = target
-            beat = region.event(EventType.REGION_HEARTBEAT, lineage, RegionHeartbeat(idle=run.idle))
+            body = RegionHeartbeat(idle=run.idle, interval=max(1, round(self.interval * 1000)))
+            beat = region.event(EventType.REGION_HEARTBEAT, lineage, body)
             shared_publisher(region.kafka).publish(region.events_topic, [beat], self.interval)
 
     def _rest(self, run: _Run) -> None:
