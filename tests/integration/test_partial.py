@@ -73,7 +73,7 @@ async def test_every_outcome_is_counted_and_shown(place: Place, redis_url: str) 
         assert (shown["forced_by"], shown["regions"]["r2"]["state"]) == (["r2"], "behind")
         lines = await sluicegate(place, "status")
         assert "NOTE: the next commit has to be full: r2 stayed behind" in lines
-        assert "(stayed behind in the last commit, as often as it may" in lines
+        assert "; stayed behind in the last commit, as often as it may" in lines
 
         await asyncio.gather(healthy.run_batch([4]), slow.run_batch([5]))
         await healthy.committed([1, 2, 3, 4, 5])
