@@ -31,6 +31,10 @@ unit: sync
 short-demo: sync
 	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json
 
+## Measure every figure of docs/benchmarks.md again, on a quiet machine: about 40 minutes.
+bench: sync
+	$(BIN)/python -m bench.all $(ARGS)
+
 format: sync
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)

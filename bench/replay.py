@@ -1,6 +1,6 @@
-"""How fast a long log is replayed: verified against its table, and searched for orphans.
+"""The time to replay a long log: verified against its table, and searched for orphans.
 
-    python -m bench.replay [--commits 200] [--events 1000]
+    python -m bench.replay [--commits 200] [--events 1000] [--json]
 
 A log of one stream is made by the core itself: each checkpoint has so many events, a tenth of them losers,
 and one decision. The commits are in a Paimon table, without files. Then the commands are run on it.
@@ -161,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--commits", type=int, default=200)
     parser.add_argument("--events", type=int, default=1000)
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
         table = str(create_table(Path(folder), "replayed").table_path)
@@ -173,6 +174,21 @@ def main() -> None:
         alone = asyncio.run(lag_beside(None))
         beside = asyncio.run(lag_beside(load(config, {})))
     pace = records / max(0.001, verified - start)
+    if options.json:
+        figures = {
+            "records": records,
+            "commits": options.commits,
+            "losers": orphans["gone"],
+            "there": found["counts"]["there"],
+            "start_s": round(start, 1),
+            "verify_s": round(verified - start, 1),
+            "records_per_s": round(pace),
+            "orphans_s": round(searched - start, 1),
+            "loop_late_alone_ms": [round(each, 1) for each in alone],
+            "loop_late_beside_sweep_ms": [round(each, 1) for each in beside],
+        }
+        print(json.dumps(figures), flush=True)
+        return
     print(f"{records:,} records, {options.commits} commits; the command alone takes {start:.1f} s")
     print(f"verify:  {verified:.1f} s ({pace:,.0f} records/s), {found['counts']['there']} there")
     for where, (most, worst) in (("alone", alone), ("beside the janitor", beside)):

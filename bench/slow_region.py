@@ -1,6 +1,6 @@
-"""Whether a slow region holds the others back: the demo with and without one, in turn, and the ratio.
+"""The delay of healthy regions beside a slow one: the demo with and without it, in turn, and the ratio.
 
-`python -m bench.slow_region [--runs N] [--rows N] [--full]`
+python -m bench.slow_region [--runs 3] [--rows 336776] [--full] [--json]
 """
 
 import argparse
@@ -40,19 +40,26 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="pairs of runs")
     parser.add_argument("--full", action="store_true", help="first once each with full cuts only")
     parser.add_argument("--rows", type=int, default=336_776)
+    parser.add_argument("--json", action="store_true")
     wanted = parser.parse_args()
     calm: list[float] = []
     slow: list[float] = []
+
+    def tell(name: str, found: dict[str, Any]) -> None:
+        print(json.dumps({"run": name, **found}) if wanted.json else line(name, found), flush=True)
+
     if wanted.full:
-        print(line("calm, full cuts", run(wanted.rows, "--calm", "--full-cuts")), flush=True)
-        print(line("slow, full cuts", run(wanted.rows, "--full-cuts")), flush=True)
+        tell("calm, full cuts", run(wanted.rows, "--calm", "--full-cuts"))
+        tell("slow, full cuts", run(wanted.rows, "--full-cuts"))
     for _ in range(wanted.runs):
         found = run(wanted.rows, "--calm")
         calm.append(found["healthy_p50_ms"])
-        print(line("calm", found), flush=True)
+        tell("calm", found)
         found = run(wanted.rows)
         slow.append(found["healthy_p50_while_slow_ms"])
-        print(line("slow", found), flush=True)
+        tell("slow", found)
+    if wanted.json:
+        return
     print(
         f"healthy regions, from a batch to its commit, p50: {median(calm):g} ms without a slow region, "
         f"{median(slow):g} ms while {_SLOW} was slow or silent: ratio {median(slow) / median(calm):.2f}"

@@ -1,0 +1,100 @@
+"""The benchmarks behind docs/benchmarks.md: their commands, and the digest of the code that measures."""
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+BENCH: Final = Path(__file__).parent
+RESULTS: Final = BENCH / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One benchmark: a module of this folder with its arguments. Its output is lines of JSON."""
+
+    name: str
+    """Of the result and of the table."""
+    module: str
+    full: tuple[str, ...] = ()
+    """Arguments for the figures of the docs."""
+    short: tuple[str, ...] = ()
+    """Arguments for a run that only shows that the benchmark works."""
+    optional: bool = False
+    """Run on request only, as it takes long."""
+
+    def command(self, *, short: bool = False) -> tuple[str, ...]:
+        """Return the command without the interpreter."""
+        return ("-m", f"bench.{self.module}", *(self.short if short else self.full))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+BENCHMARKS: Final = (
+    Benchmark("latency", "latency", _words("--json"), _words("--checkpoints 40 --json")),
+    Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
+    Benchmark("paimon_commit", "paimon_commit", (), _words("--ages 0 --sizes 10,1000 --samples 8")),
+    Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
+    Benchmark(
+        "slow_region",
+        "slow_region",
+        _words("--runs 3 --full --json"),
+        _words("--runs 1 --rows 100000 --json"),
+    ),
+    Benchmark("replay", "replay", _words("--commits 100 --json"), _words("--commits 5 --json")),
+    Benchmark("scale", "scale", _words("--json"), _words("--files 1000 10000 --json")),
+    Benchmark(
+        "streams",
+        "streams",
+        _words("--rounds 3 --json"),
+        _words("--streams 10 --rounds 1 --turns 1 --rate 5 --json"),
+    ),
+    Benchmark(
+        "streams_stuck",
+        "streams",
+        _words("--stuck 8 --rounds 2 --turns 1 --seconds 10 --json"),
+        _words("--streams 10 --stuck 8 --rounds 1 --turns 1 --seconds 5 --rate 5 --json"),
+    ),
+    Benchmark("restart", "restart", _words("--json"), _words("--events 500 --rounds 1 --json")),
+    Benchmark("demo", "demo", (), _words("--rows 20000")),
+    Benchmark(
+        "kills",
+        "demo",
+        _words("--runs 20 --kill-coordinator"),
+        _words("--runs 1 --rows 100000 --kill-coordinator"),
+        optional=True,
+    ),
+    Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
+)
+
+
+def digest(benchmark: Benchmark) -> str:
+    """Return the digest of the benchmark's module and of what it imports from this folder."""
+    found = hashlib.sha256()
+    for path in sorted(_sources(BENCH / f"{benchmark.module}.py", set())):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _sources(path: Path, seen: set[Path]) -> set[Path]:
+    if path not in seen:
+        seen.add(path)
+        for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
+            if (other := BENCH / f"{name}.py").exists():
+                _sources(other, seen)
+    return seen
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Give the modules of this folder that a module imports, or starts by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bench."):
+            yield (node.module or "").removeprefix("bench.")
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("bench.")
+        ):
+            yield node.value.removeprefix("bench.")
