@@ -47,11 +47,12 @@ async def samples(service: Service) -> dict[str, float]:
 
 async def commit(job: Job, number: int) -> tuple[float, int]:
     """One commit: at most how long it took, and the bytes of its files."""
-    started = time.monotonic()
+    started = time.monotonic()  # time: an upper bound of what is measured on this machine; no limit
     files = job.write_files([number])
     await job.complete(await job.written(files), watermark=number)
     await job.committed(range(1, number + 1))
-    return time.monotonic() - started, sum(each.size for each in files.files)
+    took = time.monotonic() - started  # time: as above
+    return took, sum(each.size for each in files.files)
 
 
 async def test_a_commit_is_measured_without_the_idle_time_before_it(place: Place) -> None:
