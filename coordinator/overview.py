@@ -41,6 +41,7 @@ def overview(record: StateRecord, as_of: int) -> dict[str, Any]:
         "decided": state.decided,
         "committed": state.committed,
         "pending": len(state.pending),
+        "pending_files": sum(each.files for each in state.pending),
         "snapshot": snapshot.id if snapshot else None,
         "table": state.table,
         "watermark": state.watermark,

@@ -20,7 +20,8 @@ def lines_of(shown: Mapping[str, Any], now: int, *, verbose: bool) -> list[str]:
         return [f"{shown['stream']}  {shown['problem'] or 'not opened yet'}  {place}{note}"]
     snapshot = "" if shown["snapshot"] is None else f" (snapshot {shown['snapshot']})"
     commit = f"commit {shown['committed']}{snapshot}" if shown["committed"] else "no commit yet"
-    pending = f", {shown['pending']} decided and not confirmed" if shown["pending"] else ""
+    files = _files(shown["pending_files"])
+    pending = f", {shown['pending']} decided and not confirmed ({files})" if shown["pending"] else ""
     heading = f"{shown['stream']}  {commit}{pending}  watermark {_time(shown['watermark'])}  {place}{note}"
     lines = [heading, _source(shown, now), *_troubles(shown), *_waiting(shown)]
     regions: Mapping[str, Mapping[str, Any]] = shown["regions"]
@@ -56,7 +57,8 @@ def _troubles(shown: Mapping[str, Any]) -> Iterator[str]:
     for each in shown["retries"]:
         lasted = f" in {duration(each['lasted'] / 1000)}" if each["lasted"] >= 1000 else ""
         times = "once" if each["failures"] == 1 else f"{each['failures']} times{lasted}"
-        yield f"  RETRYING: {each['effect']} failed {times}: {each['reason']}"
+        said = each["reason"] in (shown["stalled"] or "")
+        yield f"  RETRYING: {each['effect']} failed {times}: {'as above' if said else each['reason']}"
     for each in shown["notes"]:
         yield f"  NOTE: {each}"
 
@@ -79,8 +81,9 @@ def _facts(shown: Mapping[str, Any], region: Mapping[str, Any], now: int) -> Ite
         if region["state"] != "active":
             yield str(region["state"])
         due = duration(region["heartbeat_interval"] / 1000)
+        then = "" if shown["live"] else " when that was written"
         yield (
-            f"silent for {duration(region['silent'])}, heartbeats are due every {due}: its query has "
+            f"silent for {duration(region['silent'])}{then}, heartbeats are due every {due}: its query has "
             "probably ended"
         )
     elif region["heard"] is not None:
@@ -95,7 +98,11 @@ def _facts(shown: Mapping[str, Any], region: Mapping[str, Any], now: int) -> Ite
 
 def _amount(files: int, rows: int, oldest: float) -> str:
     some = f" with {rows:,} rows" if rows else ""
-    return f"{files:,} {'file' if files == 1 else 'files'}{some}, the oldest for {duration(oldest)}"
+    return f"{_files(files)}{some}, the oldest for {duration(oldest)}"
+
+
+def _files(count: int) -> str:
+    return f"{count:,} {'file' if count == 1 else 'files'}"
 
 
 def _short(lineages: Iterable[str]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def test_lines_for_people(deployment: Deployment) -> None:
     deployment.write_state((b"flights", _bytes(record)))
     lines = deployment.run("status", "--stream", "flights").stdout.splitlines()
     assert lines[0].startswith(
-        "flights  commit 41 (snapshot 57), 1 decided and not confirmed  watermark 2013-01-01T"
+        "flights  commit 41 (snapshot 57), 1 decided and not confirmed (0 files)  watermark 2013-01-01T"
     )
     assert re.fullmatch(r"  as of \d+ s ago, by its state record", lines[1])
     assert lines[2] == "  STALLED: the table was replaced"

@@ -99,6 +99,17 @@ def test_what_is_tried_again_is_shown_with_its_reason() -> None:
     ]
 
 
+def test_a_reason_that_a_stall_has_is_not_repeated() -> None:
+    retries = [Retrying(effect="publish", reason="No space left", failures=40, lasted=61_000)]
+    lines = _lines(_record(retries=retries, stalled="a decision cannot be published: No space left. Look"))
+    assert lines[3] == "  RETRYING: publish failed 40 times in 61 s: as above"
+
+
+def test_silence_in_an_old_record_is_said_as_of_then() -> None:
+    record = _record(heard={"EWR": NOW - 80_000}, heartbeats={"EWR": 5_000})
+    assert "silent for 80 s when that was written, heartbeats" in _lines(record, live=False)[2]
+
+
 def test_strangers_have_a_line_of_their_own() -> None:
     lines = _lines(
         _record(refused={"SFO": "region SFO is not in the assignment", "EWR": "it names no parent"})
