@@ -95,11 +95,15 @@ def _walk(head: PastSnapshot, at: SnapshotAt, commit_user: str, asked: tuple[int
         if past.commit_user == commit_user:
             if (past.decision, past.digest) == asked:
                 return _Walk(Found(last), None, None, last)
-            if past.decision == decision:
-                other = other or OtherDigest(past.digest)
+            if past.decision == decision and (other is None or past.digest):
+                # Ours is published only where the id is absent, so a foreign one of that id stands above it.
+                other = OtherDigest(past.digest)
             highest = _highest(highest, past.decision)
             made = _highest(made, past.decision) if past.digest else made
         past = at(last.id - 1) if last.id > max(stop, 1) else None
+    if other == OtherDigest("") and made is not None and made > decision:
+        # Ours has expired: a later one is there, and decisions are made in order.
+        other = None
     return _Walk(other, highest, made, last)
 
 

@@ -51,6 +51,25 @@ def test_the_same_id_above_ours_does_not_hide_it(lake: Lake) -> None:
     assert stream.ask(2) == Found(made)
 
 
+def test_the_same_id_does_not_hide_that_ours_was_given_up(lake: Lake) -> None:
+    stream = Stream(lake)
+    head = stream.commit(1, [1])
+    void = CommitRequest(2, "void-of-2", head, None, [])
+    assert isinstance(stream.committer.publish(void), Published)
+    lake.impostor(2, [100])
+    assert stream.ask(2) == OtherDigest("void-of-2")
+
+
+def test_the_same_id_does_not_hide_that_ours_has_expired(lake: Lake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    for decision in (2, 3):
+        stream.commit(decision, [decision], record=False)
+    lake.impostor(2, [100])
+    lake.expire(2)
+    assert stream.ask(2) == Ahead(3)
+
+
 def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
