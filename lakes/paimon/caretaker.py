@@ -13,7 +13,7 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.history import TableHistory, read_history
 from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
-from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folder
+from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folders_of
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
 
@@ -81,20 +81,20 @@ class PaimonCaretaker:
     def adopt(self, event: FilesWritten) -> FilesWritten:
         self.examine(event)
         source = LocalStorage(event.location)
-        folders = {self._copy(source, file) for file in event.files}
+        for file in event.files:
+            self._copy(source, file)
         try:
-            for folder in sorted(folders, reverse=True):
-                sync_folder(folder)
+            sync_folders_of(self._storage.root, (file.path for file in event.files))
         except OSError as error:
             raise LakeUnavailable(f"cannot make files of {self.uri} durable: {error}") from error
         return event.model_copy(update={"location": self.uri})
 
-    def _copy(self, source: LocalStorage, file: FileInfo) -> str:
-        """Copy one file whole, unless it is there; returns its folder."""
+    def _copy(self, source: LocalStorage, file: FileInfo) -> None:
+        """Copy one file whole, unless it is there."""
         target = f"{self._storage.root}/{file.path}"
         folder = os.path.dirname(target)
         if self._storage.size(file.path) == file.size:
-            return folder
+            return
         draft = f"{folder}/.{uuid.uuid4()}.tmp"
         try:
             os.makedirs(folder, exist_ok=True)
@@ -103,7 +103,6 @@ class PaimonCaretaker:
             os.replace(draft, target)
         except OSError as error:
             raise LakeUnavailable(f"cannot copy {file.path} into {self.uri}: {error}") from error
-        return folder
 
     def _refuse_other_schema(self, source: LocalStorage, schema_id: int) -> None:
         ours, theirs = (_schema(storage, schema_id) for storage in (self._storage, source))

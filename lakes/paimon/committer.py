@@ -22,6 +22,7 @@ from sluicegate.lakes.port import (
     BadFiles,
     CommitRequest,
     Conflict,
+    Found,
     LakeUnavailable,
     NotPublished,
     OutcomeUnknown,
@@ -75,7 +76,11 @@ class PaimonCommitter:
         head = self._snapshots.newest()
         past = head.past() if head is not None else None
         snapshots = self._snapshots
-        return look_for(past, snapshots.past, snapshots.linked, self._user, (decision, digest), recorded)
+        answer = look_for(past, snapshots.past, snapshots.linked, self._user, (decision, digest), recorded)
+        if isinstance(answer, Found):
+            # Whoever linked it may have died before its name was durable.
+            snapshots.settle()
+        return answer
 
     def identity(self) -> str:
         return self._table.identity()
@@ -194,6 +199,7 @@ class PaimonCommitter:
         number = made.ref.id
         try:
             there = self._snapshots.at(number)
+            self._snapshots.settle()
         except LakeUnavailable as error:
             return OutcomeUnknown(f"snapshot {number} is taken, and by whom cannot be read: {error}")
         if there is None:
@@ -225,7 +231,10 @@ class PaimonCommitter:
             return None
         # A predecessor that is still there proves its place; the first snapshot has none.
         proven = request.head is not None or (newest is not None and newest.ref == there.ref)
-        return Published(there.ref) if proven or self._snapshots.linked(there.ref.id) else None
+        if not proven and not self._snapshots.linked(there.ref.id):
+            return None
+        self._snapshots.settle()
+        return Published(there.ref)
 
     def _is(self, past: PastSnapshot, request: CommitRequest) -> bool:
         made_by = (past.commit_user, past.decision, past.digest)

@@ -106,6 +106,10 @@ class Snapshots:
         """Put the snapshot unless its number is taken. Raises as Storage.put_if_absent does."""
         return self._storage.put_if_absent(_file(number), content)
 
+    def settle(self) -> None:
+        """Make the names of all snapshots durable, whoever put them. Raises LakeUnavailable."""
+        self._storage.settle("snapshot")
+
     def linked(self, number: int) -> bool:
         """Whether that snapshot is the one that the next was made on. Raises LakeUnavailable."""
         before, after = self.at(number), self.at(number + 1)

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -68,6 +69,10 @@ class Storage(Protocol):
         """
         ...
 
+    def settle(self, folder: str) -> None:
+        """Make the names in a folder durable, whoever put them there. Raises LakeUnavailable."""
+        ...
+
     def hint(self, name: str, content: bytes) -> None:
         """Replace a file that may be lost or late; never fails."""
         ...
@@ -107,6 +112,8 @@ class LocalStorage:
     def __init__(self, location: str) -> None:
         self.root = local_path(location)
         self.uri = Path(self.root).as_uri()
+        self._durable: set[str] = set()
+        """Folders of the table whose own names are known to be durable."""
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -147,7 +154,7 @@ class LocalStorage:
 
     def write(self, folder: str, files: dict[str, bytes]) -> None:
         try:
-            os.makedirs(self._path(folder), exist_ok=True)
+            self._make(folder)
             for name, content in files.items():
                 write_durably(self._path(f"{folder}/{name}"), content)
                 hit(Failpoint.PAIMON_MANIFEST_WRITTEN)
@@ -161,21 +168,31 @@ class LocalStorage:
         folder, base = os.path.split(target)
         draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
         try:
-            self._draft(draft, content)
+            self._draft(draft, content, os.path.dirname(name))
             return self._link(draft, target, folder)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(draft)
 
-    def _draft(self, draft: str, content: bytes) -> None:
+    def _make(self, folder: str) -> None:
+        """Make a folder of the table, durably. Raises OSError."""
+        is_new = not os.path.isdir(self.root)
+        os.makedirs(self._path(folder), exist_ok=True)
+        if folder not in self._durable:
+            # Once for each folder that is found, too: whoever made it may not have synced its name.
+            sync_folder(self.root)
+            if is_new:
+                sync_folder(os.path.dirname(self.root))
+            self._durable.add(folder)
+
+    def _draft(self, draft: str, content: bytes, folder: str) -> None:
         """Write the whole file under a name that no reader looks for."""
-        folder = os.path.dirname(draft)
         try:
-            os.makedirs(folder, exist_ok=True)
+            self._make(folder)
             write_durably(draft, content)
             hit(Failpoint.PAIMON_SNAPSHOT_DRAFTED)
         except OSError as error:
-            raise self._unavailable("cannot write a snapshot", os.path.basename(folder), error) from error
+            raise self._unavailable("cannot write a snapshot", folder, error) from error
 
     def _link(self, draft: str, target: str, folder: str) -> bool:
         try:
@@ -198,6 +215,12 @@ class LocalStorage:
     def link(self, draft: str, target: str) -> None:
         """Make the snapshot visible; the one step that decides a commit."""
         os.link(draft, target)
+
+    def settle(self, folder: str) -> None:
+        try:
+            sync_folder(self._path(folder))
+        except OSError as error:
+            raise self._unavailable(f"cannot make the folder {folder} durable", folder, error) from error
 
     def hint(self, name: str, content: bytes) -> None:
         # In place, not by a rename: the file system would flush it first, and a torn hint does no harm.
@@ -254,6 +277,16 @@ def sync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_folders_of(root: str, paths: Iterable[str]) -> None:
+    """Make all folders durable from the root down to files, by the files' relative paths. Raises OSError."""
+    folders = {root}
+    for path in paths:
+        parts = path.split("/")[:-1]
+        folders.update("/".join([root, *parts[:depth]]) for depth in range(1, len(parts) + 1))
+    for folder in sorted(folders, reverse=True):
+        sync_folder(folder)
 
 
 def sync_file(path: str) -> None:

@@ -24,7 +24,7 @@ from sluicegate.lakes.paimon.buckets import hash_once, layout
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.schema_table import SchemaTable
-from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folder
+from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folders_of
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 
@@ -158,14 +158,10 @@ class PaimonWriter:
 
     def _make_durable(self, infos: Sequence[FileInfo]) -> None:
         """Sync the files, and every folder up to the table that may have been made for them."""
-        folders: set[str] = {self._root}
         try:
             for info in infos:
                 sync_file(f"{self._root}/{info.path}")
-                parts = info.path.split("/")[:-1]
-                folders.update("/".join([self._root, *parts[:depth]]) for depth in range(1, len(parts) + 1))
-            for folder in sorted(folders, reverse=True):
-                sync_folder(folder)
+            sync_folders_of(self._root, (info.path for info in infos))
         except OSError as error:
             raise LakeUnavailable(f"cannot make data files of {self.location} durable: {error}") from error
 
