@@ -94,6 +94,12 @@ class StreamSettings(Section):
     """The table's URI, or an absolute path."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
     """URI prefixes; data files outside all of them are refused. Default: the table's own location."""
+    file_names: Literal["checked", "unchecked"] = "checked"
+    """Whether the name of a data file must carry the digest of the attempt that wrote it.
+
+    `unchecked` is for writers that cannot choose names. A file that two checkpoints name is then committed
+    twice, unless both are in one commit, which is refused.
+    """
     commit_user: str = ""
     """By whom the table's history says a commit was made. Default: `sluicegate-<stream>`."""
     partial: Literal["never", "allow"] = "never"
@@ -138,6 +144,7 @@ class StreamSettings(Section):
             partial=self.partial,
             max_consecutive_fallbacks=self.max_consecutive_fallbacks,
             allowed_locations=self.allowed_locations,
+            file_names=self.file_names,
         )
 
 

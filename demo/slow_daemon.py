@@ -35,9 +35,13 @@ class _SlowAdapter:
         raise NotImplementedError("a worker commits nothing")
 
     def open_writer(
-        self, location: str, options: Mapping[str, str], event_time_column: str | None
+        self,
+        location: str,
+        options: Mapping[str, str],
+        event_time_column: str | None,
+        digest: str | None = None,
     ) -> "FileWriter":
-        inner = self._inner.open_writer(location, options, event_time_column)
+        inner = self._inner.open_writer(location, options, event_time_column, digest)
         return SlowWriter(inner, lambda: time.sleep(self._seconds))
 
 

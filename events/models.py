@@ -167,6 +167,8 @@ class StreamPolicy(Body):
     max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
     allowed_locations: tuple[str, ...]
     """URI prefixes; data files outside all of them are refused."""
+    file_names: Literal["checked", "unchecked"] = "checked"
+    """Checked: a data file whose name does not carry the digest of its attempt is refused."""
     joined: str = ""
     """Why the table makes the stream one region, so that its cuts are full; empty if it does not."""
 

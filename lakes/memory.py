@@ -360,9 +360,13 @@ class MemoryAdapter:
         return MemoryCaretaker(self._tables, location)
 
     def open_writer(
-        self, location: str, options: Mapping[str, str], event_time_column: str | None
+        self,
+        location: str,
+        options: Mapping[str, str],
+        event_time_column: str | None,
+        digest: str | None = None,
     ) -> MemoryWriter:
-        return MemoryWriter(self.table(location), event_time_column)
+        return MemoryWriter(self.table(location), event_time_column, digest)
 
 
 ADAPTER: Final = MemoryAdapter()

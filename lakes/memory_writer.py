@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 class MemoryWriter:
     """The writer half: one file per attempt, its rows in the table's `data`."""
 
-    def __init__(self, table: "MemoryTable", event_time_column: str | None) -> None:
+    def __init__(self, table: "MemoryTable", event_time_column: str | None, digest: str | None) -> None:
         self.location = table.location
         self.schema_id = 0
         self._table = table
         self._event_time = event_time_column
-        self._path = f"part-{table.next_writer():05d}"
+        number = f"{table.next_writer():05d}"
+        self._path = f"part-{number}" if digest is None else f"part-{digest}-{number}"
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: "pa.RecordBatch") -> None:

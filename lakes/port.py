@@ -294,7 +294,15 @@ class Adapter(Protocol):
         ...
 
     def open_writer(
-        self, location: str, options: Mapping[str, str], event_time_column: str | None
+        self,
+        location: str,
+        options: Mapping[str, str],
+        event_time_column: str | None,
+        digest: str | None = None,
     ) -> FileWriter:
-        """Open the writer half. Raises TableRefused or LakeUnavailable."""
+        """Open the writer half. Raises TableRefused or LakeUnavailable.
+
+        `digest`: what the name of each file carries between its first two hyphens (`events.naming`). None:
+        nothing, so only a stream with `file_names = "unchecked"` takes the files.
+        """
         ...

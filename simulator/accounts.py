@@ -16,6 +16,8 @@ class Pile:
     opened: int
     """Offset of its first event."""
     arrived: set[str] = field(default_factory=set)
+    attempts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By event, who wrote its files, and in which attempt."""
     completion: CheckpointCompleted | None = None
     stands: dict[str, int] = field(default_factory=dict)
     """Where its events, and its completion under no name, stand last: there, or where they were copied."""
@@ -30,8 +32,21 @@ class Pile:
 
     @property
     def whole(self) -> bool:
+        """Completed, every named event has arrived, and each writer's are of one attempt."""
+        return self.is_there and not self.doubled
+
+    @property
+    def is_there(self) -> bool:
         """Completed, and every named event has arrived."""
         return self.completion is not None and self.arrived.issuperset(self.completion.events)
+
+    @property
+    def doubled(self) -> bool:
+        """Whether two attempts of one writer are named, and all events have arrived."""
+        if self.completion is None or not self.is_there:
+            return False
+        named = {self.attempts[event] for event in self.completion.events}
+        return len(named) > len({writer for writer, _ in named})
 
 
 @dataclass

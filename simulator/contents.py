@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core.decisions import void_digest
 from sluicegate.coordinator.core.effects import Publish
+from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.memory import MemorySnapshot
 from sluicegate.simulator.accounts import Verdict
@@ -27,6 +28,9 @@ class Contents:
     """The source's items that are in the table, with the decision that brought them."""
     _paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _event_of: dict[str, str] = field(default_factory=dict)
+    _written_by: dict[str, Envelope] = field(default_factory=dict)
+    _attempts: dict[tuple[str, str, int, str], str] = field(default_factory=dict)
+    """By region, lineage, checkpoint and writer, the attempt that is in the table."""
     _in_table: dict[str, int] = field(default_factory=dict)
     _published: dict[tuple[int, str], tuple[tuple[str, ...], int | None]] = field(default_factory=dict)
     _seen: int = 0
@@ -37,6 +41,7 @@ class Contents:
             event = entry.envelope.id
             self._paths[event] = tuple(file.path for file in entry.body.files)
             self._event_of.update(dict.fromkeys(self._paths[event], event))
+            self._written_by.setdefault(event, entry.envelope)
 
     def publishes(self, effect: Publish) -> None:
         """I4: one decision is published with one content, whoever does it."""
@@ -106,6 +111,7 @@ class Contents:
             if path not in self._event_of:
                 raise Violation("I1", f"{path} is in the table, but not in the log")
             self._in_table[path] = snapshot.decision
+            self._check_attempt(self._written_by[self._event_of[path]])
         if verdict is None or verdict.digest != snapshot.digest:
             return
         right = Counter(path for event in verdict.events for path in self._paths.get(event, ()))
@@ -115,6 +121,13 @@ class Contents:
             # What is too much is a loser's; what is missing was promised.
             number = "I1" if less else "I2"
             raise Violation(number, f"decision {snapshot.decision} brings {more} too much, and lacks {less}")
+
+    def _check_attempt(self, written: Envelope) -> None:
+        """I2: what each try of a writer brings is all of its rows."""
+        place = (written.region, written.lineage, written.checkpoint, written.writer)
+        known = self._attempts.setdefault(place, written.attempt)
+        if known != written.attempt:
+            raise Violation("I2", f"the attempts {known} and {written.attempt} of {place} are in the table")
 
     def _check_ranges(self, verdict: Verdict) -> None:
         """I2: no part of the source is in the table twice, whichever region or lineage brought it."""

@@ -138,6 +138,7 @@ OF_CHECKPOINTS: Final = (
     "files: of no live lineage",
     "completion: won",
     "completion: replayed",
+    "completion: names two attempts of a writer",
     "completion: contradicted",
     "completion: contradicted at the ref",
     "completion: decided or void",

@@ -250,7 +250,9 @@ class Node:
         if isinstance(effect, CheckFiles) and self._fate == "files refused":
             return FilesChecked({effect.parts[0].region: "the files are refused for a while"})
         self._lake.find(self._world.visible_table, self._world.joined)
-        return self._lake.perform(effect, self._body)
+        return self._lake.perform(
+            effect, lambda offset: (self._world.log[offset].envelope, self._body(offset))
+        )
 
     def _strike(self, point: FaultPoint) -> Publication | None:
         """The fault of the effect under way at this point, if it has one there."""

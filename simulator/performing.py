@@ -21,10 +21,19 @@ from sluicegate.coordinator.core.effects import (
     TableUnfit,
 )
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.naming import names_problem
 from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, TableRefused, TableReplaced, TableState
+from sluicegate.lakes.port import (
+    BadFiles,
+    CommitRequest,
+    LakeUnavailable,
+    Refused,
+    TableRefused,
+    TableReplaced,
+    TableState,
+)
 
 LOGGED: Final[Mapping[type[Effect], EventType]] = MappingProxyType(
     {
@@ -35,6 +44,8 @@ LOGGED: Final[Mapping[type[Effect], EventType]] = MappingProxyType(
     }
 )
 """What each of the effects that append to the log writes there."""
+Written = tuple[Envelope, FilesWritten]
+"""A `files.written`."""
 OF_THE_TABLE: Final = (InspectTable, Ask, CheckFiles, Publish)
 
 
@@ -52,26 +63,46 @@ class Door(MemoryCommitter):
         """As any committer, with what is said of the table."""
         return replace(super().inspect(), joined=self.joined)
 
-    def perform(self, effect: Effect, body: Callable[[int], FilesWritten]) -> Result:
-        """Run an effect of the table; `body` gives the body at an offset. Raises BadFiles."""
+    def perform(self, effect: Effect, event: Callable[[int], Written]) -> Result:
+        """Run an effect of the table; `event` gives what stands at an offset."""
         try:
             match effect:
                 case InspectTable():
                     return self.inspect()
                 case Ask(decision, digest, table, recorded):
                     return self.ask(decision, digest, table, recorded)
-                case CheckFiles(parts, _, table):
-                    self.check([body(offset) for part in parts for offset in part.offsets])
-                    identity = self.identity()
-                    return FilesChecked({}) if identity == table else TableReplaced(identity)
-                case Publish(decision, digest, head, watermark, offsets, _):
-                    files = [body(offset) for offset in offsets]
+                case CheckFiles(table=table):
+                    problems, identity = self._problems(effect, event), self.identity()
+                    return FilesChecked(problems) if identity == table else TableReplaced(identity)
+                case Publish(decision, digest, head, watermark, offsets):
+                    files = [_files(event(offset), effect) for offset in offsets]
                     return self.publish(CommitRequest(decision, digest, head, watermark, files))
+        except BadFiles as error:
+            return Refused(str(error))
         except TableRefused as error:
             return TableUnfit(str(error))
         except LakeUnavailable as error:
             return Failed(str(error))
         raise TypeError(f"{effect!r} is no effect of the table")
+
+    def _problems(self, effect: CheckFiles, event: Callable[[int], Written]) -> dict[str, str]:
+        """Check region by region, as the shell does."""
+        problems: dict[str, str] = {}
+        for part in effect.parts:
+            try:
+                self.check([_files(event(offset), effect) for offset in part.offsets])
+            except BadFiles as error:
+                problems[part.region] = str(error)
+        return problems
+
+
+def _files(event: Written, effect: CheckFiles | Publish) -> FilesWritten:
+    """The files of an event. Raises BadFiles if their names are another attempt's."""
+    envelope, body = event
+    problem = names_problem(envelope, body) if effect.names_checked else None
+    if problem is not None:
+        raise BadFiles(problem)
+    return body
 
 
 def newer_view(there: StateRecord | None, record: StateRecord) -> StateRecord:

@@ -30,6 +30,7 @@ FAULTS: Final = {
     "idle in a batch": 2,
     "hint": 1, "restart": 2, "rewind": 2, "amnesia": 1, "accept": 1, "lose": 1, "contradict": 2, "silence": 3,
     "die": 1, "resplit": 2, "close early": 1, "bad opening": 2, "others' opening": 2,
+    "old file": 1, "both attempts": 1,
     # The coordinators.
     "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "more coordinators": 1, "old record": 1,
     "lost append": 2, "unheard append": 2, "wait": 2,

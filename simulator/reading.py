@@ -131,10 +131,19 @@ class Reading(Standing):
         else:
             self.saw("files: arrived" if pile.completion is None else "files: late, after the completion")
             pile.arrived.add(envelope.id)
+            pile.attempts[envelope.id] = (envelope.writer, envelope.attempt)
             pile.stands[envelope.id] = offset
             # A loser's files are no sign of work.
             if pile.completion is None or envelope.id in pile.completion.events:
                 found[0].idle = False
+            if pile.completion is not None and envelope.id in pile.completion.events:
+                self._judge_attempts(*found, pile, envelope.checkpoint)
+
+    def _judge_attempts(self, account: Account, life: Life, pile: Pile, number: int) -> None:
+        """Rows of which a completion names two attempts are there twice."""
+        if pile.doubled:
+            _stall(account, life, number)
+            self.saw("completion: names two attempts of a writer")
 
     def _completed(self, offset: int, envelope: Envelope, body: CheckpointCompleted) -> None:
         found = self._life(envelope)
@@ -165,6 +174,7 @@ class Reading(Standing):
         if placed and life.after.setdefault(before, number) == number:
             pile.completion = body
             self.saw("completion: won")
+            self._judge_attempts(account, life, pile, number)
         else:
             _stall(account, life, number)
         account.idle = False

@@ -1,5 +1,6 @@
 """What a simulated job reads and writes: shards of a source, batch by batch, and what it says of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,6 +13,10 @@ Reading = dict[str, int]
 """The next item of each shard."""
 
 Sink = Literal["independent", "all-to-all", "shared-files"]
+
+
+Wrong = Callable[[tuple[str, str, int]], list[tuple[Envelope, Body]]]
+"""Gives events of (region, lineage, checkpoint) that no completion may name together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Batches:
     stray: list[tuple[Envelope, Body]] = field(default_factory=list)
     """Duplicates and zombies' events on their way."""
     never: list[int] = field(default_factory=list)
-    """Checkpoints of the live lineage of which an upload will never come."""
+    """Checkpoints of the live lineage that can never be committed: a named event is lost, or wrong."""
 
     def __post_init__(self) -> None:
         self.begin_at(self.reading)
@@ -97,12 +102,21 @@ class Batches:
         return Position(lineage=self.lineage, checkpoint=self.finished[-1]) if self.finished else None
 
     def run_batch(
-        self, dice: Dice, *, completed: bool = True, speculate: bool = False, lose: bool = False
+        self,
+        dice: Dice,
+        *,
+        completed: bool = True,
+        speculate: bool = False,
+        lose: bool = False,
+        wrong: Wrong | None = None,
     ) -> str:
-        """Read a range, write files, and complete the checkpoint."""
+        """Read a range, write files, and complete the checkpoint; a wrong event is named, too."""
         read = self._range(dice)
         at = (self.region, self.lineage, self.batch)
         named = self._write(at, dice, speculate=speculate)
+        if wrong is not None:
+            named += wrong(at)
+            self.never.append(self.batch)
         for event in named:
             if lose:
                 # The executor dies with its spool: the event was named, and never comes.
@@ -171,12 +185,14 @@ class Batches:
         for writer in range(dice.pick((0, 1, 1, 2))):
             if speculate:
                 # The slower attempt publishes, too, before or after the job chose the other one.
-                loser = self.world.files_event(at, f"w{writer}")
+                loser = self.world.files_event(at, f"w{writer}", self.world.new_id("a"))
                 if dice.chance(0.5):
                     self.world.append(*loser)
                 else:
                     self.stray.append(loser)
-            named.extend(self.world.files_event(at, f"w{writer}") for _ in range(dice.pick((1, 1, 2))))
+            attempt = self.world.new_id("a")
+            events = dice.pick((1, 1, 2))
+            named.extend(self.world.files_event(at, f"w{writer}", attempt) for _ in range(events))
         return named
 
     def say(self, event_type: EventType, body: Body, checkpoint: int = -1) -> None:

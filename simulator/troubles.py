@@ -6,7 +6,9 @@ from typing import Final
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
+    Body,
     CheckpointFailed,
+    FilesWritten,
     Parent,
     Position,
     RegionClosed,
@@ -67,7 +69,7 @@ def _zombie(driver: Driver, dice: Dice) -> bool:
         return True
     newest = driver.batch - 1 if driver.at_end else driver.batch
     at = (driver.region, driver.lineage, max(0, newest - dice.below(3)))
-    event = driver.world.files_event(at, f"w{dice.below(2)}")
+    event = driver.world.files_event(at, f"w{dice.below(2)}", driver.world.new_id("a"))
     if dice.chance(0.5):
         driver.world.append(*event)
     else:
@@ -196,6 +198,34 @@ def _lose(driver: Driver, dice: Dice) -> bool:
     return bool(driver.never)
 
 
+def _old_file(driver: Driver, dice: Dice) -> bool:
+    """A writer names a file of another checkpoint, of its own region or of another one."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    world = driver.world
+    old = [entry.body for entry in world.log[-80:] if isinstance(entry.body, FilesWritten)]
+    if not old:
+        return False
+    body = dice.pick(old)
+
+    def wrong(at: tuple[str, str, int]) -> list[tuple[Envelope, Body]]:
+        return [(world.files_event(at, "w9", world.new_id("a"))[0], body)]
+
+    driver.run_batch(dice, wrong=wrong)
+    return True
+
+
+def _both_attempts(driver: Driver, dice: Dice) -> bool:
+    """A completion names the events of two attempts of one task."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    world = driver.world
+    driver.run_batch(
+        dice, wrong=lambda at: [world.files_event(at, "w9", world.new_id("a")) for _ in range(2)]
+    )
+    return True
+
+
 def _contradict(driver: Driver, dice: Dice) -> bool:
     """The last checkpoint is completed again, for another range of the source."""
     if not driver.active or not driver.finished:
@@ -306,6 +336,8 @@ TROUBLES: Final[dict[str, Trouble]] = {
     "amnesia": _amnesia,
     "accept": _accept,
     "lose": _lose,
+    "old file": _old_file,
+    "both attempts": _both_attempts,
     "contradict": _contradict,
     "silence": _silence,
     "die": _die,

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core.state import Due, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, CutCommitted, FileInfo, FilesWritten, OpeningAnswered
+from sluicegate.events.naming import attempt_digest
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
 from sluicegate.simulator.words import entry_in_words, notice_in_words
 
@@ -121,11 +122,14 @@ class World:
         """The table that is found under the stream's name."""
         return self.standing_in or self.table
 
-    def files_event(self, at: tuple[str, str, int], writer: str) -> tuple[Envelope, FilesWritten]:
+    def files_event(
+        self, at: tuple[str, str, int], writer: str, attempt: str
+    ) -> tuple[Envelope, FilesWritten]:
         """A `files.written` of one new file, not yet appended."""
         region, lineage, checkpoint = at
         event = self.new_id("f")
-        path = f"{region}/{lineage}/{checkpoint}/{writer}/{event}"
+        digest = attempt_digest(STREAM, *at, writer, attempt)
+        path = f"{region}/{lineage}/{checkpoint}/{writer}/data-{digest}-{event}"
         body = FilesWritten(
             format=FORMAT,
             format_version=FORMAT_VERSION,
@@ -134,6 +138,6 @@ class World:
             files=(FileInfo(path=path, size=1, rows=1),),
         )
         envelope = Envelope(
-            event, EventType.FILES_WRITTEN, STREAM, region, lineage, checkpoint, writer, 1, event
+            event, EventType.FILES_WRITTEN, STREAM, region, lineage, checkpoint, writer, 1, attempt
         )
         return envelope, body

@@ -9,7 +9,7 @@ from sluicegate.events.failpoint_names import Failpoint
 from sluicegate.events.failpoints import hit
 from sluicegate.lakes import Adapter, FileWriter
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Attempt, Region, files_written
+from sluicegate.writer_hooks.region import Attempt, Region, digest_of, files_written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,9 @@ def write_attempt(
             if batch.num_rows == 0:
                 continue
             if writer is None:
-                writer = target.adapter.open_writer(target.location, target.options, target.event_time_column)
+                writer = target.adapter.open_writer(
+                    target.location, target.options, target.event_time_column, digest_of(region, attempt)
+                )
             writer.write(batch)
         files = tuple(writer.finish()) if writer is not None else ()
     except BaseException:

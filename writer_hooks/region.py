@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from sluicegate.events import NO_CHECKPOINT, Assignment, Body, Envelope, Event, EventType, FilesWritten
+from sluicegate.events.naming import attempt_digest
 from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.events.topics import TopicNames
 from sluicegate.writer_hooks.errors import EventTooLarge
@@ -75,6 +76,13 @@ class Attempt:
     writer: str
     id: str = field(default_factory=lambda: uuid4().hex)
     """Random for each try, which tells its files and events from those of another try of the writer."""
+
+
+def digest_of(region: Region, attempt: Attempt) -> str:
+    """What the names of the attempt's files carry."""
+    return attempt_digest(
+        region.stream, region.name, attempt.lineage, attempt.checkpoint, attempt.writer, attempt.id
+    )
 
 
 def table_uri(location: str) -> str:

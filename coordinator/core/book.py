@@ -80,13 +80,15 @@ class Book:
             return SETTLED
         if envelope.id in entry.parts:
             return DUPLICATE
-        entry.parts[envelope.id] = Part(offset, envelope.files, envelope.rows)
+        written = (envelope.files, envelope.rows, envelope.writer, envelope.attempt)
+        entry.parts[envelope.id] = Part(offset, *written)
         entry.last_time = time
         if entry.completion is not None:
             if envelope.id not in entry.missing:
                 return None
             entry.missing.discard(envelope.id)
             if not entry.missing:
+                self._refuse_doubled(offset, envelope, entry)
                 ledger.advance(time)
         if offset > self.applied:
             self._worked(envelope)
@@ -128,10 +130,18 @@ class Book:
             ledger.disputed = offset
         if problem and fresh:
             self._fault(region, envelope, problem)
+        if problem is None:
+            self._refuse_doubled(offset, envelope, entry)
         if fresh:
             self._worked(envelope)
             self._reopen(region, envelope)
         return problem
+
+    def _refuse_doubled(self, offset: int, envelope: Envelope, entry: Checkpoint) -> None:
+        """Stall the region if the completion names two attempts of one writer: each has all of its rows."""
+        if offset > self.applied and (writer := entry.doubled()) is not None:
+            problem = f"its completion names two attempts of the writer {writer}, and both have its rows"
+            self._fault(self.state.regions[envelope.region], envelope, problem)
 
     def garbled(self, offset: int, time: int, envelope: Envelope, problem: str) -> None:
         """Note that a completion cannot be read: its checkpoint waits for another one, and says so."""

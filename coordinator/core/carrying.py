@@ -74,7 +74,8 @@ def copied(book: Book, offset: int, time: int, envelope: Envelope, body: Body | 
 def _part(ledger: LineageLedger, entry: Checkpoint, copy: Copy, envelope: Envelope) -> str | None:
     if envelope.id in entry.parts:
         return DUPLICATE
-    entry.parts[envelope.id] = Part(copy.offset, envelope.files, envelope.rows)
+    written = (envelope.files, envelope.rows, envelope.writer, envelope.attempt)
+    entry.parts[envelope.id] = Part(copy.offset, *written)
     entry.last_time = copy.first_time
     if envelope.id in entry.missing:
         entry.missing.discard(envelope.id)

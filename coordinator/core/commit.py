@@ -83,6 +83,7 @@ class Commit:
             watermark=decision.before.watermark if void and decision.before else decision.watermark,
             offsets=() if void else tuple(decision.parts),
             allowed_locations=state.policy.allowed_locations if state.policy else (),
+            names_checked=state.policy is None or state.policy.file_names == "checked",
         )
 
     def take(self, effect: Ask | Publish, result: Result, state: LightState) -> Outcome | None:

@@ -50,6 +50,8 @@ class CheckFiles:
     allowed_locations: tuple[str, ...]
     table: str
     """The identity that the stream knows."""
+    names_checked: bool = True
+    """Whether the names of the files must carry the digests of their attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Publish:
     watermark: int | None
     offsets: tuple[int, ...]
     allowed_locations: tuple[str, ...]
+    names_checked: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ class Part(NamedTuple):
 
     offset: int
     files: int
-    rows: int = 0
+    rows: int
+    writer: str
+    attempt: str
 
 
 class Completion(NamedTuple):
@@ -62,8 +64,16 @@ class Checkpoint:
 
     @property
     def whole(self) -> bool:
-        """Completed, and every named event has arrived."""
-        return self.completion is not None and not self.missing
+        """Completed, every named event has arrived, and no two of them are attempts of one writer."""
+        return self.completion is not None and not self.missing and self.doubled() is None
+
+    def doubled(self) -> str | None:
+        """The writer of whom two attempts are named; None if there is none, or while events are missing."""
+        attempts: dict[str, str] = {}
+        for part in self.named() if not self.missing else ():
+            if attempts.setdefault(part.writer, part.attempt) != part.attempt:
+                return part.writer
+        return None
 
     def named(self) -> list[Part]:
         """The parts that the completion names; the others are a loser's or a zombie's."""

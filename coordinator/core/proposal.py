@@ -125,7 +125,9 @@ class Proposal:
         elif self._candidate is None and again:
             # No cut may be possible for long, and what is wrong may be mended meanwhile.
             parts = self._unchecked(self._barred_moves())
-        return CheckFiles(parts, state.policy.allowed_locations, state.table or "") if parts else None
+        names_checked = state.policy.file_names == "checked"
+        where = (state.policy.allowed_locations, state.table or "")
+        return CheckFiles(parts, *where, names_checked) if parts else None
 
     def next_entry(self, now: int) -> AppendDecision | AppendAbandoned | None:
         """The candidate, once all of it is checked."""

@@ -193,12 +193,12 @@ class Search:
         for start in range(0, len(orphans), CHUNK):
             chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
             try:
-                bodies = await self._log.fetcher.fetch(self._log.source.partition, list(chunk))
+                events = await self._log.fetcher.fetch(self._log.source.partition, list(chunk))
             except BodyUnavailable as error:
                 raise ReplayRefused(f"{error}; try again") from error
-            for offset, body in bodies.items():
+            for offset, written in events.items():
                 try:
-                    event = read_files(body)
+                    event = read_files(written.body)
                 except BadBody:
                     continue
                 if normal(event.location) == home:

@@ -12,7 +12,7 @@ from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.marks import Window
 from sluicegate.coordinator.replay.run import Pass, Say, run_over
 from sluicegate.coordinator.replay.tables import ReplayTable, standing
-from sluicegate.coordinator.shell.bodies import BodyUnavailable
+from sluicegate.coordinator.shell.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.events.codec import BadBody, read_files
 from sluicegate.events.locations import location_problem, normal
 
@@ -74,7 +74,7 @@ class Rebuild:
             who = f"commits of {', '.join(sorted(strangers))}" if strangers else "an expired history"
             raise ReplayRefused(f"{target.settings.table} is not empty: it has {who}. Name a fresh table")
         self._history = Comparison(history, user)
-        self._state = standing(state, (target.caretaker.uri,))
+        self._state = standing(state, target.settings, (target.caretaker.uri,))
 
     async def _exists(self) -> bool:
         try:
@@ -109,7 +109,7 @@ class Rebuild:
         if isinstance(outcome, Resolved) and outcome.snapshot is None:
             raise ReplayRefused(f"{self._target.settings.table} is not empty: it has later commits")
 
-    async def _bodies(self, decision: Decision, offsets: tuple[int, ...]) -> dict[int, bytes]:
+    async def _bodies(self, decision: Decision, offsets: tuple[int, ...]) -> dict[int, WrittenEvent]:
         """The bodies of a decision's events, as of the new table, once their files are there."""
         if not offsets:
             return {}
@@ -122,8 +122,8 @@ class Rebuild:
                 + ("can be" if self._dry else "are in the new table")
             ) from error
 
-    async def _adopt(self, body: bytes) -> bytes:
-        event = read_files(body)
+    async def _adopt(self, written: WrittenEvent) -> WrittenEvent:
+        event = read_files(written.body)
         problem = location_problem(event, self._source.settings.allowed_locations)
         if problem is not None:
             raise ReplayRefused(problem)
@@ -131,6 +131,6 @@ class Rebuild:
         self._result.bytes += sum(file.size for file in event.files)
         if self._dry:
             await self._target.call(lambda: self._target.caretaker.examine(event))
-            return body
+            return written
         adopted = await self._target.call(lambda: self._target.caretaker.adopt(event))
-        return adopted.model_dump_json().encode()
+        return written._replace(body=adopted.model_dump_json().encode())

@@ -124,7 +124,7 @@ class Repair:
         """What absence is proven from: the commit before this one, or the snapshot that was recorded."""
         if self._state is None:
             allowed = self._table.settings.allowed_locations
-            self._state = standing(await self._table.inspect(), allowed)
+            self._state = standing(await self._table.inspect(), self._table.settings, allowed)
             history = await self._table.history()
             seen = any(past.commit_user == self._table.settings.commit_user for past in history.commits)
             newest = self._newest.state if self._newest else None

@@ -10,8 +10,8 @@ from sluicegate.coordinator.core.effects import Ask, Failed, InspectTable, Table
 from sluicegate.coordinator.core.state import Decision, LightState
 from sluicegate.coordinator.replay.errors import ReplayRefused
 from sluicegate.coordinator.settings import StreamSettings
+from sluicegate.coordinator.shell.bodies import WrittenEvent
 from sluicegate.coordinator.shell.table import StreamTable
-from sluicegate.events.models import StreamPolicy
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.port import BadFiles, Caretaker, LakeUnavailable, NotPublished, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
@@ -60,7 +60,7 @@ class ReplayTable:
         self._table.close()
 
     async def commit(
-        self, decision: Decision, state: LightState, bodies: dict[int, bytes]
+        self, decision: Decision, state: LightState, bodies: dict[int, WrittenEvent]
     ) -> Resolved | Voided:
         """Bring a decision into the table as a coordinator does: ask, publish on the head that was asked.
 
@@ -86,7 +86,7 @@ class ReplayTable:
         )
 
 
-def standing(table: TableState, allowed: tuple[str, ...]) -> LightState:
+def standing(table: TableState, settings: StreamSettings, allowed: tuple[str, ...]) -> LightState:
     """What a commit needs to know of its stream, without any snapshot that absence could be proven from."""
-    policy = StreamPolicy(number=0, allowed_locations=allowed)
+    policy = settings.policy().model_copy(update={"allowed_locations": allowed})
     return LightState(table=table.identity, policy=policy)

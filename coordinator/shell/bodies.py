@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.shell.reading import read_batches
+from sluicegate.events.codec import read_envelope
+from sluicegate.events.envelope import Envelope, Poison
 from sluicegate.events.starting import start_client
 
 GAP: Final = 500
@@ -16,6 +18,13 @@ GAP: Final = 500
 
 class BodyUnavailable(Exception):
     """A body is not, or no longer, in the log; the text says which."""
+
+
+class WrittenEvent(NamedTuple):
+    """A `files.written` as it stands in the log."""
+
+    envelope: Envelope
+    body: bytes
 
 
 class Budget:
@@ -42,40 +51,40 @@ class Bodies:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._held: dict[int, bytes] = {}
+        self._held: dict[int, WrittenEvent] = {}
         self._sizes: dict[int, int] = {}
 
-    def keep(self, offset: int, body: bytes) -> None:
-        """Hold a body if the budget allows; else it is fetched again when it is needed."""
-        self._sizes[offset] = len(body)
-        if offset not in self._held and self._budget.take(len(body)):
-            self._held[offset] = body
+    def keep(self, offset: int, event: WrittenEvent) -> None:
+        """Hold an event if the budget allows; else it is fetched again when it is needed."""
+        size = self._sizes[offset] = len(event.body)
+        if offset not in self._held and self._budget.take(size):
+            self._held[offset] = event
 
-    def get(self, offset: int) -> bytes | None:
-        """The body, if it is held."""
+    def get(self, offset: int) -> WrittenEvent | None:
+        """The event, if it is held."""
         return self._held.get(offset)
 
     def size(self, offset: int) -> int:
         """The bytes of a pending event's body, held or not; 0 if the event is not known."""
         return self._sizes.get(offset, 0)
 
-    def first_of(self, offsets: Iterable[int]) -> dict[int, bytes]:
-        """The bodies at the first of these offsets, up to one that is not held."""
-        found: dict[int, bytes] = {}
+    def first_of(self, offsets: Iterable[int]) -> dict[int, WrittenEvent]:
+        """The events at the first of these offsets, up to one that is not held."""
+        found: dict[int, WrittenEvent] = {}
         for offset in offsets:
-            body = self._held.get(offset)
-            if body is None:
+            event = self._held.get(offset)
+            if event is None:
                 break
-            found[offset] = body
+            found[offset] = event
         return found
 
     def drop(self, offsets: Iterable[int]) -> None:
         """Forget bodies that are not needed any more."""
         for offset in offsets:
             self._sizes.pop(offset, None)
-            body = self._held.pop(offset, None)
-            if body is not None:
-                self._budget.give_back(len(body))
+            event = self._held.pop(offset, None)
+            if event is not None:
+                self._budget.give_back(len(event.body))
 
     def drop_all(self) -> None:
         """Forget everything."""
@@ -98,8 +107,8 @@ class BodyFetcher:
 
     async def fetch(
         self, partition: int, offsets: Sequence[int], most: int | None = None
-    ) -> dict[int, bytes]:
-        """Read the bodies at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError.
+    ) -> dict[int, WrittenEvent]:
+        """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError.
 
         `most`: only those at the smallest of them, one at least, until about so many bytes are read.
         """
@@ -110,7 +119,7 @@ class BodyFetcher:
         ]
         if missing:
             raise BodyUnavailable(f"there is no event at offset {min(missing)} of partition {partition}")
-        return {offset: record.value or b"" for offset, record in found.items()}
+        return {offset: _written(record) for offset, record in found.items()}
 
     async def records(
         self, partition: int, offsets: Sequence[int], most: int | None = None
@@ -180,6 +189,13 @@ class BodyFetcher:
                     limit.reschedule(loop.time() + self._patience)
                 if most is not None and _size(found) >= most:
                     break
+
+
+def _written(record: ConsumerRecord) -> WrittenEvent:
+    envelope = read_envelope(record.headers)
+    if isinstance(envelope, Poison):
+        raise BodyUnavailable(f"the event at offset {record.offset} cannot be read: {envelope.reason}")
+    return WrittenEvent(envelope, record.value or b"")
 
 
 def _size(found: dict[int, ConsumerRecord]) -> int:

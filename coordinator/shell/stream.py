@@ -37,7 +37,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.appending import StreamLog
-from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable
+from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable, WrittenEvent
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.failing import between_failpoints
 from sluicegate.coordinator.shell.limits import over_limits
@@ -220,11 +220,11 @@ class StreamRunner:
             case ReleaseOffsets():
                 await self._partition.release_offsets()
 
-    def _supply(self, offsets: Sequence[int]) -> Supply:
+    def _supply(self, offsets: Sequence[int]) -> Supply[WrittenEvent]:
         return Supply(offsets, self.bodies.first_of(sorted(offsets)), self._read_bodies)
 
-    async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, bytes]:
-        """The bodies at the first of these offsets: what is held, or what has to be fetched again."""
+    async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
+        """The events at the first of these offsets: what is held, or what has to be fetched again."""
         if held := self.bodies.first_of(offsets):
             return held
         dropped = list(takewhile(lambda offset: self.bodies.get(offset) is None, offsets))

@@ -17,11 +17,12 @@ from sluicegate.coordinator.core.effects import (
     TableUnfit,
 )
 from sluicegate.coordinator.settings import StreamSettings
-from sluicegate.coordinator.shell.bodies import BodyUnavailable
+from sluicegate.coordinator.shell.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.coordinator.shell.supply import BodySource
 from sluicegate.events.codec import BadBody, read_files
 from sluicegate.events.locations import location_problem
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.naming import names_problem
 from sluicegate.lakes.port import (
     BadFiles,
     CommitRequest,
@@ -148,8 +149,8 @@ class StreamTable:
             region = regions[offset]
             try:
                 if region not in problems:
-                    body = bodies[offset]
-                    checks[region].add(self._read_at(offset, body, effect.allowed_locations), len(body))
+                    event = bodies[offset]
+                    checks[region].add(self._read_at(offset, event, effect), len(event.body))
             except BadFiles as error:
                 problems[region] = self._mending(region, error)
             except (BadBody, BodyUnavailable, TableRefused) as error:
@@ -174,7 +175,7 @@ class StreamTable:
 
     def _publish(self, effect: Publish, bodies: BodySource) -> Result:
         def read(offset: int) -> FilesWritten:
-            return self._read(bodies[offset], effect.allowed_locations)
+            return self._read(bodies[offset], effect)
 
         tally = Tally(effect.decision)
         result = self._opened().publish(
@@ -191,16 +192,19 @@ class StreamTable:
             self.tally = tally
         return result
 
-    def _read_at(self, offset: int, body: bytes, allowed: Sequence[str]) -> FilesWritten:
+    def _read_at(self, offset: int, event: WrittenEvent, effect: CheckFiles) -> FilesWritten:
         try:
-            return self._read(body, allowed)
+            return self._read(event, effect)
         except BadBody as error:
-            self.broken[offset] = body, str(error)
+            self.broken[offset] = event.body, str(error)
             raise
 
-    def _read(self, body: bytes, allowed: Sequence[str]) -> FilesWritten:
-        files = read_files(body)
-        problem = location_problem(files, allowed)
+    def _read(self, event: WrittenEvent, effect: CheckFiles | Publish) -> FilesWritten:
+        """The files of an event that obeys the logged policy. Raises BadBody, BadFiles."""
+        files = read_files(event.body)
+        problem = location_problem(files, effect.allowed_locations)
+        if problem is None and effect.names_checked:
+            problem = names_problem(event.envelope, files)
         if problem is None and files.format != self._settings.format:
             problem = f"files of the format {files.format} for a table of {self._settings.format}"
         if problem is not None:

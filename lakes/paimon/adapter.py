@@ -33,13 +33,17 @@ class PaimonAdapter:
         return PaimonCaretaker(LocalStorage(location))
 
     def open_writer(
-        self, location: str, options: Mapping[str, str], event_time_column: str | None
+        self,
+        location: str,
+        options: Mapping[str, str],
+        event_time_column: str | None,
+        digest: str | None = None,
     ) -> "PaimonWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # It brings half of the library along, which a coordinator that was just started need not wait for.
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
-        return PaimonWriter(LocalStorage(location), event_time_column)
+        return PaimonWriter(LocalStorage(location), event_time_column, digest)
 
 
 ADAPTER: Final = PaimonAdapter()

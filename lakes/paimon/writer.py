@@ -31,16 +31,20 @@ from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 BUFFER_ROWS: Final = 1 << 20
 BUFFER_BYTES: Final = 64 << 20
 _STATS: Final = "metadata.stats-mode"
+_PREFIX: Final = "data-file.prefix"
 
 
 class PaimonWriter:
     """One attempt of one task."""
 
-    def __init__(self, storage: LocalStorage, event_time_column: str | None) -> None:
+    def __init__(self, storage: LocalStorage, event_time_column: str | None, digest: str | None) -> None:
         table = Table(storage).newest()
         options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
         if str(table.table_schema.options.get(_STATS, "full")) != "none":
             options[_STATS] = "full"
+        if digest is not None:
+            # The library adds a random name, so no two files of the attempt have the same.
+            options[_PREFIX] = f"data-{digest}-"
         self._table = _library_table(table).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)

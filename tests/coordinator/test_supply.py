@@ -28,7 +28,7 @@ class Log:
         return {offset: b"%d" % offset for offset in offsets[:3]}
 
 
-def walk(bodies: Supply, offsets: Sequence[int]) -> list[bytes]:
+def walk(bodies: Supply[bytes], offsets: Sequence[int]) -> list[bytes]:
     return [bodies[offset] for offset in offsets]
 
 

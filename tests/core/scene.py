@@ -91,7 +91,7 @@ class Scene:
 
     def write(self, checkpoint: int, region: str = "r1", lineage: str = "q.0", *, hold: bool = False) -> str:
         """Write a file and say so; returns the event's id. Held: the event does not arrive yet."""
-        envelope, body = self.world.files_event((region, lineage, checkpoint), "w0")
+        envelope, body = self.world.files_event((region, lineage, checkpoint), self.world.new_id("w"), "a")
         if hold:
             self.held = (envelope, body)
         else:

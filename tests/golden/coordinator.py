@@ -26,9 +26,10 @@ from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType, Origin
 from sluicegate.events.models import Body, FileInfo, FilesWritten, LineageCarried
+from sluicegate.events.naming import attempt_digest
 from sluicegate.lakes.memory import MemoryTable
 from sluicegate.lakes.port import OutcomeUnknown, Refused, TableReplaced
-from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, newer_view
+from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, Written, newer_view
 from tests.golden.tell import effect_line
 
 STREAM = "s"
@@ -66,6 +67,8 @@ class World:
     """Why the table makes all writers one region."""
     bad: set[str] = field(default_factory=set)
     """Files that the table would not take."""
+    named: dict[str, str] = field(default_factory=dict)
+    """Events that name the file of another one."""
     record: str | None = None
     view: StateRecord | None = None
     told: set[str] = field(default_factory=set)
@@ -84,21 +87,37 @@ class World:
     once: dict[str, str] = field(default_factory=dict)
     """What happens to the next effect of a kind, once."""
 
-    def append(self, kind: EventType, body: Body | None, at: tuple[str, str, int], event: str = "") -> int:
-        """Write to the log; returns the offset."""
+    def append(
+        self,
+        kind: EventType,
+        body: Body | None,
+        at: tuple[str, str, int],
+        event: str = "",
+        writer: str = "",
+        attempt: str = "",
+    ) -> int:
+        """Write to the log; returns the offset. Each event is of a writer of its own, unless one is named."""
         number = len(self.log)
         identity = event or f"e{number}"
-        # Each event is of a writer of its own, unless a case says otherwise.
-        written = (identity, 1, identity) if kind is EventType.FILES_WRITTEN else ()
+        written = (writer or identity, 1, attempt or identity) if kind is EventType.FILES_WRITTEN else ()
         self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
         return number
 
-    def files(self, offset: int) -> FilesWritten:
-        name = self.log[offset].envelope.id
-        info = FileInfo(path=name, size=1, rows=1)
-        return FilesWritten(
+    def files(self, offset: int) -> Written:
+        """The event at an offset, whose file has its name unless it names another event's."""
+        envelope = self.log[offset].envelope
+        info = FileInfo(path=self.named.get(envelope.id) or self.path(envelope), size=1, rows=1)
+        return envelope, FilesWritten(
             format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,)
         )
+
+    def path(self, envelope: Envelope) -> str:
+        """The event's own file."""
+        return f"data-{attempt_digest(STREAM, *envelope[3:7], envelope.attempt)}-{envelope.id}"
+
+    def path_of(self, event: str) -> str:
+        """The file of an event that was written."""
+        return next(self.path(entry.envelope) for entry in self.log if entry.envelope.id == event)
 
 
 class Crashed(Exception):
@@ -213,7 +232,8 @@ class Coordinator:
             return TableReplaced(self.world.table.identity)
         if isinstance(effect, CheckFiles):
             found = {each.region: self._bad(each.offsets) for each in effect.parts}
-            return FilesChecked({name: problem for name, problem in found.items() if problem})
+            if any(found.values()):
+                return FilesChecked({name: problem for name, problem in found.items() if problem})
         if isinstance(effect, Publish) and fate.startswith("refused "):
             return Refused(fate.removeprefix("refused "))
         if isinstance(effect, Publish) and fate == "conflict":

@@ -133,7 +133,9 @@ class Mishaps:
         """Tell of regions, of the `table` or of the `view`."""
         for each in what:
             if each == "table":
-                said = " | ".join(" ".join(one.files) or "-" for one in self.world.table.snapshots)
+                said = " | ".join(
+                    " ".join(map(_event_of, one.files)) or "-" for one in self.world.table.snapshots
+                )
                 self.world.say(f"table: {said or 'empty'}")
             elif each == "view":
                 view = self.world.view
@@ -147,3 +149,8 @@ class Mishaps:
                 region = self._node.machine.book.state.regions[each]
                 owned = "" if region.owned else " unowned"
                 self.world.say(f"{cut({each: region.ref})} fallbacks {region.fallbacks}{owned}")
+
+
+def _event_of(path: str) -> str:
+    """The event whose own file it is."""
+    return path.rsplit("-", 1)[-1]

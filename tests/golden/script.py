@@ -40,7 +40,7 @@ class Script(LogWords, Mishaps):
             self.work()
 
     def do_settings(self, **wanted: str) -> None:
-        """partial=, max=, timeout= (of the alignment, ms), probe=, record=, carry= (age)."""
+        """partial=, file_names=, max=, timeout= (of the alignment, ms), probe=, record=, carry= (age)."""
         names = {
             "timeout": "alignment_timeout",
             "probe": "probe_interval",
@@ -48,7 +48,7 @@ class Script(LogWords, Mishaps):
             "carry": "carry_after",
         }
         times = {names[key]: int(value) for key, value in wanted.items() if key in names}
-        policy = dict(POLICY) | {key: value for key, value in wanted.items() if key == "partial"}
+        policy = dict(POLICY) | {key: value for key, value in wanted.items() if key in ("partial", "file_names")}
         policy |= {"max_consecutive_fallbacks": int(wanted["max"])} if "max" in wanted else {}
         self.world.settings = replace(
             self.world.settings, policy=StreamPolicy.model_validate(policy), **cast(Any, times)

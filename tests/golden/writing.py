@@ -63,10 +63,16 @@ class LogWords:
         )
         self._say(EventType.REGION_OPENED, body, region, lineage)
 
-    def do_write(self, region: str, lineage: str, at: str, *events: str) -> None:
-        """Writers of a checkpoint say what they wrote; each event is one file of the same name."""
+    def do_write(self, region: str, lineage: str, at: str, *events: str, **how: str) -> None:
+        """Writers of a checkpoint say what they wrote: one file for each event.
+
+        writer= attempt= and file=f1: the event names the file of f1 in place of one of its own.
+        """
+        other = how.pop("file", None)
         for event in events:
-            self.world.append(EventType.FILES_WRITTEN, None, (region, lineage, int(at)), event)
+            self.world.append(EventType.FILES_WRITTEN, None, (region, lineage, int(at)), event, **how)
+            if other is not None:
+                self.world.named[event] = self.world.path_of(other)
 
     def do_complete(self, region: str, lineage: str, at: str, *events: str, **how: str) -> None:
         """after=2 (or -) digest= watermark= and any other name: the state of the listener of that name."""

@@ -31,6 +31,7 @@ from sluicegate.events import (
     read_event,
 )
 from sluicegate.events.envelope import Poison
+from sluicegate.events.naming import attempt_digest
 from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.lakes.registry import adapter
 from tests.integration.waiting import until
@@ -119,6 +120,8 @@ class Job:
     lineage: str = "q1.0"
     batch: int = 0
     previous: int | None = None
+    writers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By the path of its first file, the writer and the attempt that an event's files are of."""
     producer: AIOKafkaProducer = field(init=False)
 
     async def __aenter__(self) -> "Job":
@@ -186,15 +189,19 @@ class Job:
     def write_files(
         self, *groups: Sequence[int], writer_options: dict[str, str] | None = None
     ) -> FilesWritten:
-        """Write one file per group of ids."""
+        """Write one file per group of ids, all as one attempt of a writer of its own."""
         files: list[FileInfo] = []
+        attempt = uuid.uuid4().hex
+        name = f"w-{attempt[:8]}"
+        digest = attempt_digest(self.stream, self.region, self.lineage, self.batch, name, attempt)
         for ids in groups:
-            writer = adapter("paimon").open_writer(self.location, writer_options or {}, "at")
+            writer = adapter("paimon").open_writer(self.location, writer_options or {}, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
             for batch in table.cast(SCHEMA).to_batches():
                 writer.write(batch)
             files.extend(writer.finish())
             location, schema_id = writer.location, writer.schema_id
+        self.writers[files[0].path] = name, attempt
         return FilesWritten(
             format="paimon",
             format_version=adapter("paimon").format_version,
@@ -204,9 +211,11 @@ class Job:
         )
 
     async def written(self, body: FilesWritten, **how: Any) -> str:
-        """Publish a `files.written` for the current batch, as the only event of a writer of its own."""
+        """Publish a `files.written` for the current batch, as the attempt that wrote the files."""
         number = uuid.uuid4().hex
-        how = {"writer": f"w-{number[:8]}", "attempt": number, **how}
+        first = body.files[0].path if body.files else ""
+        writer, attempt = self.writers.get(first, (f"w-{number[:8]}", number))
+        how = {"writer": writer, "attempt": attempt, **how}
         return await self.say(
             EventType.FILES_WRITTEN,
             body,

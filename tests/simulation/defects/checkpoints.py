@@ -4,6 +4,8 @@ from typing import Final
 
 from sluicegate.coordinator.core import decisions, intake
 from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.ledger import Checkpoint
+from sluicegate.events import naming
 from tests.simulation.planting import Defect
 
 CHECKPOINTS: Final = (
@@ -17,6 +19,24 @@ CHECKPOINTS: Final = (
         "for part in entry.named()",
         "for part in entry.parts.values()",
         "I2",
+    ),
+    Defect(
+        "names of files are not compared",
+        naming,
+        "names_problem",
+        "if start == 0 or not name.startswith(wanted, start):",
+        "if False:",
+        "I2",
+        ("old file",),
+    ),
+    Defect(
+        "two attempts of a writer count",
+        Checkpoint,
+        "doubled",
+        "if attempts.setdefault(part.writer, part.attempt) != part.attempt:",
+        "if False:",
+        "I2",
+        ("both attempts",),
     ),
     Defect("a contradiction is taken for a replay", Book, "_compare", "known != digest", "False", "I2"),
     Defect(
