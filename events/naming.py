@@ -19,7 +19,7 @@ DIGEST_LENGTH: Final = 32
 def attempt_digest(stream: str, region: str, lineage: str, checkpoint: int, writer: str, attempt: str) -> str:
     """Return what the names of an attempt's files carry.
 
-    It is the digest of the six values as a JSON array without spaces, in ASCII, so the encoding is unambiguous.
+    It is the digest of the six values as a JSON array without spaces, in ASCII: the encoding is unambiguous.
     """
     text = json.dumps([stream, region, lineage, checkpoint, writer, attempt], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]

@@ -38,7 +38,7 @@ def check(context: click.Context, settings: Settings, create: bool, as_json: boo
         click.echo(json.dumps({"checks": [asdict(finding) for finding in findings]}, indent=2))
     else:
         for finding in findings:
-            click.echo(f"{'OK     ' if finding.ok else 'PROBLEM'}  {finding.check}: {finding.detail}")
+            click.echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")
     context.exit(0 if all(finding.ok for finding in findings) else 1)
 
 

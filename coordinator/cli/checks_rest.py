@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from sluicegate.coordinator.cli.checks_table import compare
-from sluicegate.coordinator.cli.finding import Finding, fine, problem
+from sluicegate.coordinator.cli.finding import Finding, fine, problem, warning
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import RedisSettings, StreamSettings
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
@@ -89,8 +89,20 @@ def check_stream(
         fine(name, f"{settings.table} is in scope; {_standing(state, settings)}"),
         *([compared.finding] if compared else []),
         *_check_write(name, settings),
+        *_check_names(stream, settings),
     ]
     return found, compared is not None and compared.ahead
+
+
+def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:
+    if settings.file_names == "checked":
+        return []
+    told = (
+        "the names of data files are not compared with the attempts that wrote them (file_names = "
+        '"unchecked"): a file that two checkpoints name is committed twice. If the writers are the hooks of '
+        f'this release, set streams.{stream}.file_names = "checked" for all coordinators'
+    )
+    return [warning(f"table of {stream}, file names", told)]
 
 
 def _standing(state: TableState, settings: StreamSettings) -> str:

@@ -166,7 +166,7 @@ def make_table(folder: Path, name: str, primary_keys: tuple[str, ...] = ()) -> P
 
 def findings(result: Result) -> dict[str, tuple[str, str]]:
     """Read the lines of `check`: verdict and detail by the check's name."""
-    lines = [re.fullmatch(r"(OK|PROBLEM) +(.+?): (.+)", line) for line in result.stdout.splitlines()]
+    lines = [re.fullmatch(r"(OK|WARNING|PROBLEM) +(.+?): (.+)", line) for line in result.stdout.splitlines()]
     assert all(lines), result.output
     return {line[2]: (line[1], line[3]) for line in lines if line is not None}
 

@@ -144,6 +144,16 @@ def test_table_that_cannot_be_written_is_a_problem(deployment: Deployment, table
     assert "let this user write there" in detail
 
 
+def test_names_that_are_not_compared_are_a_warning(deployment: Deployment) -> None:
+    deployment.create_topics()
+    deployment.env["SLUICEGATE_STREAMS__FLIGHTS__FILE_NAMES"] = "unchecked"
+    result = deployment.run("check")
+    verdict, detail = findings(result)["table of flights, file names"]
+    assert verdict == "WARNING"
+    assert 'set streams.flights.file_names = "checked"' in detail
+    assert result.exit_code == 0
+
+
 def test_check_leaves_no_file_behind(deployment: Deployment, table: Path) -> None:
     before = sorted(table.rglob("*"))
     assert deployment.run("check", "--create").exit_code == 0

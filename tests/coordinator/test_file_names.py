@@ -84,13 +84,14 @@ def test_a_digest_elsewhere_in_the_path_is_none(path: str) -> None:
 @pytest.mark.parametrize("checked", [True, False])
 async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
-    ADAPTER.create(STREAM)
+    made_anew = ADAPTER.create(STREAM)
     events = {0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode())}
     try:
         with ThreadPoolExecutor(1) as threads:
             table = StreamTable(settings, threads, STREAM)
             await table.inspect(InspectTable())
-            found = await table.check(CheckFiles((PartsOf("r1", (0,)),), ALLOWED, checked), events)
+            wanted = CheckFiles((PartsOf("r1", (0,)),), ALLOWED, made_anew.identity, checked)
+            found = await table.check(wanted, events)
             assert isinstance(found, FilesChecked)
             made = await table.publish(Publish(1, "d", None, None, (0,), ALLOWED, checked), events)
             table.close()

@@ -161,7 +161,8 @@ class Scene:
     def table(self) -> list[list[str]]:
         """The events whose files are in the table, per snapshot."""
         return [
-            [path.rpartition("/")[2] for path in snapshot.files] for snapshot in self.world.table.snapshots
+            [path.rpartition("/")[2].split("-", 2)[2] for path in snapshot.files]
+            for snapshot in self.world.table.snapshots
         ]
 
 

@@ -153,4 +153,4 @@ class Mishaps:
 
 def _event_of(path: str) -> str:
     """The event whose own file it is."""
-    return path.rsplit("-", 1)[-1]
+    return path.split("-", 2)[2]

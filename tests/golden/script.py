@@ -48,7 +48,9 @@ class Script(LogWords, Mishaps):
             "carry": "carry_after",
         }
         times = {names[key]: int(value) for key, value in wanted.items() if key in names}
-        policy = dict(POLICY) | {key: value for key, value in wanted.items() if key in ("partial", "file_names")}
+        policy = dict(POLICY) | {
+            key: value for key, value in wanted.items() if key in ("partial", "file_names")
+        }
         policy |= {"max_consecutive_fallbacks": int(wanted["max"])} if "max" in wanted else {}
         self.world.settings = replace(
             self.world.settings, policy=StreamPolicy.model_validate(policy), **cast(Any, times)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.coordinator.shell.service import Service
 from sluicegate.events import Parent
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
@@ -17,6 +18,11 @@ ROWS = list(range(20))
 UNCHECKED: dict[str, Any] = {"file_names": "unchecked"}
 
 
+def _outcome(service: Service, table: str) -> bool:
+    stalled = service.status()["streams"]["flights"]["stalled"] is not None
+    return stalled or len(read_ids(table)) > len(ROWS)
+
+
 async def test_a_file_that_two_checkpoints_name_is_committed_once(place: Place) -> None:
     async with running(place.settings()) as service, place.job() as job:
         await job.open()
@@ -25,7 +31,7 @@ async def test_a_file_that_two_checkpoints_name_is_committed_once(place: Place) 
         await job.committed(ROWS)
         await job.complete(await job.written(files))
         # The next commit, or the reason why there is none.
-        await until(lambda: len(read_ids(place.table)) > len(ROWS) or service.status()["streams"]["flights"]["stalled"])
+        await until(lambda: _outcome(service, place.table))
         assert read_ids(place.table) == ROWS
         reasons = await until(lambda: stalls(job))
         assert files.files[0].path in reasons[0]
