@@ -123,8 +123,9 @@ class Commit:
                 return _stall(
                     f"decision {number} is in the table with other content (digest {digest}, ours "
                     f"{self.decision.digest}): another deployment commits as the same commit user. To see "
-                    f"what differs: sluicegate replay --stream {self._stream} --verify; then give each "
-                    "deployment a commit_user of its own"
+                    f"what differs: sluicegate replay --stream {self._stream} --verify. Give each deployment "
+                    "and job a commit user of its own; then roll the table back to before that commit, and "
+                    f"the stream goes on by itself, or {_ANEW}"
                 )
             case Unproven(reason):
                 return _stall(

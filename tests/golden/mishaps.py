@@ -89,11 +89,13 @@ class Mishaps:
         self.world.away.clear()
 
     def do_table(self, what: str, *rest: str) -> None:
-        """Others: foreign, ours ID DIGEST, replace, rollback N, expire N, refuse WHY, bad F, take, joined."""
+        """Others: foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N, refuse, bad F."""
         table = self.world.table
         match what:
             case "foreign":
                 table.foreign_commit()
+            case "impostor":
+                table.foreign_commit(made_by=("sluicegate-s", int(rest[0])))
             case "ours":
                 request = CommitRequest(
                     int(rest[0]), rest[1], table.head.ref if table.head else None, None, []

@@ -75,6 +75,10 @@ def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
     stream.commit(1, [1])
     lake.impostor(2, [100])
     assert stream.ask(2) == OtherDigest("")
+    lake.rollback(1)
+    assert isinstance(stream.ask(2), Absent)
+    stream.commit(2, [2])
+    assert lake.ids() == [1, 2]
 
 
 def test_a_higher_id_publishes_nothing(lake: Lake) -> None:

@@ -1,0 +1,146 @@
+"""Manifests hold every entry once and in order, merged or not, and say the true range of their partitions."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon.table.row.generic_row import GenericRowDeserializer
+
+from sluicegate.lakes.paimon.manifests import FOLDER, Entry, Manifests
+from sluicegate.lakes.paimon.merge import MIN_COUNT
+from sluicegate.lakes.paimon.snapshots import Snapshot
+from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.port import CommitRequest, Published, SnapshotRef
+from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.paimon import reading
+
+DAYS = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string()), pa.field("hour", pa.int32())])
+FILES = 200
+SMALL = {"manifest.compression": "null", "manifest.target-file-size": "24 kb"}
+"""A manifest of about 20 entries is full, and parts the runs of small ones."""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> PaimonLake:
+    return PaimonLake(tmp_path_factory.mktemp("warehouse"), DAYS, ["day", "hour"], SMALL)
+
+
+@pytest.fixture(scope="module")
+def entries(lake: PaimonLake) -> list[Entry]:
+    """One entry for each of many partitions, neither sorted by their values nor without nulls."""
+    order = random.Random(7).sample(range(FILES), FILES)
+    days = [None if number % 11 == 0 else f"{number:03d}" for number in order]
+    hours = [None if number % 7 == 0 else (number * 37) % FILES for number in order]
+    event = lake.write(pa.record_batch({"id": order, "day": days, "hour": hours}, DAYS))
+    committer = lake.committer()
+    committer.inspect()
+    found = list(committer._entries_of(event))
+    random.Random(8).shuffle(found)
+    return found
+
+
+def names(lake: PaimonLake, listed: list[dict[str, Any]]) -> list[str]:
+    """The data files of manifests, in order."""
+    return [
+        entry["_FILE"]["_FILE_NAME"]
+        for line in listed
+        for entry in reading.records(lake.root, line["_FILE_NAME"])
+    ]
+
+
+def values(lake: PaimonLake, raw: bytes) -> list[Any]:
+    fields = Table(lake.storage).newest().partition_keys_fields
+    return list(GenericRowDeserializer.from_bytes(raw, fields).values)
+
+
+def assert_ranges(lake: PaimonLake, line: dict[str, Any]) -> None:
+    """The line says the lowest and highest value of each partition column, and the number of nulls."""
+    inside = reading.records(lake.root, line["_FILE_NAME"])
+    columns = list(zip(*(values(lake, entry["_PARTITION"]) for entry in inside), strict=True))
+    known = [[value for value in column if value is not None] for column in columns]
+    stats = line["_PARTITION_STATS"]
+    assert values(lake, stats["_MIN_VALUES"]) == [min(column, default=None) for column in known]
+    assert values(lake, stats["_MAX_VALUES"]) == [max(column, default=None) for column in known]
+    assert stats["_NULL_COUNTS"] == [column.count(None) for column in columns]
+    assert line["_NUM_ADDED_FILES"] == len(inside)
+    assert line["_FILE_SIZE"] == (lake.root / FOLDER / line["_FILE_NAME"]).stat().st_size
+
+
+def commit(lake: PaimonLake, head: Snapshot | None, entries: list[Entry]) -> Snapshot:
+    """Write the manifests of a commit, and what of its snapshot the next commit reads."""
+    draft = Manifests(lake.storage, Table(lake.storage).newest()).compose(head, entries)
+    lake.storage.write(FOLDER, draft.files)
+    number = head.ref.id + 1 if head is not None else 1
+    lists = {"baseManifestList": draft.base.name, "deltaManifestList": draft.delta.name}
+    return Snapshot(SnapshotRef(number, str(number)), lists)
+
+
+def lines(lake: PaimonLake, head: Snapshot) -> list[dict[str, Any]]:
+    return [
+        line
+        for which in ("baseManifestList", "deltaManifestList")
+        for line in reading.records(lake.root, head.fields[which])
+    ]
+
+
+@pytest.mark.parametrize("full_at", [(0,), (12,), (5, 20), (MIN_COUNT,), ()], ids=str)
+def test_merging_keeps_what_stands_before_between_and_behind_the_runs(
+    lake: PaimonLake, entries: list[Entry], full_at: tuple[int, ...]
+) -> None:
+    """Full manifests at these places are no part of a run; everything else is merged sooner or later."""
+    head: Snapshot | None = None
+    left, given, merged = list(entries), list[Entry](), 0
+    for number in range(2 * MIN_COUNT + 8):
+        size = 40 if number in full_at else 1
+        now, left = left[:size], left[size:]
+        given += now
+        head = commit(lake, head, now)
+        listed = lines(lake, head)
+        merged += len(listed) < number + 1
+        if number >= MIN_COUNT - 2:
+            assert len(set(names(lake, listed))) == len(names(lake, listed)) == len(given)
+    assert head is not None
+    assert merged
+    delta = commit(lake, None, given)
+    assert names(lake, lines(lake, head)) == names(lake, lines(lake, delta))
+    for line in lines(lake, head):
+        assert_ranges(lake, line)
+
+
+def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entries: list[Entry]) -> None:
+    """Whatever comes first and last in it."""
+    for shift in range(6):
+        chosen = entries[shift : shift + 5]
+        (line,) = lines(lake, commit(lake, None, chosen))
+        assert_ranges(lake, line)
+
+
+def test_the_range_of_merged_manifests_is_that_of_all_of_them(lake: PaimonLake, entries: list[Entry]) -> None:
+    head: Snapshot | None = None
+    for number in range(MIN_COUNT + 1):
+        head = commit(lake, head, entries[2 * number : 2 * number + 2])
+    assert head is not None
+    listed = lines(lake, head)
+    assert max(line["_NUM_ADDED_FILES"] for line in listed) > 2
+    for line in listed:
+        assert_ranges(lake, line)
+
+
+def test_a_filter_beyond_the_last_partition_of_a_commit_finds_its_rows(tmp_path: Path) -> None:
+    """Paimon's own reader skips manifests by their range."""
+    lake = PaimonLake(tmp_path, DAYS, ["day"])
+    rows = {"id": [1, 2, 3], "day": ["c", "a", "b"], "hour": [0, 0, 0]}
+    event = lake.write(pa.record_batch(rows, DAYS))
+    committer = lake.committer()
+    committer.inspect()
+    by_day = dict(zip(("c", "a", "b"), range(3), strict=True))
+    files = sorted(event.files, key=lambda file: by_day[str(file.partition["day"])])
+    request = CommitRequest(1, "digest-1", None, None, [event.model_copy(update={"files": tuple(files)})])
+    assert isinstance(committer.publish(request), Published)
+    predicates = lake.table.new_read_builder().new_predicate_builder()
+    for day, number in (("a", 2), ("b", 3), ("c", 1)):
+        filtered = lake.table.new_read_builder().with_filter(predicates.equal("day", day))
+        found = filtered.new_read().to_arrow(filtered.new_scan().plan().splits())
+        assert found.column("id").to_pylist() == [number]
