@@ -1,57 +1,41 @@
 """Dead letters as an operator deals with them: read, sent again, marked as dealt with.
 
-A mark is a message of the same topic that names a letter by its content, so it also stands for the copies
-that a successor of a coordinator puts aside once more; written after the letter, it outlives it.
+A mark is a message of the same topic that names a letter by its id, so it also stands for a copy that a
+successor of a coordinator may have sent; written after the letter, it outlives it.
 """
 
-import hashlib
-import json
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
+from sluicegate.coordinator.letter_form import TOO_LARGE, Headers, LetterCode, Mark, mark_headers, read_letter
+from sluicegate.coordinator.letter_form import Letter as Content
 from sluicegate.coordinator.replay.base import bases, check_continuity
 from sluicegate.coordinator.replay.course import Settled, Taken
 from sluicegate.coordinator.replay.errors import ReplayRefused
 from sluicegate.coordinator.replay.log import open_log, read_topic, stream_records
-from sluicegate.coordinator.replay.marks import Mark, Window, parse_mark
+from sluicegate.coordinator.replay.marks import Mark as Bound
+from sluicegate.coordinator.replay.marks import Window, parse_mark
 from sluicegate.coordinator.replay.run import run_over
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyFetcher, BodyUnavailable
-from sluicegate.coordinator.shell.deadletters import (
-    DEALT_HEADER,
-    LETTER_HEADER,
-    REASON_HEADER,
-    SOURCE_HEADER,
-    TOO_LARGE,
-)
-from sluicegate.coordinator.shell.reading import UNREADABLE_NAME
+from sluicegate.coordinator.shell.deadletters import PARTITION
 from sluicegate.events.codec import BadBody, read_body, read_envelope
 from sluicegate.events.envelope import Envelope, Poison
 from sluicegate.events.partitioning import partition_of
 
 Dealt = Literal["retried", "dropped"]
-Headers = tuple[tuple[str, bytes | None], ...]
-
-_OURS: Final = "sluicegate-"
 
 
 class Letter(NamedTuple):
-    """A message that was put aside."""
+    """A message that was put aside, as the topic has it."""
 
     offset: int
     """In the dead letters' topic."""
     time: int
-    topic: str
-    partition: int
-    source_offset: int
-    """Where it was read; -1 if the letter does not say."""
-    reason: str
-    key: bytes | None
-    value: bytes
-    headers: Headers
-    """Its own, without those of the letter."""
-    identity: str
+    """When it was sent there."""
+    id: str
+    content: Content
     copies: int = 1
     dealt: str | None = None
     """How it was dealt with, if it was."""
@@ -59,13 +43,14 @@ class Letter(NamedTuple):
     @property
     def stream(self) -> str | None:
         """The stream that the message names."""
-        named = dict(self.headers).get("ce_stream")
+        named = dict(self.content.headers).get("ce_stream")
         return named.decode(errors="replace") if named is not None else None
 
     @property
     def source(self) -> str:
-        """Where it was read, in words."""
-        return f"{self.topic}, partition {self.partition}, offset {self.source_offset}"
+        """Where the message stands, as text."""
+        place = self.content.place
+        return f"{place.topic}, partition {place.partition}, offset {place.offset}"
 
 
 class Sent(NamedTuple):
@@ -85,64 +70,55 @@ class Message(NamedTuple):
     headers: Headers
 
 
-async def read_letters(settings: Settings) -> list[Letter]:
-    """Every letter that is kept, the oldest first, each content once. Raises KafkaError, TimeoutError."""
+async def read_letters(settings: Settings, start: int = 0) -> list[Letter]:
+    """Every letter that is kept from an offset on, the oldest first, each once.
+
+    Raises KafkaError, TimeoutError.
+    """
     topic = settings.kafka.topic_names().dead_letters
     found: dict[str, Letter] = {}
     dealt: dict[str, str] = {}
-    async for record in read_topic(settings, topic):
-        headers = dict(record.headers)
-        named = headers.get(LETTER_HEADER)
-        if named is not None:
-            dealt[named.decode(errors="replace")] = (headers.get(DEALT_HEADER) or b"").decode(
-                errors="replace"
-            )
-            continue
-        letter = _letter(record)
-        before = found.get(letter.identity)
-        found[letter.identity] = before._replace(copies=before.copies + 1) if before else letter
-    return [letter._replace(dealt=dealt.get(letter.identity)) for letter in found.values()]
+    async for batch in read_topic(settings, topic, start):
+        for record in batch:
+            _take(record, found, dealt)
+    return [letter._replace(dealt=dealt.get(letter.id)) for letter in found.values()]
 
 
-def _letter(record: ConsumerRecord) -> Letter:
-    told = dict(record.headers)
-    source = (told.get(SOURCE_HEADER) or b"").decode(errors="replace")
-    topic, partition, offset = (*source.rsplit("/", 2), "", "")[:3]
-    headers = tuple((name, value) for name, value in record.headers if not name.startswith(_OURS))
-    value = record.value or b""
-    content = [source, _hex(record.key), _hex(value), [[name, _hex(each)] for name, each in headers]]
-    identity = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-    reason = (told.get(REASON_HEADER) or b"").decode(errors="replace")
-    where = (int(partition), int(offset)) if partition.isdigit() and offset.isdigit() else (-1, -1)
-    return Letter(
-        record.offset, record.timestamp, topic, *where, reason, record.key, value, headers, identity
-    )
-
-
-def _hex(content: bytes | None) -> str | None:
-    return None if content is None else content.hex()
+def _take(record: ConsumerRecord, found: dict[str, Letter], dealt: dict[str, str]) -> None:
+    read = read_letter(record)
+    if isinstance(read, Mark):
+        dealt[read.letter] = read.how
+    elif read is not None:
+        id_, content = read
+        before = found.get(id_)
+        found[id_] = (
+            before._replace(copies=before.copies + 1)
+            if before is not None
+            else Letter(record.offset, record.timestamp, id_, content)
+        )
 
 
 async def original(settings: Settings, letter: Letter) -> Message:
     """The message as its producer had sent it. Raises ReplayRefused, KafkaError."""
-    if UNREADABLE_NAME in letter.reason:
+    content = letter.content
+    if content.code == LetterCode.UNDECODABLE:
         raise ReplayRefused(
             "it cannot be sent again as it was: the name of a header is not UTF-8. Let its producer send it"
         )
-    if letter.value != TOO_LARGE and "ce_type" in dict(letter.headers):
-        return Message(letter.key, letter.value, letter.headers)
-    # Of some messages the letter has the body alone, or nothing; they stand where they were read.
-    kafka = settings.kafka
-    if letter.topic != kafka.topic_names().events or letter.source_offset < 0:
+    if content.value != TOO_LARGE and content.headers:
+        return Message(content.key, content.value, content.headers)
+    # Of some messages the letter has the body alone, or not even that; they stand where they were read.
+    kafka, place = settings.kafka, content.place
+    if place.topic != kafka.topic_names().events:
         raise ReplayRefused(f"the letter does not have the whole message, which stood in {letter.source}")
-    fetcher = BodyFetcher(letter.topic, kafka.client_options(), kafka.request_timeout)
+    fetcher = BodyFetcher(place.topic, kafka.client_options(), kafka.request_timeout)
     try:
-        found = (await fetcher.records(letter.partition, [letter.source_offset])).get(letter.source_offset)
+        found = (await fetcher.records(place.partition, [place.offset])).get(place.offset)
     except BodyUnavailable as error:
         raise ReplayRefused(f"the letter does not have the whole message, and {error}") from error
     finally:
         await fetcher.close()
-    if found is None or (letter.value not in (TOO_LARGE, found.value or b"")):
+    if found is None or content.value not in (TOO_LARGE, found.value or b""):
         raise ReplayRefused(
             f"the letter does not have the whole message, and another one is in {letter.source}"
         )
@@ -179,14 +155,10 @@ async def send(settings: Settings, message: Message) -> Sent:
 
 async def mark(settings: Settings, letter: Letter, how: Dealt) -> None:
     """Leave a mark that a letter was dealt with. Raises KafkaError."""
-    headers = [
-        (LETTER_HEADER, letter.identity.encode()),
-        (DEALT_HEADER, how.encode()),
-        (REASON_HEADER, f"{how} by the operator".encode()),
-        (SOURCE_HEADER, f"{letter.topic}/{letter.partition}/{letter.source_offset}".encode()),
-    ]
+    headers = mark_headers(letter.id, how, letter.content.place)
+    topic = settings.kafka.topic_names().dead_letters
     async with _producer(settings) as producer:
-        await producer.send_and_wait(settings.kafka.topic_names().dead_letters, b"", headers=headers)
+        await producer.send_and_wait(topic, b"", headers=headers, partition=PARTITION)
 
 
 def _producer(settings: Settings) -> AIOKafkaProducer:
@@ -217,7 +189,7 @@ async def judge(settings: Settings, sent: Sent) -> str | None:
     async with open_log(settings, sent.stream) as log:
         held = await log.range()
         await check_continuity(log.fetcher, log.source.partition, records, held)
-        choices = bases(records, held, Mark("", offset=sent.offset))
+        choices = bases(records, held, Bound("", offset=sent.offset))
         everything = Window(parse_mark("earliest"), parse_mark("latest"))
         done = await run_over(
             log, sent.stream, choices, sent.offset + 1, everything, forget, say=lambda _: None, watch=watch

@@ -107,8 +107,10 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
         await consumer.stop()
 
 
-async def read_topic(settings: Settings, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
-    """Every record of a topic, partition after partition. Raises KafkaError, TimeoutError."""
+async def read_topic(
+    settings: Settings, topic: str, start: int = 0
+) -> AsyncGenerator[list[ConsumerRecord], None]:
+    """Every record of a topic from an offset on, by partition. Raises KafkaError, TimeoutError."""
     consumer = AIOKafkaConsumer(
         enable_auto_commit=False,
         auto_offset_reset="none",
@@ -124,9 +126,9 @@ async def read_topic(settings: Settings, topic: str) -> AsyncGenerator[ConsumerR
         ends = await consumer.end_offsets(sources)
         for source in sources:
             patience = settings.kafka.request_timeout * 4
-            async for batch in _read(consumer, source, begins[source], ends[source], patience):
-                for record in batch:
-                    yield record
+            first = max(start, begins[source])
+            async for batch in _read(consumer, source, first, ends[source], patience):
+                yield batch
     finally:
         await consumer.stop()
 
@@ -150,9 +152,10 @@ async def stream_records(settings: Settings, stream: str) -> list[StateRecord]:
     """
     topic = settings.kafka.topic_names().state
     found: dict[int, list[ConsumerRecord]] = {}
-    async for each in read_topic(settings, topic):
-        if each.key == stream.encode() and each.value is not None:
-            found.setdefault(each.partition, []).append(each)
+    async for batch in read_topic(settings, topic):
+        for each in batch:
+            if each.key == stream.encode() and each.value is not None:
+                found.setdefault(each.partition, []).append(each)
     # The broker's clock may step back; only where the topic has grown it has to tell which is newer.
     ordered = sorted(found.values(), key=lambda held: held[-1].timestamp)
     records = [_parse(each.value) for held in ordered for each in held]

@@ -63,7 +63,15 @@ async def open_links(
         store=store,
         threads=threads,
         budget=Budget(settings.memory.body_budget),
-        dead_letters=DeadLetters(topics.dead_letters, producer, metrics),
+        dead_letters=DeadLetters(
+            topics.dead_letters,
+            producer,
+            fetcher,
+            metrics,
+            {**options, "max_partition_fetch_bytes": 2 * largest},
+            settings.kafka.request_timeout,
+            largest,
+        ),
         metrics=metrics,
     )
 

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.bodies import BodyFetcher
 from sluicegate.events.codec import read_envelope
@@ -14,6 +16,13 @@ class LogRange(NamedTuple):
 
     begin: int
     end: int
+
+
+async def committed_with_note(consumer: AIOKafkaConsumer, source: TopicPartition) -> tuple[int | None, str]:
+    """The group's offset, if it has one, and what was noted beside it. Raises KafkaError."""
+    # The public way drops the note.
+    found = (await consumer._coordinator.fetch_committed_offsets([source])).get(source)
+    return (None, "") if found is None or found.offset < 0 else (found.offset, found.metadata or "")
 
 
 async def last_events(

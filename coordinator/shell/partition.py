@@ -16,8 +16,10 @@ from sluicegate.coordinator.core.owing import joined
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.bodies import WrittenEvent
+from sluicegate.coordinator.letter_form import LetterCode
 from sluicegate.coordinator.shell.continuity import (
     LogRange,
+    committed_with_note,
     deleted,
     discontinuity,
     failed_at,
@@ -58,7 +60,8 @@ class PartitionRunner:
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links
-        self._stray = StrayEvents(number, links)
+        self.letters = links.dead_letters.box(links.topics.events, number)
+        self._stray = StrayEvents(number, links, self.letters)
         self._stopped = False
         self._released: int | None = None
         self._since = 0
@@ -87,10 +90,11 @@ class PartitionRunner:
         held = await self._range()
         readable = [record for record in records.values() if isinstance(record, StateRecord)]
         events = await last_events(self._links.fetcher, self.number, readable, held)
-        committed = await self._consumer.committed(self.source)
+        committed, note = await committed_with_note(self._consumer, self.source)
         await reach(Failpoint.TAKE_OVER_BEFORE)
         if self._stopped:
             return
+        self.letters.open(committed or 0, note)
         self._stray.skip_before(committed or 0, held.end)
         self._released, self._since = committed, held.end
         for name in names:
@@ -112,6 +116,7 @@ class PartitionRunner:
         """End the streams' work."""
         self._stopped = True
         await self._stray.stop()
+        await self._links.dead_letters.close(self.letters)
         await asyncio.gather(*(runner.stop(grace) for runner in self.streams.values()))
         if last_record and self.started:
             for runner in self.streams.values():
@@ -148,7 +153,8 @@ class PartitionRunner:
     def put_aside(self, record: ConsumerRecord) -> None:
         """Put a record aside that cannot be decoded."""
         if self.started and not self._stopped:
-            self._stray.put(record, "undecodable", f"offset {record.offset}: {UNREADABLE_NAME}")
+            reason = f"offset {record.offset}: {UNREADABLE_NAME}"
+            self.letters.put(record, LetterCode.UNDECODABLE, reason)
 
     def passed(self, position: int) -> None:
         """Take note that nothing more stands before this offset."""
@@ -215,7 +221,7 @@ class PartitionRunner:
 
     def low_water(self) -> int:
         """The smallest offset that a recovery of the partition needs."""
-        waiting = (self._links.dead_letters.first_waiting(self.number), self._stray.first_untold())
+        waiting = (self.letters.first_waiting(), self._stray.first_untold())
         return min([self.position, *self._needed(), *(offset for offset in waiting if offset is not None)])
 
     async def end_offset(self) -> int:
@@ -234,8 +240,9 @@ class PartitionRunner:
     async def _release(self) -> None:
         # Never backwards: what strays are there has been told.
         if (offset := self.low_water()) > (-1 if self._released is None else self._released):
-            await self._consumer.commit({self.source: offset})
+            await self._consumer.commit({self.source: (offset, self.letters.note(offset))})
             self._released = offset
+            self.letters.released(offset)
 
     def _needed(self) -> Iterable[int]:
         for runner in self.streams.values():
@@ -290,7 +297,7 @@ class PartitionRunner:
         try:
             body = read_body(envelope.type, record.value)
         except BadBody as error:
-            self._stray.put(record, "broken body", str(error))
+            self.letters.put(record, LetterCode.MALFORMED_BODY, str(error))
             runner.machine.garbled(record.offset, record.timestamp, envelope, str(error))
             return
         fresh = record.offset > runner.machine.book.applied
@@ -304,7 +311,7 @@ class PartitionRunner:
         if fresh and envelope.type is EventType.CHECKPOINT_COMPLETED:
             problem = not_live(runner.machine.book, envelope)
             if problem is not None:
-                self._stray.put(record, "lineage not live", problem)
+                self.letters.put(record, LetterCode.LINEAGE_NOT_LIVE, problem)
         refused = ignored.startswith(VOID) or envelope.type is EventType.REGION_OPENED
         if refused and record.offset > runner.machine.low_water:
             self._links.metrics.refused(runner.stream, VOID if ignored.startswith(VOID) else "opening")
@@ -336,4 +343,4 @@ class PartitionRunner:
         if poison.newer_version and runner is not None:
             runner.machine.unreadable(record.offset, poison.reason)
         else:
-            self._stray.put(record, "poison", poison.reason)
+            self.letters.put(record, poison.flaw, poison.reason)

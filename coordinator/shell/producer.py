@@ -18,15 +18,19 @@ class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
         super().__init__(acks="all", enable_idempotence=True, **options)
         self._gap: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def send_and_wait(self, *message: Any, **how: Any) -> Any:
+    async def send(self, *message: Any, **how: Any) -> Any:
         """See AIOKafkaProducer."""
-        try:
-            return await super().send_and_wait(*message, **how)
-        except (OutOfOrderSequenceNumber, InvalidProducerEpoch, UnknownProducerId) as error:
-            if not self._gap.done():
-                self._gap.set_exception(error)
-                self._gap.exception()  # it is told here, also if nobody watches any more
-            raise
+        sending = await super().send(*message, **how)
+        sending.add_done_callback(self._look)
+        return sending
+
+    def _look(self, sent: asyncio.Future[Any]) -> None:
+        error = None if sent.cancelled() else sent.exception()
+        if self._gap.done():
+            return
+        if isinstance(error, OutOfOrderSequenceNumber | InvalidProducerEpoch | UnknownProducerId):
+            self._gap.set_exception(error)
+            self._gap.exception()  # it is told here, also if nobody watches any more
 
     async def watch(self) -> None:
         """Wait for such a gap, and raise its KafkaError."""

@@ -11,7 +11,9 @@ import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
+from sluicegate.coordinator.letter_form import LetterCode
 from sluicegate.coordinator.shell.ending import end
+from sluicegate.coordinator.shell.letterbox import Letterbox
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
@@ -29,9 +31,10 @@ FRESH = 600.0
 class StrayEvents:
     """Unknown streams, events on the wrong partition, and poison, of one partition."""
 
-    def __init__(self, partition: int, links: Links) -> None:
+    def __init__(self, partition: int, links: Links, letters: Letterbox) -> None:
         self._partition = partition
         self._links = links
+        self._letters = letters
         self._first = self._since = 0
         self._owed: dict[str, str] = {}
         """Stalls that are not in the log yet: the reason by stream."""
@@ -43,18 +46,13 @@ class StrayEvents:
         """Events before the group's offset have been put aside; of those before `since` was told, perhaps."""
         self._first, self._since = offset, since
 
-    def put(self, record: ConsumerRecord, kind: str, reason: str) -> None:
-        """Put a record aside, unless that was done before a restart."""
-        if record.offset >= self._first:
-            self._links.dead_letters.put(record, kind, reason)
-
     def take(self, record: ConsumerRecord, envelope: Envelope) -> None:
         """Put aside an event of a stream that is not at home here."""
         stream = envelope.stream
         if stream not in self._links.settings.streams:
-            self.put(
+            self._letters.put(
                 record,
-                "unknown stream",
+                LetterCode.UNKNOWN_STREAM,
                 f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart: "
                 "what is still in the log is committed then",
             )
@@ -72,7 +70,7 @@ class StrayEvents:
             if stream not in self._held:
                 self._held[stream] = record.offset
                 self._start(self._stall(stream, home))
-        self.put(record, "wrong partition", reason)
+        self._letters.put(record, LetterCode.WRONG_PARTITION, reason)
 
     def first_untold(self) -> int | None:
         """The first offset whose stall is not in the log; it must not be released."""

@@ -40,6 +40,7 @@ from sluicegate.coordinator.shell.appending import StreamLog
 from sluicegate.coordinator.shell.bodies import Bodies, BodyUnavailable, WrittenEvent
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.failing import between_failpoints
+from sluicegate.coordinator.shell.letterbox import Letterbox
 from sluicegate.coordinator.shell.limits import over_limits
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.news import News
@@ -62,6 +63,7 @@ class LogPartition(Protocol):
     """What a stream needs of the partition that it stands in."""
 
     number: int
+    letters: Letterbox
 
     async def end_offset(self) -> int:
         """The offset behind the last record. Raises KafkaError."""
@@ -235,8 +237,7 @@ class StreamRunner:
     def _put_aside(self) -> None:
         """Tell of unreadable bodies where poison is looked for, beside barring their region."""
         for offset, (body, reason) in self._table.broken.items():
-            source = (self._links.topics.events, self._partition.number, offset)
-            self._links.dead_letters.put_body(source, body, "broken body", reason)
+            self._partition.letters.put_body(offset, body, reason)
         self._table.broken.clear()
 
     def _measure(self, effect: Effect, result: Result) -> None:

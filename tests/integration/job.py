@@ -171,6 +171,16 @@ class Job:
 
     async def open(self, *parents: Parent, table: str | None = None, **how: Any) -> OpeningAnswered:
         """Open the lineage and wait for the answer."""
+        opening = await self.say_opening(*parents, table=table, **how)
+        answers = await until(
+            self.notifications, lambda found: any(_answers(event, opening) for event in found)
+        )
+        answer = next(event.body for event in answers if _answers(event, opening))
+        assert isinstance(answer, OpeningAnswered)
+        return answer
+
+    async def say_opening(self, *parents: Parent, table: str | None = None, **how: Any) -> str:
+        """Append the opening of the lineage; returns its id."""
         body = RegionOpened(
             parents=parents,
             **how,
@@ -178,13 +188,7 @@ class Job:
             bounded=True,
             table=Path(table or self.location).as_uri(),
         )
-        opening = await self.say(EventType.REGION_OPENED, body)
-        answers = await until(
-            self.notifications, lambda found: any(_answers(event, opening) for event in found)
-        )
-        answer = next(event.body for event in answers if _answers(event, opening))
-        assert isinstance(answer, OpeningAnswered)
-        return answer
+        return await self.say(EventType.REGION_OPENED, body)
 
     def write_files(
         self, *groups: Sequence[int], writer_options: dict[str, str] | None = None

@@ -6,7 +6,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from sluicegate.coordinator.shell.deadletters import REASON_HEADER, SOURCE_HEADER
+from sluicegate.coordinator.letter_form import REASON_HEADER, SOURCE_HEADER
 from sluicegate.events import StreamStalled, partition_of
 from tests.integration.job import PARTITIONS, Job, read_records
 

@@ -37,7 +37,7 @@ async def sluicegate(place: Place, *arguments: str, **settings: str) -> str:
 
 async def invoke_here(place: Place, *arguments: str) -> Spoken:
     """Run a command in a thread, which is quicker; only while no service logs in this process."""
-    environment = {"SLUICEGATE_CONFIG": str(_config(place))}
+    environment = {"SLUICEGATE_CONFIG": str(config_of(place))}
     result = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -51,7 +51,7 @@ async def invoke(place: Place, *arguments: str, **settings: str) -> Spoken:
         *arguments,
         env={
             **os.environ,
-            "SLUICEGATE_CONFIG": str(_config(place)),
+            "SLUICEGATE_CONFIG": str(config_of(place)),
             **{f"SLUICEGATE_{name}": value for name, value in settings.items()},
         },
         stdout=asyncio.subprocess.PIPE,
@@ -61,7 +61,8 @@ async def invoke(place: Place, *arguments: str, **settings: str) -> Spoken:
     return Spoken(process.returncode or 0, stdout.decode(), stderr.decode())
 
 
-def _config(place: Place) -> Path:
+def config_of(place: Place) -> Path:
+    """Write the settings of the stream `flights`; returns their file."""
     config = place.root / "sluicegate.toml"
     config.write_text(
         f'[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'

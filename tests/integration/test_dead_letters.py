@@ -40,11 +40,13 @@ async def test_letters_are_listed_shown_and_dropped(place: Place) -> None:
             await put_aside(job, 2)
         found = await listed(place)
         assert [each["stream"] for each in found] == ["flights", None]
-        assert found[0]["source"] == {
-            "topic": place.topics.events,
-            "partition": home_of("flights"),
-            "offset": offset,
-        }
+        stood = found[0]["source"]
+        assert (stood["topic"], stood["partition"], stood["offset"]) == (
+            place.topics.events,
+            home_of("flights"),
+            offset,
+        )
+        assert [each["code"] for each in found] == ["malformed-body", "spec-version"]
         assert [each["stream"] for each in await listed(place, "--stream", "flights")] == ["flights"]
         number = str(found[0]["offset"])
         shown = (await invoke_here(place, LETTERS, "show", "--offset", number)).stdout
@@ -93,8 +95,7 @@ async def test_a_letter_that_is_sent_again_counts_once(place: Place) -> None:
         assert "it has no effect: its checkpoint is committed or void" in late.stdout
 
 
-async def test_a_letter_that_has_the_body_alone_is_sent_from_where_it_stood(place: Place) -> None:
-    """A body that turned out to be broken when its files were checked; and a header that nobody can read."""
+async def test_a_body_that_was_found_malformed_late_and_a_name_that_nobody_can_read(place: Place) -> None:
     async with place.job() as job:
         async with running(place.settings()):
             await job.open()
@@ -106,6 +107,9 @@ async def test_a_letter_that_has_the_body_alone_is_sent_from_where_it_stood(plac
             )
             await put_aside(job, 2)
         by_body = {each["body"]: str(each["offset"]) for each in await listed(place)}
+        named = await listed(place, "--stream", "flights")
+        assert [(each["body"], each["code"]) for each in named] == [("no json", "malformed-body")]
+        assert named[0]["headers"]["ce_id"] == headers["ce_id"].decode()
         refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["no json"])
         assert (refused.exit_code, "files.written is malformed" in refused.stderr) == (2, True)
         refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["x"])

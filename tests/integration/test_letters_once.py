@@ -1,0 +1,156 @@
+"""Each letter is sent once, whatever becomes of the coordinator meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sluicegate.coordinator.letter_form import LETTER_HEADER, Letter, LetterCode, read_letter
+from sluicegate.coordinator.shell.service import Service
+from sluicegate.events import Flaw
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import Job, read_records
+from tests.integration.letters import headers_of, home_of, put_raw, typed
+from tests.integration.orders import config_of
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+_COMMAND = (sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()", "run")
+
+
+async def sent(job: Job) -> list[tuple[str, Letter]]:
+    """Every letter of the topic, with its id."""
+    read = [read_letter(record) for record in await read_records(job.bootstrap, job.topics.dead_letters)]
+    return [each for each in read if each is not None and isinstance(each[1], Letter)]
+
+
+async def flood(job: Job, count: int) -> list[int]:
+    """Append messages of which each gets a letter; returns their offsets."""
+    futures = [
+        await job.producer.send(
+            job.topics.events,
+            b"{}",
+            key=b"flood",
+            partition=home_of(job.stream),
+            headers=[("ce_stream", job.stream.encode()), ("number", str(number).encode())],
+        )
+        for number in range(count)
+    ]
+    return [(await future).offset for future in futures]
+
+
+def settled(service: Service, job: Job, offset: int) -> bool:
+    """Whether the stream's partition is read up to an offset and no letter waits."""
+    runner = service._runners.get(home_of(job.stream))
+    return runner is not None and runner.position > offset and runner.letters.first_waiting() is None
+
+
+def once(found: list[tuple[str, Letter]], offsets: list[int]) -> None:
+    """Assert that each of these messages has one letter, and there is no other."""
+    assert Counter(letter.place.offset for _, letter in found) == Counter(offsets)
+    assert len({id_ for id_, _ in found}) == len(found)
+    assert all(id_ == letter.id for id_, letter in found)
+
+
+@contextmanager
+def killed(place: Place, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A coordinator in a process of its own, for a SIGKILL."""
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            _COMMAND,
+            stderr=stderr,
+            env={**os.environ, "SLUICEGATE_CONFIG": str(config_of(place)), "SLUICEGATE_HTTP__PORT": "0"},
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+async def test_a_restart_behind_a_pending_stream_sends_no_letter_again(place: Place) -> None:
+    """What is pending keeps the group's offset low, so every message behind it is read again."""
+    async with place.job() as job:
+        async with running(place.settings()) as service:
+            await job.open()
+            await job.written(job.write_files([1]))
+            offsets = await flood(job, 500)
+            await until(lambda: settled(service, job, offsets[-1]))
+            low = service.status()["partitions"][str(home_of("flights"))]["low_water"]
+            assert low < offsets[0]
+        once(await sent(job), offsets)
+        async with running(place.settings()) as service:
+            await until(lambda: settled(service, job, offsets[-1]))
+            more = await flood(job, 1)
+            await until(lambda: settled(service, job, more[-1]))
+        once(await sent(job), offsets + more)
+
+
+@pytest.mark.parametrize("seen", [1, 400])
+async def test_a_kill_in_the_middle_of_a_batch_neither_loses_nor_repeats_a_letter(
+    place: Place, seen: int
+) -> None:
+    async with place.job() as job:
+        await job.say_opening()
+        await job.written(job.write_files([1]))
+        offsets = await flood(job, 3_000)
+        log = place.root / "log"
+        with killed(place, log) as process:
+            found = await until(
+                lambda: sent(job), lambda letters: len(letters) >= seen or process.poll() is not None
+            )
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+        assert len(found) >= seen
+        async with running(place.settings()) as service:
+            await until(lambda: settled(service, job, offsets[-1]))
+        once(await sent(job), offsets)
+
+
+async def test_the_offset_moves_on_with_the_letters_and_the_next_life_sends_the_rest_only(
+    place: Place,
+) -> None:
+    async with place.job() as job:
+        async with running(place.settings()) as service:
+            offsets = await flood(job, 20)
+            await until(lambda: settled(service, job, offsets[-1]))
+        async with running(place.settings()) as service:
+            runner = service._runners[home_of("flights")]
+            more = await flood(job, 20)
+            await until(lambda: settled(service, job, more[-1]))
+            assert runner.letters.mark == 20, "the letters of the former life are not read again"
+        once(await sent(job), offsets + more)
+
+
+async def test_every_kind_of_letter_has_the_message_as_it_came(place: Place) -> None:
+    """Also a `files.written`, whose body alone is held until its files are checked."""
+    async with running(place.settings()) as service, place.job() as job:
+        await job.open()
+        headers = headers_of(job, typed("files.written"), checkpoint=0, ce_files="1", traced="by-me")
+        headers[LETTER_HEADER] = b"a name that only marks have"
+        bad = await put_raw(job, b"no json", headers)
+        await job.complete(headers["ce_id"].decode())
+        other = headers_of(job, typed("region.heartbeat"))
+        wrong = await put_raw(job, b"{}", {**other, "ce_specversion": b"0.3"})
+        found = await until(lambda: sent(job), lambda letters: len(letters) >= 2)
+        by_offset = {letter.place.offset: letter for _, letter in found}
+        assert by_offset[bad].code == LetterCode.MALFORMED_BODY
+        assert by_offset[wrong].code == Flaw.SPEC_VERSION
+        records = {
+            each.offset: each
+            for each in await read_records(job.bootstrap, job.topics.events)
+            if each.partition == home_of("flights")
+        }
+        for offset, letter in by_offset.items():
+            record = records[offset]
+            assert (letter.key, letter.value, letter.headers) == (record.key, record.value, record.headers)
+            assert letter.place.time == record.timestamp
+        await until(lambda: settled(service, job, wrong))
+        once(await sent(job), [bad, wrong])
