@@ -147,7 +147,8 @@ def run(config: Path, *arguments: str) -> tuple[float, dict[str, Any]]:
 async def lag_beside(settings: Settings | None, seconds: float = 3.0) -> tuple[float, float]:
     """How late the event loop is, beside a sweep or alone: the 99th percentile and the worst, in ms."""
     lags = list[float]()
-    sweeping = asyncio.create_task(Janitor(settings, lambda: {STREAM})._sweep(STREAM)) if settings else None
+    janitor = Janitor(lambda: settings, lambda: {STREAM}) if settings else None
+    sweeping = asyncio.create_task(janitor._sweep(STREAM)) if janitor is not None else None
     end = time.monotonic() + seconds
     while (not sweeping.done()) if sweeping is not None else time.monotonic() < end:
         begun = time.monotonic()

@@ -13,15 +13,24 @@ DEFAULT_CONFIG: Final = Path("sluicegate.toml")
 """Read from the current folder when no file is named, so that suggested commands work as they stand."""
 
 
-def _load(_: click.Context, __: click.Parameter, path: Path | None) -> Settings:
+_PATH: Final = "sluicegate.settings_file"
+
+
+def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Settings:
     if path is None and DEFAULT_CONFIG.is_file():
         path = DEFAULT_CONFIG
+    context.meta[_PATH] = path
     try:
         return load(path, os.environ)
     except SettingsError as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
         missing = f"no --config given, and there is no ./{DEFAULT_CONFIG} here; " if path is None else ""
         raise UserError(f"{missing}the settings cannot be used:{lines}") from error
+
+
+def load_again(context: click.Context) -> Settings:
+    """Read the settings of a command once more, from where they were read. Raises SettingsError."""
+    return load(context.meta[_PATH], os.environ)
 
 
 config_option = click.option(

@@ -5,7 +5,7 @@ import sys
 import click
 
 from sluicegate.coordinator.cli.errors import as_user_errors
-from sluicegate.coordinator.cli.options import config_option
+from sluicegate.coordinator.cli.options import config_option, load_again
 from sluicegate.coordinator.logs import configure_logging
 from sluicegate.coordinator.settings import Settings
 from sluicegate.events.failpoints import arm
@@ -13,12 +13,23 @@ from sluicegate.events.failpoints import arm
 
 @click.command()
 @config_option
-def run(settings: Settings) -> None:
-    """Run the coordinator until it is told to stop (SIGTERM or SIGINT)."""
-    from sluicegate.coordinator.shell.service import run_service
+@click.pass_context
+def run(context: click.Context, settings: Settings) -> None:
+    """Run the coordinator until it is told to stop (SIGTERM or SIGINT); SIGHUP reloads its settings."""
+    from sluicegate.coordinator.shell.process import Signals, run_service
 
-    configure_logging(settings.log, settings.secrets())
+    signals = Signals()
+    secrets = set(settings.secrets())
+    configure_logging(settings.log, secrets)
     arm(settings.failpoints, settings.failpoints_log)
+
+    def load() -> Settings:
+        loaded = load_again(context)
+        # Also those of streams that are gone: what they have under way may still be logged.
+        secrets.update(loaded.secrets())
+        configure_logging(settings.log, secrets)
+        return loaded
+
     with as_user_errors(settings):
-        status = run_service(settings)
+        status = run_service(settings, load, signals)
     sys.exit(status)

@@ -141,7 +141,7 @@ async def send(settings: Settings, message: Message) -> Sent:
         raise ReplayRefused(
             f"its stream {envelope.stream} is not in the settings of this command; where the coordinators "
             f"have it, use theirs (--config); else add [streams.{envelope.stream}] to the settings of the "
-            "coordinators and restart them: what is still in the log is committed then"
+            "coordinators and send them SIGHUP: what is still in the log is committed then"
         )
     topic = settings.kafka.topic_names().events
     async with _producer(settings) as producer:

@@ -20,6 +20,9 @@ def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
         if not runner.started:
             why = f" ({runner.trouble})" if runner.trouble else ""
             yield f"partition {number}: its state records are not read yet{why}"
+        for name in runner.changes.joining:
+            why = f" ({runner.changes.trouble})" if runner.changes.trouble else ""
+            yield f"stream {name}: its log is being read, since the settings were reloaded{why}"
         if other := runner.rivals.seen:
             yield f"partition {number}: the group {other} decides for its streams, too"
         for name, stream in runner.streams.items():

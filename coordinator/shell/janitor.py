@@ -36,8 +36,8 @@ PATIENCE: Final = 0.2
 class Janitor:
     """Sweeps streams whose settings ask for it, each an interval after the last time or the start."""
 
-    def __init__(self, settings: Settings, owned: Callable[[], Collection[str]]) -> None:
-        """`owned`: the streams that this process commits now, and that are ready."""
+    def __init__(self, settings: Callable[[], Settings], owned: Callable[[], Collection[str]]) -> None:
+        """`settings`: those in force; `owned`: the streams that this process commits, and that are ready."""
         self._settings = settings
         self._owned = owned
         self._started = time.monotonic()
@@ -45,23 +45,24 @@ class Janitor:
 
     async def run(self) -> None:
         """Sweep until cancelled; a sweep under way is ended then, and when its stream is given up."""
-        wanted = [name for name, stream in self._settings.streams.items() if stream.janitor.enabled]
-        while wanted:
+        while True:
             await asyncio.sleep(LOOK)
-            due = [name for name in wanted if name in self._owned() and self._is_due(name)]
+            streams = self._settings().streams
+            wanted = [name for name, stream in streams.items() if stream.janitor.enabled]
+            owned = self._owned() if wanted else ()
+            due = [name for name in wanted if name in owned and self._is_due(name)]
             if due:
                 await self._sweep(min(due, key=lambda name: self._swept.get(name, self._started)))
-        await asyncio.Event().wait()
 
     def _is_due(self, stream: str) -> bool:
         last = self._swept.get(stream, self._started)
-        return time.monotonic() - last >= self._settings.streams[stream].janitor.interval
+        return time.monotonic() - last >= self._settings().streams[stream].janitor.interval
 
     async def _sweep(self, stream: str) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(
-            target=_work, args=(self._settings, stream, theirs), name="janitor", daemon=True
+            target=_work, args=(self._settings(), stream, theirs), name="janitor", daemon=True
         )
         try:
             await asyncio.to_thread(process.start)

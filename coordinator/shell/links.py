@@ -22,11 +22,12 @@ class Partitions:
     state: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Links:
     """Everything outside of the process, and what is shared inside of it."""
 
     settings: Settings
+    """Replaced when they are reloaded."""
     topics: TopicNames
     partitions: Partitions
     producer: SessionProducer

@@ -17,6 +17,7 @@ from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.bodies import WrittenEvent
 from sluicegate.coordinator.letter_form import LetterCode
+from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.continuity import (
     LogRange,
     committed_with_note,
@@ -26,6 +27,8 @@ from sluicegate.coordinator.shell.continuity import (
     grown,
     last_events,
 )
+from sluicegate.coordinator.shell.ending import end
+from sluicegate.coordinator.shell.joining import Changes
 from sluicegate.coordinator.shell.lineages import not_live, tell_acceptance, tell_replacement, undecided
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import Rivals, refuse_other_groups
@@ -64,29 +67,19 @@ class PartitionRunner:
         self._stray = StrayEvents(number, links, self.letters)
         self._stopped = False
         self._released: int | None = None
-        self._since = 0
-        """The end of the log when the partition became ours."""
+        kafka = links.settings.kafka
+        self.changes = Changes(self, kafka.client_options(), kafka.request_timeout)
+        self._changing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Read the state records and go to the smallest offset that is needed.
 
         Raises KafkaError, TimeoutError or OwnedElsewhere; it may be called again then.
         """
-        settings = self._links.settings
-        names = [name for name in settings.streams if self._is_home(name)]
+        names = list(self.wanted())
         await reach(Failpoint.READ_RECORDS_BEFORE)
-        options = settings.kafka.client_options()
-        found = await read_held(
-            self._links.topics.state,
-            self._links.partitions.state,
-            options,
-            names,
-            settings.kafka.request_timeout,
-        )
+        records = await self._read_records(names)
         await reach(Failpoint.READ_RECORDS_AFTER)
-        wrote = {name: each.group for name, each in found.items()}
-        await refuse_other_groups(options, settings.kafka.group_id, wrote)
-        records = {name: each.record for name, each in found.items()}
         held = await self._range()
         readable = [record for record in records.values() if isinstance(record, StateRecord)]
         events = await last_events(self._links.fetcher, self.number, readable, held)
@@ -96,9 +89,10 @@ class PartitionRunner:
             return
         self.letters.open(committed or 0, note)
         self._stray.skip_before(committed or 0, held.end)
-        self._released, self._since = committed, held.end
+        self._released, settings = committed, self.wanted()
         for name in names:
-            self.streams[name] = self._make(name, records.get(name), held, events)
+            if name in settings:
+                self.streams[name] = self._make(name, records.get(name), held, events)
         # Strays have no record: they are read from the group's offset on.
         needed = [runner.machine.low_water for runner in self.streams.values()]
         strays = held.begin if committed is None else committed
@@ -112,9 +106,31 @@ class PartitionRunner:
         hit(Failpoint.TAKE_OVER_AFTER)
         self.reached()
 
+    async def _read_records(self, names: Sequence[str]) -> Mapping[str, Known]:
+        """The streams' state records. Raises KafkaError, TimeoutError or OwnedElsewhere."""
+        kafka = self._links.settings.kafka
+        options, count = kafka.client_options(), self._links.partitions.state
+        found = await read_held(self._links.topics.state, count, options, names, kafka.request_timeout)
+        wrote = {name: each.group for name, each in found.items()}
+        await refuse_other_groups(options, kafka.group_id, wrote)
+        return {name: each.record for name, each in found.items()}
+
+    def change(self) -> None:
+        """Let streams leave and join, as the settings want it now."""
+        if self.started and not self._stopped:
+            task = asyncio.create_task(self.changes.apply(), name=f"changes/{self.number}")
+            self._changing.add(task)
+            task.add_done_callback(self._changed)
+
+    def _changed(self, task: asyncio.Task[None]) -> None:
+        self._changing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("streams not changed", partition=self.number, exc_info=error)
+
     async def stop(self, grace: float, *, last_record: bool = False) -> None:
         """End the streams' work."""
         self._stopped = True
+        await end(self._changing)
         await self._stray.stop()
         await self._links.dead_letters.close(self.letters)
         await asyncio.gather(*(runner.stop(grace) for runner in self.streams.values()))
@@ -140,15 +156,38 @@ class PartitionRunner:
                 continue
             counts[envelope.type] += 1
             runner = self.streams.get(envelope.stream)
-            if runner is None:
-                self._stray.take(record, envelope)
-            else:
+            if runner is not None:
                 self._take_in(runner, record, envelope)
+            elif not self._is_home(envelope.stream):
+                self._stray.take(record, envelope)
+            # Else the stream joins soon: it reads this by itself.
         self.position = records[-1].offset + 1
         for event_type, count in counts.items():
             self._links.metrics.events_read(event_type, count)
         hit(Failpoint.BATCH_AFTER)
         self.reached()
+
+    async def prepare(self, names: list[str]) -> list[StreamRunner]:
+        """Make streams from their records. Raises KafkaError, TimeoutError or OwnedElsewhere."""
+        records = await self._read_records(names)
+        held = await self._range()
+        readable = [record for record in records.values() if isinstance(record, StateRecord)]
+        events = await last_events(self._links.fetcher, self.number, readable, held)
+        settings = self.wanted()
+        return [self._make(name, records.get(name), held, events) for name in names if name in settings]
+
+    def feed(self, runner: StreamRunner, record: ConsumerRecord) -> None:
+        """Hand a record to one stream, if it is one of the stream's."""
+        envelope = read_envelope(record.headers)
+        if envelope.stream == runner.stream:
+            if not isinstance(envelope, Poison):
+                self._take_in(runner, record, envelope)
+            elif envelope.newer_version:
+                runner.machine.unreadable(record.offset, envelope.reason)
+
+    def forget(self, name: str) -> None:
+        """Forget what is measured of a stream."""
+        self._links.metrics.forget_stream(name)
 
     def put_aside(self, record: ConsumerRecord) -> None:
         """Put a record aside that cannot be decoded."""
@@ -221,7 +260,7 @@ class PartitionRunner:
 
     def low_water(self) -> int:
         """The smallest offset that a recovery of the partition needs."""
-        waiting = (self.letters.first_waiting(), self._stray.first_untold())
+        waiting = (self.letters.first_waiting(), self._stray.first_untold(), *self.changes.joining.values())
         return min([self.position, *self._needed(), *(offset for offset in waiting if offset is not None)])
 
     async def end_offset(self) -> int:
@@ -249,7 +288,12 @@ class PartitionRunner:
             yield runner.machine.book.low_water(runner.machine.position)
 
     def _is_home(self, stream: str) -> bool:
-        return partition_of(stream, self._links.partitions.events) == self.number
+        settings, partitions = self._links.settings, self._links.partitions
+        return stream in settings.streams and partition_of(stream, partitions.events) == self.number
+
+    def wanted(self) -> dict[str, StreamSettings]:
+        """The streams that the settings name for this partition."""
+        return {name: each for name, each in self._links.settings.streams.items() if self._is_home(name)}
 
     def _make(
         self, name: str, record: Known | None, held: LogRange, events: Mapping[int, str | None]
@@ -276,7 +320,7 @@ class PartitionRunner:
             machine.lost(problem, held.end)
         if isinstance(record, UnreadableRecord):
             machine.lost(str(record), held.end, keep_record=True)
-        return StreamRunner(machine, wanted, self._links, self)
+        return StreamRunner(machine, wanted, self._links, self, held.end)
 
     def _take_in(self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope) -> None:
         """Hand a record to its stream; what the core fails at stalls this stream, and no other."""
@@ -301,9 +345,9 @@ class PartitionRunner:
             runner.machine.garbled(record.offset, record.timestamp, envelope, str(error))
             return
         fresh = record.offset > runner.machine.book.applied
-        if envelope.type is EventType.REGION_OPENED and record.offset < self._since:
+        if envelope.type is EventType.REGION_OPENED and record.offset < runner.since:
             runner.news.known_openings.add(envelope.id)
-        if envelope.type is EventType.CUT_DECIDED and record.offset >= self._since:
+        if envelope.type is EventType.CUT_DECIDED and record.offset >= runner.since:
             self.rivals.look(runner.stream, record)
         ignored = self._hand_in(runner, record, envelope, body)
         if ignored is None:
@@ -342,5 +386,5 @@ class PartitionRunner:
         runner = self.streams.get(poison.stream or "")
         if poison.newer_version and runner is not None:
             runner.machine.unreadable(record.offset, poison.reason)
-        else:
+        elif not poison.newer_version or not self._is_home(poison.stream or ""):
             self.letters.put(record, poison.flaw, poison.reason)

@@ -1,10 +1,9 @@
 """The service: a member of the consumer group, its assignments, its clocks and its end."""
 
 import asyncio
-import signal
 import time
-from collections.abc import Iterable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import structlog
@@ -21,11 +20,10 @@ from aiokafka.errors import (
 
 from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
+from sluicegate.coordinator.reloading import plan_reload, read_settings
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.account import account, hindrances
-from sluicegate.coordinator.shell.allocator import keep_freed_memory
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
-from sluicegate.coordinator.shell.collector import calm_collector
 from sluicegate.coordinator.shell.connections import open_consumer, open_links
 from sluicegate.coordinator.shell.dismissal import dismiss_dead
 from sluicegate.coordinator.shell.ending import end
@@ -81,8 +79,11 @@ class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
 class Service:
     """One coordinator process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, load: Callable[[], Settings] | None = None) -> None:
+        """`load` reads the settings again for a reload. Raises SettingsError."""
         self._settings = settings
+        self._load = load
+        self._reload = asyncio.Event()
         self._topics = TopicNames(settings.kafka.topic_prefix)
         self._metrics = Metrics()
         self._runners: dict[int, PartitionRunner] = {}
@@ -105,7 +106,10 @@ class Service:
         http = self._settings.http
         # Importing a table format takes about a second, in which Kafka can be asked already.
         loading = asyncio.create_task(load_adapters(self._settings))
-        async with HealthServer(self, self._metrics, http.host, http.port) as server:
+        async with (
+            HealthServer(self, self._metrics, http.host, http.port) as server,
+            _ended_with(self._reload_when_asked()),
+        ):
             self.http_port = server.port
             log.info("listening", host=http.host, port=server.port)
             while not stop.is_set():
@@ -143,11 +147,10 @@ class Service:
                 self._keep_views(links),
                 self._release(),
                 self._watch(links),
-                Janitor(self._settings, self._ready_streams).run(),
+                Janitor(lambda: self._settings, self._ready_streams).run(),
             )
             tasks = [asyncio.create_task(loop) for loop in loops]
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-            log.info("stopping")
             await end(tasks)
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             failures = [outcome for outcome in ended if isinstance(outcome, Exception)]
@@ -183,6 +186,41 @@ class Service:
         except TimeoutError:
             log.warning("stopped without the last records: Kafka or a table does not answer")
         self._runners.clear()
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Read the settings again soon, and let streams join, leave or change as they say."""
+        self._reload.set()
+
+    async def _reload_when_asked(self) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                await self._take_over_settings()
+            except Exception as error:
+                log.exception("settings not reloaded, those before stay in force", reason=repr(error))
+
+    async def _take_over_settings(self) -> None:
+        if self._load is None:
+            return
+        loaded = await asyncio.to_thread(read_settings, self._load)
+        if not isinstance(loaded, Settings):
+            way_out = "correct the settings, see `sluicegate check`, and send SIGHUP again"
+            log.error("settings not reloaded, those before stay in force", problems=loaded, way_out=way_out)
+            return
+        plan = plan_reload(self._settings, loaded)
+        self._settings = plan.settings
+        if plan.restart:
+            log.warning("settings that only a restart takes over", keys=list(plan.restart))
+        await load_adapters(self._settings)
+        if self._links is not None:
+            self._links.settings = self._settings
+        for runner in self._runners.values():
+            runner.change()
+        told = {"added": plan.added, "removed": plan.removed, "changed": plan.changed}
+        log.info("settings reloaded", **{name: list(streams) for name, streams in told.items()})
 
     # --- assignments ------------------------------------------------------------------------------
 
@@ -234,6 +272,8 @@ class Service:
                 log.exception("partition not started, will be tried again", partition=runner.number)
             if not runner.started:
                 await asyncio.sleep(spread(RETRY))
+        # The settings may have been reloaded since it began.
+        runner.change()
         together = [each for each in self._runners.values() if each.epoch == runner.epoch]
         if all(each.started for each in together):
             log.info(
@@ -347,18 +387,11 @@ class Service:
         return account(self._settings.kafka, self._epoch, self._runners)
 
 
-async def serve(settings: Settings) -> None:
-    """Run one service until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await Service(settings).run(stop)
-
-
-def run_service(settings: Settings) -> int:
-    """Run the service to its end; returns the exit status. Raises TopicError or CannotServe."""
-    calm_collector()
-    keep_freed_memory()
-    asyncio.run(serve(settings))
-    return 0
+@asynccontextmanager
+async def _ended_with(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something beside a block, and end it with the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        await end([task])

@@ -53,8 +53,8 @@ class StrayEvents:
             self._letters.put(
                 record,
                 LetterCode.UNKNOWN_STREAM,
-                f"stream {stream} is not configured; add [streams.{stream}] to the settings and restart: "
-                "what is still in the log is committed then",
+                f"stream {stream} is not configured; add [streams.{stream}] to the settings and send the "
+                "coordinators SIGHUP: what is still in the log is committed then",
             )
             self._refuse(record, envelope)
             return
@@ -93,7 +93,7 @@ class StrayEvents:
         stream = envelope.stream
         reason = (
             f"stream {stream} is not configured on this coordinator; add [streams.{stream}] with its `table` "
-            "to the coordinator's settings and restart it, or correct the query's option `stream`; then "
+            "to the coordinator's settings and send it SIGHUP, or correct the query's option `stream`; then "
             "start the query again"
         )
         # What is read again after a restart is no news.

@@ -78,14 +78,21 @@ class StreamRunner:
     """Feeds one machine with outcomes, for the life of one assignment."""
 
     def __init__(
-        self, machine: StreamMachine, settings: StreamSettings, links: Links, partition: LogPartition
+        self,
+        machine: StreamMachine,
+        settings: StreamSettings,
+        links: Links,
+        partition: LogPartition,
+        since: int,
     ) -> None:
+        """`since`: the end of the log when the stream became ours; what stands before it is no news."""
+        self.since = since
         self.machine = machine
         self.bodies = Bodies(links.budget)
         self.last_view: StateRecord | None = None
         self.waiting = Waiting(machine.stream)
         self.news = News(machine.stream, links.metrics, machine.outbox.due)
-        self._settings = settings
+        self.settings = settings
         self._links = links
         self._partition = partition
         self._kafka = StreamLog(machine.stream, partition.number, links)
@@ -197,7 +204,7 @@ class StreamRunner:
 
     async def _check(self, effect: CheckFiles) -> Result:
         """See which regions' files could not be committed, those that are too many first."""
-        too_much = over_limits(self.stream, self._settings, self.machine.book, effect, self.bodies.size)
+        too_much = over_limits(self.stream, self.settings, self.machine.book, effect, self.bodies.size)
         parts = tuple(part for part in effect.parts if part.region not in too_much)
         offsets = [offset for part in parts for offset in part.offsets]
         with closing(self._supply(offsets)) as bodies:
@@ -218,7 +225,7 @@ class StreamRunner:
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
-                    await self._links.store.write(view_of(record, self._settings.commit_user))
+                    await self._links.store.write(view_of(record, self.settings.commit_user))
             case ReleaseOffsets():
                 await self._partition.release_offsets()
 

@@ -20,8 +20,7 @@ async def renew_views(links: Links, streams: Iterable[StreamRunner]) -> None:
             continue
         with suppress(StateStoreUnavailable):
             if await _is_older(links.store, record):
-                user = links.settings.streams[stream.stream].commit_user
-                await links.store.write(view_of(record, user))
+                await links.store.write(view_of(record, stream.settings.commit_user))
 
 
 async def _is_older(store: StateStore, record: StateRecord) -> bool:

@@ -76,6 +76,8 @@ def test_probes_answer_and_a_signal_ends_it(
         _get(port, "/livez")
     events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     assert not [event for event in events if event["level"] in ("warning", "error")]
+    assert [event["cause"] for event in events if event["event"] == "stopping"] == [end.name]
+    assert (events[-1]["event"], events[-1]["cause"]) == ("stopped", end.name)
     told = [event for event in events if event["event"].startswith("partition")]
     assert [(each["event"], each["partitions"]) for each in told] == [("partitions assigned", [0, 1, 2])]
     assert told[0]["streams"] == ["flights"]
@@ -108,5 +110,30 @@ def test_taken_port_ends_it_with_a_message(deployment: Deployment, tmp_path: Pat
         deployment.env["SLUICEGATE_HTTP__PORT"] = str(_port(running, first))
         with _service(deployment, second) as process:
             assert exit_status(process, second) == 2
-    last = second.read_text(encoding="utf-8").splitlines()[-1]
+    *_, cause, last = second.read_text(encoding="utf-8").splitlines()
+    assert json.loads(cause)["event"] == "stopped"
+    assert json.loads(cause)["cause"].startswith("CannotServe: cannot listen on 127.0.0.1:")
     assert last.startswith("Error: cannot listen on 127.0.0.1:")
+
+
+def test_missing_topics_end_it_with_a_message(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
+    log = tmp_path / "log"
+    with _service(deployment, log) as process:
+        assert exit_status(process, log) == 2
+    lines = log.read_text(encoding="utf-8").splitlines()
+    causes = [json.loads(line)["cause"] for line in lines if line.startswith('{"') and '"stopped"' in line]
+    assert len(causes) == 1
+    assert causes[0].startswith("TopicsRefused: ")
+    assert "sluicegate topics create" in lines[-1]
+
+
+def test_a_hangup_while_kafka_is_away_reloads_and_ends_nothing(nobody: Deployment, tmp_path: Path) -> None:
+    nobody.env["SLUICEGATE_HTTP__PORT"] = "0"
+    log = tmp_path / "log"
+    with _service(nobody, log) as process:
+        _port(process, log)
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "settings reloaded" in log.read_text(encoding="utf-8"), by=process, log=log)
+        process.send_signal(signal.SIGTERM)
+        assert exit_status(process, log) == 0

@@ -1,0 +1,271 @@
+"""SIGHUP: a coordinator takes over streams of a changed file, and the others go on undisturbed."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.request import urlopen
+
+import pytest
+
+from sluicegate.events import StreamPolicy
+from tests.integration.conftest import Place, neighbour
+from tests.integration.job import Job, create_table, read_ids, read_topic
+from tests.integration.letters import letters
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+_COMMAND = (sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()", "run")
+
+
+@dataclass
+class Coordinator:
+    """A coordinator in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    place: Place
+    log: Path
+
+    def write(self, streams: Mapping[str, str], head: str = "") -> None:
+        """Write the settings file: the streams, each with more lines of its table."""
+        write_settings(self.place, streams, head)
+
+    def hup(self) -> None:
+        self.process.send_signal(signal.SIGHUP)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The lines of the log with this event."""
+        text = self.log.read_text(encoding="utf-8")
+        assert self.process.poll() is None, text
+        lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        return [line for line in lines if line["event"] == name]
+
+    async def told(self, name: str, count: int = 1) -> dict[str, Any]:
+        """Wait for a line of the log; returns the last one."""
+        return (await until(lambda: self.events(name), lambda found: len(found) >= count))[-1]
+
+    async def status(self) -> dict[str, Any]:
+        port = (await self.told("listening"))["port"]
+        return dict(await asyncio.to_thread(_status, port))
+
+
+def _status(port: int) -> dict[str, Any]:
+    with urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+        return dict(json.loads(answer.read()))
+
+
+def write_settings(place: Place, streams: Mapping[str, str], head: str = "") -> Path:
+    path = place.root / "sluicegate.toml"
+    draft = place.root / "draft.toml"
+    tables = "".join(
+        f'[streams.{name}]\ntable = "{place.root}/db.db/{name}"\n{more}\n' for name, more in streams.items()
+    )
+    draft.write_text(
+        f'{head}\n[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'
+        f'group_id = "{place.prefix}"\nsession_timeout = "6s"\n[http]\nport = 0\n{tables}',
+        encoding="utf-8",
+    )
+    draft.rename(path)
+    return path
+
+
+@asynccontextmanager
+async def coordinator(place: Place, streams: Mapping[str, str]) -> AsyncIterator[Coordinator]:
+    """Run one until the block ends; it must end well by SIGTERM."""
+    config, log = write_settings(place, streams), place.root / "log"
+    with log.open("wb") as stderr:
+        process = _start(config, stderr)
+        try:
+            found = Coordinator(process, place, log)
+            await found.told("partitions assigned")
+            yield found
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 60) == 0, log.read_text(encoding="utf-8")
+            last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+            assert (last["event"], last["cause"]) == ("stopped", "SIGTERM")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _start(config: Path, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*_COMMAND, "--config", str(config)], stderr=stderr)
+
+
+def job_of(place: Place, stream: str, **how: Any) -> Job:
+    return Job(place.bootstrap, place.topics, stream, str(place.root / "db.db" / stream), **how)
+
+
+@asynccontextmanager
+async def busy(job: Job) -> AsyncIterator[list[int]]:
+    """Batches of a stream, one after the other, each committed before the next; all are in the table then."""
+    done: list[int] = []
+    going = True
+
+    async def work() -> None:
+        while going:
+            await job.run_batch([len(done) + 1])
+            done.append(len(done) + 1)
+            await job.committed(done)
+
+    task = asyncio.create_task(work())
+    try:
+        yield done
+        going = False
+        await task
+    finally:
+        task.cancel()
+
+
+async def more(done: list[int], count: int = 2) -> None:
+    """Wait until so many more batches were committed."""
+    want = len(done) + count + 1
+    await until(lambda: len(done), lambda found: found >= want)
+
+
+async def policies(job: Job) -> list[StreamPolicy]:
+    found = await read_topic(job.bootstrap, job.topics.events)
+    return [
+        event.body
+        for event in found
+        if event.envelope.stream == job.stream and isinstance(event.body, StreamPolicy)
+    ]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one partition", "two partitions"])
+async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
+    place: Place, same: bool
+) -> None:
+    other = neighbour("flights", same=same)
+    create_table(place.root, other)
+    async with (
+        coordinator(place, {"flights": ""}) as service,
+        job_of(place, "flights") as first,
+        job_of(place, other) as second,
+    ):
+        await first.open()
+        # What stands in the log before the stream is configured is committed, too.
+        assert not (await second.open()).accepted
+        await until(lambda: letters(second))
+        async with busy(first) as done:
+            await more(done)
+            service.write({"flights": "", other: ""})
+            service.hup()
+            assert (await service.told("settings reloaded"))["added"] == [other]
+            await service.told("stream joined")
+            await more(done)
+            assert (await second.open()).accepted
+            await second.run_batch([1])
+            await second.committed([1])
+            assert (await service.status())["epoch"] == 1
+            service.write({"flights": ""})
+            service.hup()
+            assert (await service.told("settings reloaded", 2))["removed"] == [other]
+            await service.told("stream left")
+            assert list((await service.status())["streams"]) == ["flights"]
+            before = len(await letters(second))
+            await second.run_batch([2])
+            await until(lambda: letters(second), lambda found: len(found) >= before + 2)
+            await more(done)
+            service.write({"flights": "", other: ""})
+            service.hup()
+            await second.committed([1, 2])
+            await more(done)
+        assert (await service.status())["epoch"] == 1
+        assert len(service.events("partitions assigned")) == 1
+        assert service.events("partitions revoked") == []
+        assert service.events("settings not reloaded, those before stay in force") == []
+        assert [line["stream"] for line in service.events("stream left")] == [other]
+        assert len(await policies(first)) == 1
+
+
+async def test_a_changed_policy_goes_through_the_log_and_holds(place: Place) -> None:
+    """With `partial = "allow"` and a short timeout, the silent region is not waited for any more."""
+    async with (
+        coordinator(place, {"flights": 'alignment_timeout = "1h"'}) as service,
+        job_of(place, "flights", regions=("r1", "r2")) as first,
+        job_of(place, "flights", regions=("r1", "r2"), region="r2") as second,
+    ):
+        await first.open()
+        await second.open()
+        await first.run_batch([1])
+        await second.run_batch([2])
+        await first.committed([1, 2])
+        await first.run_batch([3])
+        service.write({"flights": 'alignment_timeout = "200ms"\npartial = "allow"'})
+        service.hup()
+        assert (await service.told("settings reloaded"))["changed"] == ["flights"]
+        await first.committed([1, 2, 3])
+        assert [each.partial for each in await policies(first)] == ["never", "allow"]
+        await second.run_batch([4])
+        await first.committed([1, 2, 3, 4])
+        assert (await service.status())["epoch"] == 1
+
+
+async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place) -> None:
+    async with coordinator(place, {"flights": ""}) as service, job_of(place, "flights") as job:
+        await job.open()
+        async with busy(job) as done:
+            await more(done)
+            for number, more_lines in enumerate(('partial = "sometimes"', "no toml"), start=1):
+                service.write({"flights": more_lines})
+                service.hup()
+                told = await service.told("settings not reloaded, those before stay in force", number)
+                assert told["level"] == "error"
+                assert "SIGHUP again" in told["way_out"]
+            first, second = service.events("settings not reloaded, those before stay in force")
+            assert any("streams.flights.partial" in problem for problem in first["problems"])
+            assert any("is not valid TOML" in problem for problem in second["problems"])
+            await more(done)
+            service.write({"flights": ""})
+            service.hup()
+            told = await service.told("settings reloaded")
+            assert [told[each] for each in ("added", "removed", "changed")] == [[], [], []]
+            await more(done)
+        assert service.events("stream left") == []
+        assert read_ids(job.location) == done
+
+
+async def test_what_only_a_restart_takes_over_is_named_and_the_rest_holds(place: Place) -> None:
+    async with coordinator(place, {"flights": ""}) as service:
+        service.write({"flights": "max_consecutive_fallbacks = 5"}, "commit_threads = 3")
+        text = (place.root / "sluicegate.toml").read_text(encoding="utf-8")
+        (place.root / "sluicegate.toml").write_text(
+            text.replace('session_timeout = "6s"', 'session_timeout = "7s"'), encoding="utf-8"
+        )
+        service.hup()
+        told = await service.told("settings that only a restart takes over")
+        assert told["keys"] == ["kafka.session_timeout", "commit_threads"]
+        assert (await service.told("settings reloaded"))["changed"] == ["flights"]
+        await service.told("stream joined")
+
+
+async def test_a_restart_after_a_reload_reads_on_where_each_stream_stands(place: Place) -> None:
+    """A stream that was removed with something pending loses nothing of it."""
+    other = neighbour("flights", same=True)
+    create_table(place.root, other)
+    both = {"flights": "", other: ""}
+    async with job_of(place, "flights") as first, job_of(place, other) as second:
+        async with coordinator(place, both) as service:
+            await first.open()
+            await second.open()
+            event = await second.written(second.write_files([7]))
+            await first.run_batch([1])
+            await first.committed([1])
+            service.write({"flights": ""})
+            service.hup()
+            await service.told("stream left")
+            await first.run_batch([2])
+            await first.committed([1, 2])
+        async with coordinator(place, both):
+            await second.complete(event)
+            await second.committed([7])
+            await first.run_batch([3])
+            await first.committed([1, 2, 3])
