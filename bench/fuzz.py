@@ -1,6 +1,7 @@
 """A campaign of damaged messages: `python -m bench.fuzz --seconds 600`.
 
-Half of the time goes to the codec, half to whole machines; with `--kafka` a real coordinator is attacked too.
+Codec, whole machines and the rules take turns; with `--kafka` a real coordinator is attacked too, and for
+each of its messages the letter or the rule is found.
 Ends with status 1 at the first message that does harm, and names its seed.
 """
 
@@ -19,7 +20,15 @@ import structlog
 from sluicegate.embedded import EmbeddedKafka
 from tests.integration.conftest import Place
 from tests.integration.job import create_table, make_topics
-from tests.security.fuzzing import Broken, attack, confuse_machine, read_hostile, words
+from tests.security.fuzzing import (
+    Broken,
+    attack,
+    classify_all,
+    classify_hostile,
+    confuse_machine,
+    read_hostile,
+    words,
+)
 
 
 def main() -> int:
@@ -38,9 +47,11 @@ def main() -> int:
         while time.monotonic() < deadline:
             found.update(read_hostile(seed + found["seeds"], 200))
             found.update(confuse_machine(seed + found["seeds"]))
+            found.update(classify_hostile(seed + found["seeds"], 200))
             found["seeds"] += 1
         if given.kafka:
             found.update(asyncio.run(_attack(seed)))
+            found.update(asyncio.run(_classify(seed)))
     except Broken as broken:
         print(broken, file=sys.stderr)
         return 1
@@ -55,6 +66,14 @@ async def _attack(seed: int) -> Counter[str]:
         return await attack(
             Place(kafka.bootstrap, "fuzz", topics, Path(folder), table), seed, rounds=20, flood=1000
         )
+
+
+async def _classify(seed: int) -> Counter[str]:
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
+        topics = await make_topics(kafka.bootstrap, "fuzz")
+        table = create_table(Path(folder))
+        place = Place(kafka.bootstrap, "fuzz", topics, Path(folder), table)
+        return await classify_all(place, seed, count=20_000)
 
 
 if __name__ == "__main__":

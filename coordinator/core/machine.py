@@ -37,6 +37,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.fence import Fence
 from sluicegate.coordinator.core.gauges import waited_for, waiting
+from sluicegate.coordinator.core.ignoring import BELOW, STALLED
 from sluicegate.coordinator.core.intake import HIGHEST_POLICY, enter
 from sluicegate.coordinator.core.lane import Lane
 from sluicegate.coordinator.core.openings import start_of
@@ -62,7 +63,6 @@ from sluicegate.events.models import (
 )
 from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
 
-UNREADABLE: Final = "stalled"
 WAITING_RECORD: Final = 60_000
 """How old a state record gets, in milliseconds, while something sealed waits for regions that owe."""
 PROBE: Final = ""
@@ -122,9 +122,9 @@ class StreamMachine:
         if self._unreadable is not None:
             if envelope.type is EventType.REGION_OPENED and offset >= self._answer_from:
                 self._answers.note(envelope, self._unreadable)
-            return UNREADABLE
+            return STALLED
         if offset < self.low_water:
-            return "below the low-water mark"
+            return BELOW
         ignored = enter(self.book, offset, time, envelope, body)
         if ignored is not None and envelope.type is EventType.FILES_WRITTEN:
             self._overdue.unused(envelope)

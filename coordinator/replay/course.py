@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core.ignoring import BELOW
 from sluicegate.coordinator.core.intake import enter
 from sluicegate.coordinator.core.state import Decision, LightState, RegionState, StateRecord
 from sluicegate.events.codec import BadBody, RawHeader, read_body, read_envelope
 from sluicegate.events.envelope import Envelope, EventType, Poison
 from sluicegate.events.models import CutDecided, CutVoided
 
-BELOW: Final = "below the low-water mark"
 UNREAD: Final = "cannot be read"
 
 

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.gauges import oldest_uncut, oldest_unsealed, pending_files
+from sluicegate.coordinator.core.ignoring import rule_of
 from sluicegate.coordinator.core.intake import VOID
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.owing import joined
@@ -363,7 +364,8 @@ class PartitionRunner:
             # Told with its answer, which has all that is wrong.
             return
         tell = log.info if fresh else log.debug
-        tell("no effect", stream=runner.stream, type=envelope.type, offset=record.offset, reason=ignored)
+        place = {"stream": runner.stream, "type": envelope.type, "offset": record.offset}
+        tell("no effect", **place, rule=rule_of(envelope.type, ignored), reason=ignored)
 
     def _hand_in(
         self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope, body: Body

@@ -6,15 +6,37 @@ from collections import Counter
 from random import Random
 from typing import Final
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 
+from sluicegate.coordinator.core.ignoring import rule_of
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events import BadBody, EventType, Poison, read_body, read_envelope, read_event
-from sluicegate.events.models import CheckpointCompleted, FilesWritten, StreamCommand
+from sluicegate.coordinator.letter_form import LetterCode, Mark, read_letter
+from sluicegate.coordinator.replay.course import Course
+from sluicegate.coordinator.shell.lineages import not_live
+from sluicegate.coordinator.shell.service import Service
+from sluicegate.events import (
+    BadBody,
+    Envelope,
+    Event,
+    EventType,
+    Poison,
+    encode,
+    read_body,
+    read_envelope,
+    read_event,
+)
+from sluicegate.events.models import (
+    Assignment,
+    CheckpointCompleted,
+    FilesWritten,
+    RegionOpened,
+    StreamCommand,
+    StreamPolicy,
+)
 from tests.core.scene import Scene, opened
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
-from tests.integration.job import Job, read_ids
+from tests.integration.job import Job, read_ids, read_records
 from tests.integration.letters import home_of
 from tests.integration.waiting import until
 from tests.security.hostile import Hostile, RawMessage
@@ -162,6 +184,120 @@ async def _send(producer: AIOKafkaProducer, job: Job, messages: list[RawMessage]
         for message in messages
     ]
     await asyncio.gather(*futures)
+
+
+async def classify_all(place: Place, seed: int, count: int) -> Counter[str]:
+    """Send so many hostile messages to a real coordinator, and find for each its letter or its rule.
+
+    Another stream of the partition has something pending, so that a restart reads all of them again. No
+    letter may come twice. Returns what became of the messages. Raises Broken.
+    """
+    beside = neighbour("flights", same=True)
+    settings = place.settings("flights", beside)
+    hostile = Hostile(seed, (("flights", "r1", "q1.0"), ("flights", "r9", "q.0"), ("nobody", "r1", "q.0")))
+    async with place.job() as target, place.job(beside) as other, _producer(place) as producer:
+        async with running(settings) as service:
+            await other.open()
+            await other.written(other.write_files([1]))
+            first = service._runners[home_of("flights")].position
+            await target.open()
+            await target.run_batch([2])
+            await _send(producer, target, [_of_this_version(hostile) for _ in range(count)])
+            await _all_dealt_with(place, service)
+            if service._runners[home_of("flights")].low_water() > first:
+                raise Broken("a restart would read nothing again")
+        classes = await _classify(place, beside)
+        before = await _letters(place)
+        async with running(settings) as service:
+            await _all_dealt_with(place, service)
+        if await _letters(place) != before:
+            raise Broken(f"seed {seed}: a restart sent letters again")
+        return classes
+
+
+async def _all_dealt_with(place: Place, service: Service) -> None:
+    """Wait until the partition is read to its end and no letter waits."""
+    runner = service._runners[home_of("flights")]
+
+    async def rest() -> int:
+        return await runner.end_offset() - runner.position + (runner.letters.waiting if runner.started else 1)
+
+    await until(rest, lambda left: left == 0, seconds=300)
+
+
+async def _letters(place: Place) -> Counter[tuple[int, str]]:
+    """How often there is a letter of an offset and a reason code."""
+    records = await read_records(place.bootstrap, place.topics.dead_letters)
+    read = [read_letter(record) for record in records]
+    letters = [each[1] for each in read if each is not None and not isinstance(each, Mark)]
+    return Counter((letter.place.offset, letter.code) for letter in letters)
+
+
+async def _classify(place: Place, beside: str) -> Counter[str]:
+    """Judge each message of the log by itself, and compare with the letters. Raises Broken."""
+    home, letters = home_of("flights"), await _letters(place)
+    courses = {name: Course(name, None, 0) for name in ("flights", beside)}
+    classes, expected, late = Counter[str](), Counter[tuple[int, str]](), set[tuple[int, str]]()
+    for record in await read_records(place.bootstrap, place.topics.events):
+        if record.partition != home:
+            continue
+        verdict = classify(record, courses)
+        classes[verdict] += 1
+        kind, _, code = verdict.partition(" ")
+        if kind == "letter":
+            expected[record.offset, code] += 1
+        elif verdict == "unread body":
+            late.add((record.offset, LetterCode.MALFORMED_BODY))
+    found = Counter({key: times for key, times in letters.items() if key not in late or times > 1})
+    if found != expected:
+        raise Broken(f"missing letters: {expected - found}, letters too many: {found - expected}"[:2000])
+    return classes
+
+
+def classify(record: ConsumerRecord, courses: dict[str, Course]) -> str:
+    """What becomes of a message: `letter CODE`, `rule RULE`, `unread body` or `effect`."""
+    envelope = read_envelope(record.headers)
+    if isinstance(envelope, Poison):
+        return f"letter {envelope.flaw}"
+    course = courses.get(envelope.stream)
+    if course is None:
+        return f"letter {LetterCode.UNKNOWN_STREAM}"
+    unreadable = isinstance(read_event(record.headers, record.value), Poison)
+    taken = course.take(record.offset, record.timestamp, record.headers, record.value)
+    if taken is None:
+        raise Broken(f"offset {record.offset} has no rule: {envelope}")
+    if unreadable and envelope.type is not EventType.FILES_WRITTEN:
+        return f"letter {LetterCode.MALFORMED_BODY}"
+    if taken.ignored is None:
+        return "unread body" if unreadable else "effect"
+    completes = envelope.type is EventType.CHECKPOINT_COMPLETED
+    if completes and not_live(course.book, envelope) is not None:
+        return f"letter {LetterCode.LINEAGE_NOT_LIVE}"
+    return f"rule {rule_of(envelope.type, taken.ignored)}"
+
+
+def classify_hostile(seed: int, messages: int) -> Counter[str]:
+    """Classify messages of a log that no coordinator reads; returns what became of them. Raises Broken."""
+    hostile = Hostile(seed, (("sim", "r1", "q.0"), ("sim", "r2", "q.0"), ("nobody", "r1", "q.0")))
+    course, found = Course("sim", None, 0), Counter[str]()
+    policy = StreamPolicy(number=1, partial="allow", max_consecutive_fallbacks=3, allowed_locations=("x",))
+    body = RegionOpened(assignment=Assignment(number=0, regions=("r1", "r2")), table="memory://sim")
+    honest = [
+        encode(Event(Envelope("policy", EventType.STREAM_POLICY, "sim"), policy)),
+        *(
+            encode(Event(Envelope(f"open-{name}", EventType.REGION_OPENED, "sim", name, "q.0"), body))
+            for name in ("r1", "r2")
+        ),
+    ]
+    log = [RawMessage(message.value, tuple(message.headers)) for message in honest]
+    log += [_of_this_version(hostile) for _ in range(messages)]
+    for offset, message in enumerate(log):
+        record = ConsumerRecord("t", 0, offset, offset, 1, b"", message.value, None, 0, 0, message.headers)
+        try:
+            found[classify(record, {"sim": course})] += 1
+        except Exception as error:
+            raise Broken(f"seed {seed}, message {offset}: {error!r}: {message!r}"[:2000]) from error
+    return found
 
 
 def words(found: Counter[str]) -> str:

@@ -1,9 +1,14 @@
 """A sample of the campaign of `python -m bench.fuzz`."""
 
+from pathlib import Path
+
 import pytest
 
+from sluicegate.coordinator.core.ignoring import Rule
+from sluicegate.coordinator.letter_form import LetterCode
+from sluicegate.events import Flaw
 from tests.integration.conftest import Place
-from tests.security.fuzzing import attack, confuse_machine, read_hostile
+from tests.security.fuzzing import attack, classify_all, classify_hostile, confuse_machine, read_hostile
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -22,3 +27,24 @@ def test_hostile_events_commit_nothing_wrong(seed: int) -> None:
 @pytest.mark.kafka
 async def test_a_flood_of_hostile_messages_leaves_the_neighbour_alone(place: Place) -> None:
     assert (await attack(place, seed=1, rounds=3, flood=150))["rows"] > 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_hostile_message_has_a_rule_or_a_letter(seed: int) -> None:
+    found = classify_hostile(seed, 500)
+    assert found.total() == 503
+    for wanted in ("letter malformed-body", "letter unknown-stream", "rule void-decision", "effect"):
+        assert found[wanted] > 0, found
+
+
+@pytest.mark.kafka
+async def test_a_real_coordinator_classifies_every_message_and_sends_each_letter_once(place: Place) -> None:
+    found = await classify_all(place, seed=7, count=2_000)
+    assert found.total() > 2_000
+    assert sum(count for verdict, count in found.items() if verdict.startswith("letter")) > 1_000
+    assert sum(count for verdict, count in found.items() if verdict.startswith("rule")) > 100
+
+
+def test_the_docs_have_every_rule_and_every_reason_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert [code for code in (*Rule, *Flaw, *LetterCode) if f"`{code}`" not in text] == []
