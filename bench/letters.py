@@ -42,7 +42,7 @@ async def measure(place: Place, count: int) -> dict[str, object]:
             begun = time.monotonic()
             async with running(place.settings()) as service:
                 ready = time.monotonic() - begun
-                await until(lambda: settled(service, job, offsets[-1]), seconds=600)
+                await until(lambda: settled(service, job, offsets[-1]))
                 figures[f"{name}_seconds"] = round(time.monotonic() - begun, 2)
                 figures[f"{name}_ready_seconds"] = round(ready, 2)
         figures["in_topic"] = len(await read_records(job.bootstrap, job.topics.dead_letters))

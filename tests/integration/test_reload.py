@@ -18,7 +18,7 @@ from sluicegate.events import StreamPolicy
 from tests.integration.conftest import Place, neighbour
 from tests.integration.job import Job, create_table, read_ids, read_topic
 from tests.integration.letters import letters
-from tests.integration.waiting import until
+from tests.integration.waiting import BACKSTOP, exit_status, until, watched
 
 pytestmark = pytest.mark.kafka
 
@@ -43,7 +43,6 @@ class Coordinator:
     def events(self, name: str) -> list[dict[str, Any]]:
         """The lines of the log with this event."""
         text = self.log.read_text(encoding="utf-8")
-        assert self.process.poll() is None, text
         lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
         return [line for line in lines if line["event"] == name]
 
@@ -57,7 +56,7 @@ class Coordinator:
 
 
 def _status(port: int) -> dict[str, Any]:
-    with urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/status", timeout=BACKSTOP) as answer:
         return dict(json.loads(answer.read()))
 
 
@@ -84,10 +83,11 @@ async def coordinator(place: Place, streams: Mapping[str, str]) -> AsyncIterator
         process = _start(config, stderr)
         try:
             found = Coordinator(process, place, log)
-            await found.told("partitions assigned")
-            yield found
+            with watched(process):
+                await found.told("partitions assigned")
+                yield found
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, 60) == 0, log.read_text(encoding="utf-8")
+            assert await asyncio.to_thread(exit_status, process, log) == 0
             last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
             assert (last["event"], last["cause"]) == ("stopped", "SIGTERM")
         finally:

@@ -222,7 +222,7 @@ async def _all_dealt_with(place: Place, service: Service) -> None:
     async def rest() -> int:
         return await runner.end_offset() - runner.position + (runner.letters.waiting if runner.started else 1)
 
-    await until(rest, lambda left: left == 0, seconds=300)
+    await until(rest, lambda left: left == 0)
 
 
 async def _letters(place: Place) -> Counter[tuple[int, str]]:
