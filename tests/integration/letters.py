@@ -80,6 +80,8 @@ def headers_of(job: Job, event_type: str, *, checkpoint: int | None = None, **mo
     }
     if checkpoint is not None:
         headers["ce_checkpoint"] = str(checkpoint)
+    if event_type == typed("files.written"):
+        headers = {"ce_writer": "w0", "ce_attempt": "a0", "ce_files": "1", **headers}
     return {name: value.encode() for name, value in headers.items()}
 
 
