@@ -48,6 +48,6 @@ _BY_TYPE: Final = {
 }
 
 
-def rule_of(event_type: EventType, reason: str) -> Rule:
-    """Return the rule behind the reason why an event has no effect. Raises LookupError if there is none."""
-    return _BY_REASON.get(reason) or _BY_TYPE[event_type]
+def rule_of(event_type: EventType, reason: str) -> Rule | None:
+    """Return the rule behind the reason why an event has no effect; None if no rule covers it."""
+    return _BY_REASON.get(reason) or _BY_TYPE.get(event_type)

@@ -17,6 +17,7 @@ from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.ownership import OwnedElsewhere
 from sluicegate.coordinator.shell.reading import read_batches
 from sluicegate.coordinator.shell.stream import StreamRunner
+from sluicegate.events.pauses import spread
 from sluicegate.events.starting import start_client
 
 log = structlog.get_logger(__name__)
@@ -90,7 +91,7 @@ class Changes:
                     if reason != self.trouble:
                         log.warning("streams not joined yet", streams=coming, reason=reason)
                     self.trouble = reason
-                    await asyncio.sleep(RETRY)
+                    await asyncio.sleep(spread(RETRY))
 
     async def _leave(self, runner: StreamRunner) -> None:
         """Let a stream end its work, and write down where it stands."""

@@ -355,7 +355,7 @@ async def test_a_newer_version_stalls_its_stream_alone_until_a_newer_release_run
             assert "upgrade the coordinator" in stalled
             await beside.run_batch([102])
             await beside.committed([1, 101, 102])
-        newer = (EventType.CHECKPOINT_COMPLETED, True, True)
+        newer = codec._TYPES[codec.wire_type(EventType.CHECKPOINT_COMPLETED)]
         monkeypatch.setitem(codec._TYPES, b"sluicegate.checkpoint.completed.v2", newer)
         async with running(settings):
             await job.committed([1, 2, 3, 101, 102])

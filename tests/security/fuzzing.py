@@ -273,7 +273,10 @@ def classify(record: ConsumerRecord, courses: dict[str, Course]) -> str:
     completes = envelope.type is EventType.CHECKPOINT_COMPLETED
     if completes and not_live(course.book, envelope) is not None:
         return f"letter {LetterCode.LINEAGE_NOT_LIVE}"
-    return f"rule {rule_of(envelope.type, taken.ignored)}"
+    rule = rule_of(envelope.type, taken.ignored)
+    if rule is None:
+        raise Broken(f"offset {record.offset} has no rule: {taken.ignored}: {envelope}")
+    return f"rule {rule}"
 
 
 def classify_hostile(seed: int, messages: int) -> Counter[str]:
