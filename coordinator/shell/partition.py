@@ -16,9 +16,9 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.owing import joined
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.shell.bodies import WrittenEvent
 from sluicegate.coordinator.letter_form import LetterCode
 from sluicegate.coordinator.settings import StreamSettings
+from sluicegate.coordinator.shell.bodies import WrittenEvent
 from sluicegate.coordinator.shell.continuity import (
     LogRange,
     committed_with_note,
