@@ -19,6 +19,7 @@ Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
+SourceDigest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 # A parent segment, the root, or a scheme: with them a path could leave the event's location.
 _ESCAPES: Final = re.compile(r"(?:^|/)\.\.(?:/|$)|^/|^[A-Za-z][A-Za-z0-9+.\-]*:")
@@ -109,6 +110,10 @@ class RegionOpened(Body):
     bounded: bool = False
     planned: Count | None = None
     """The newest checkpoint that the driver's own records know, which may not be older than the table's."""
+    planned_digest: SourceDigest | None = None
+    """Digest of the source range of that checkpoint; None if the driver cannot tell."""
+    parent_digest: SourceDigest | None = None
+    """The same of the parent of the same region, where the driver's records have that checkpoint."""
     owned: bool = True
     """False: restored without claiming ownership of what the parents wrote."""
     table: str | None = None
@@ -121,7 +126,7 @@ class CheckpointCompleted(Body):
     events: tuple[EventId, ...]
     predecessor: Count | None
     """The checkpoint before this one in the lineage; None for the lineage's first."""
-    source_digest: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    source_digest: SourceDigest
     """Digest of the source range that the checkpoint read: equal for replays, different otherwise."""
     watermark: Millis | None = None
     listeners: dict[Name, ListenerState] = {}

@@ -15,7 +15,14 @@ DUPLICATE: Final = "duplicate"
 SETTLED: Final = "settled"
 UNOPENED: Final = "unopened"
 REPLAYED: Final = "replayed"
-_OLDER: Final = "its checkpoint location is an older one, restored from a backup or partly deleted"
+_OLDER: Final = (
+    "its checkpoint location is an older one, restored from a backup or partly deleted; put the newer one "
+    "back first"
+)
+_CONTRADICTED: Final = (
+    "it was completed again for another source range; if its checkpoint location was restored from a backup "
+    "or partly deleted, put the newer one back first"
+)
 WAY_OUT: Final = (
     "rewind the region to its committed checkpoint, as a new lineage (under a higher assignment, if other "
     "regions build on it)"
@@ -248,7 +255,7 @@ class Book:
 
     def _compare(self, region: RegionState, envelope: Envelope, known: str | None, digest: str) -> None:
         if known is not None and known != digest:
-            self._fault(region, envelope, "it was completed again for another source range")
+            self._fault(region, envelope, _CONTRADICTED)
 
     def _fault(self, region: RegionState, envelope: Envelope, problem: str) -> None:
         self._hold(region, envelope.lineage, envelope.checkpoint)
@@ -329,14 +336,13 @@ class Book:
         """A region of the stream, made if nothing is known of it."""
         return self.state.regions.setdefault(name, RegionState())
 
-    def used(self, name: str) -> bool:
-        """Whether the region has anything that is decided or may yet be."""
-        region = self.state.regions[name]
-        return region.ref is not None or any(
-            entry.completion is not None or entry.parts
-            for lineage in region.chain
-            for entry in self.ledgers[name, lineage].checkpoints.values()
-        )
+    def source_digest(self, name: str, at: Position) -> str | None:
+        """Digest of the source range of a checkpoint that is pending or the region's ref; else None."""
+        region, ledger = self.state.regions[name], self.ledgers.get((name, at.lineage))
+        if region.ref == at:
+            return region.ref_digest
+        entry = ledger.checkpoints.get(at.checkpoint) if ledger is not None else None
+        return entry.completion.body.source_digest if entry is not None and entry.completion else None
 
     def low_water(self, position: int) -> int:
         """The smallest offset that a recovery needs, if everything before `position` has been read."""

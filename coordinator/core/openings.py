@@ -42,7 +42,11 @@ def judge(book: Book, offset: int, envelope: Envelope, body: RegionOpened) -> st
             return problem
         book.state.regions[envelope.region] = region
         _begin(book, offset, envelope, body)
-    elif problem := _older_location(region, envelope, body) or _passed_on(book, region, envelope):
+    elif problem := (
+        _older_location(region, envelope, body)
+        or _other_plan(book, envelope, body)
+        or _passed_on(book, region, envelope)
+    ):
         return problem
     region.lineages[envelope.lineage].continued = body.assignment.number
     region.bounded = body.bounded
@@ -59,6 +63,30 @@ def _older_location(region: RegionState, envelope: Envelope, body: RegionOpened)
     if known is None or ref is None or ref.lineage != envelope.lineage or known >= ref.checkpoint:
         return None
     return refusals.older_location(envelope.region, ref, known)
+
+
+def _other_plan(book: Book, envelope: Envelope, body: RegionOpened) -> str | None:
+    """Compare what the location has as its newest checkpoint with what the log has of that number."""
+    if body.planned is None:
+        return None
+    at = Position(lineage=envelope.lineage, checkpoint=body.planned)
+    return _other_content(book, envelope, at, body.planned_digest)
+
+
+def _other_parent(book: Book, envelope: Envelope, parent: Parent, body: RegionOpened) -> str | None:
+    """Compare what the location of a rewound query has behind it with what the log has there."""
+    if parent.region != envelope.region or parent.checkpoint is None:
+        return None
+    at = Position(lineage=parent.lineage, checkpoint=parent.checkpoint)
+    return _other_content(book, envelope, at, body.parent_digest)
+
+
+def _other_content(book: Book, envelope: Envelope, at: Position, digest: str | None) -> str | None:
+    known = book.source_digest(envelope.region, at)
+    if known is None or digest is None or known == digest:
+        return None
+    ref = book.state.regions[envelope.region].ref
+    return refusals.other_content(envelope.stream, envelope.region, at, ref)
 
 
 def _passed_on(book: Book, region: RegionState, envelope: Envelope) -> str | None:
@@ -171,11 +199,15 @@ def _unnamed_problem(book: Book, region: RegionState, name: str, body: RegionOpe
 
 
 def _is_needed(book: Book, name: str, others: list[Parent]) -> bool:
-    """Whether a region must say which of its own checkpoints it goes on from."""
-    live = lived(book, Place(name, book.state.regions[name].chain[-1]))
-    passed_on = bool(others) and live.limit is not None
+    """Return whether a region must say which of its own checkpoints it goes on from.
+
+    Not before anything of it is decided: what it has completed is void then, so that nothing comes twice.
+    """
+    region = book.state.regions[name]
+    passed_on = bool(others) and region.lineages[region.chain[-1]].limit is not None
     # What builds on others' checkpoints would read anew what those have in the table.
-    return (book.used(name) or bool(live.parents)) and not passed_on
+    inherits = any(region.lineages[each].parents for each in region.chain)
+    return (region.ref is not None or inherits) and not passed_on
 
 
 def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:
@@ -202,6 +234,8 @@ def _parent_problem(book: Book, envelope: Envelope, parent: Parent, body: Region
     others = [Place.of(each) for each in body.parents if each != parent]
     if parent.region != envelope.region and Place.of(parent) in ancestors(book, others):
         return refusals.behind_another(parent)
+    if problem := _other_parent(book, envelope, parent, body):
+        return problem
     return _displacement_problem(book, envelope.region, parent, body)
 
 

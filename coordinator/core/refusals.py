@@ -1,6 +1,7 @@
 """Refused openings in words: what is wrong, and what to do. Nothing here decides anything."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from sluicegate.coordinator.core.descent import Place
 from sluicegate.coordinator.core.state import RegionState
@@ -9,6 +10,11 @@ from sluicegate.events.models import Assignment, Parent, Position
 
 ONE_OWN_PARENT = "a lineage of region {} may have one parent of the same region"
 NO_OWN_PARENT = "region {} has no lineage that could be a parent"
+_PUT_BACK: Final = "Stop the query, put the newer location back, and start it again"
+_EMPTY_LOCATION: Final = (
+    "If it is lost, start the query in an empty one, with a source that begins right after the committed "
+    "rows; that start is refused, and the refusal names the command to accept it: sluicegate accept"
+)
 ONLY_ANEW = (
     "the parent {} is another region, which only a new assignment can take over; raise the assignment's "
     "number"
@@ -35,8 +41,27 @@ def older_location(region: str, ref: Position, known: int) -> str:
     return (
         f"region {region} is committed up to checkpoint {ref.checkpoint}, but its checkpoint "
         f"location knows batches up to {known} only: it was restored from a backup, or partly deleted. Rows "
-        "that it numbers anew would be taken for those in the table. Put the newer location back, or begin a "
-        "new query in an empty one and accept it: sluicegate accept"
+        f"that it numbers anew would be taken for those in the table. {_PUT_BACK}. {_EMPTY_LOCATION}"
+    )
+
+
+def other_content(stream: str, region: str, at: Position, ref: Position | None) -> str:
+    """Return the reason for a location that has a checkpoint with other source data than the log."""
+    if ref == at:
+        has, way_out = "is committed", _EMPTY_LOCATION
+    elif ref is not None:
+        has = "was completed"
+        way_out = (
+            "If it is lost, set the query back to its committed checkpoint: sluicegate rewind "
+            f"--stream {stream} --region {region} --checkpoint-location ..."
+        )
+    else:
+        has = "was completed"
+        way_out = "If it is lost, delete the location and start the query: nothing of it is committed yet"
+    return (
+        f"checkpoint {at.checkpoint} of lineage {at.lineage} of region {region} {has} with other source data "
+        "than its checkpoint location has under that number: the location was restored from a backup, or "
+        f"partly deleted. Rows would be lost or written twice. {_PUT_BACK}. {way_out}"
     )
 
 

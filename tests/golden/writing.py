@@ -45,9 +45,13 @@ class LogWords:
         self.world.append(kind, body, (region, lineage, at))
 
     def do_open(self, region: str, lineage: str, *flags: str, **how: str) -> None:
-        """parents=r1:q.0:3,r2:q.0:- number=1 regions=r1,r2 sink=all-to-all table=..., unowned, bounded."""
+        """parents=r1:q.0:3,r2:q.0:- number=1 regions=r1,r2 sink=all-to-all table=..., unowned, bounded.
+
+        planned=3:range-3 and behind=range-2: what the location has as its newest checkpoint and its parent.
+        """
         parents = [each.split(":") for each in how.get("parents", "").split(",") if each]
         names = tuple(how["regions"].split(",")) if "regions" in how else self.regions
+        planned, _, digest = how.get("planned", "").partition(":")
         body = RegionOpened.model_validate(
             {
                 "parents": [
@@ -59,6 +63,9 @@ class LogWords:
                 "bounded": "bounded" in flags,
                 "owned": "unowned" not in flags,
                 "table": how.get("table"),
+                "planned": int(planned) if planned else None,
+                "planned_digest": digest or None,
+                "parent_digest": how.get("behind"),
             }
         )
         self._say(EventType.REGION_OPENED, body, region, lineage)
