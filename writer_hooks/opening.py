@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -36,17 +37,26 @@ _FIRST_WORD = 10.0
 _STOP_TIMEOUT = 5.0
 
 
+class Planned(NamedTuple):
+    """The newest checkpoint that a driver's own records know."""
+
+    checkpoint: int
+    digest: str
+    """Of its source range."""
+
+
 def opening_event(
-    region: Region, lineage: str, parents: Sequence[Parent] = (), planned: int | None = None
+    region: Region, lineage: str, parents: Sequence[Parent] = (), planned: Planned | None = None
 ) -> Event:
-    """Ask to add checkpoints of the lineage to the stream; `planned` is the newest that the driver knows."""
+    """Ask to add checkpoints of the lineage to the stream."""
     body = RegionOpened(
         parents=tuple(parents),
         assignment=region.assignment,
         bounded=region.bounded,
         sink=region.sink,
         owned=region.owned,
-        planned=planned,
+        planned=planned.checkpoint if planned else None,
+        planned_digest=planned.digest if planned else None,
         table=region.table,
     )
     return region.event(EventType.REGION_OPENED, lineage, body)
@@ -64,7 +74,7 @@ class Opening:
         region: Region,
         lineage: str,
         parents: Sequence[Parent] = (),
-        planned: int | None = None,
+        planned: Planned | None = None,
         on_refusal: Callable[[], None] | None = None,
     ) -> None:
         opening = opening_event(region, lineage, parents, planned)

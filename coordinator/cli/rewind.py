@@ -103,7 +103,8 @@ def _carry_out(
         step = Rewind(location, region, committed)
         if step.is_back and _is_live(record, region, step.marker.lineage):
             return [f"region {region} is at checkpoint {committed.checkpoint} already; start the query"]
-        step.examine()
+        at = record.state.regions[region]
+        step.examine(at.ref_digest if at.ref == committed else None)
         step.raise_generation()
         done("generation")
         answer = _open(settings, record, region, step, patience)
@@ -150,6 +151,7 @@ def _open(
     body = RegionOpened.model_validate(
         {
             "parents": step.marker.parents,
+            "parent_digest": step.digest(),
             "assignment": assignment,
             "bounded": state.regions[region].bounded,
             "sink": opened.sink if opened else "independent",

@@ -44,6 +44,7 @@ def test_unknown_offset_log_is_refused(tmp_path: Path) -> None:
     log.write_text(log.read_text().replace("v1", "v9"))
     with pytest.raises(BadCheckpointLocation, match="unknown version"):
         digest(tmp_path, 0)
+    offsets(tmp_path, 8, "-")
     with pytest.raises(BadCheckpointLocation, match="offsets/7 does not exist"):
         digest(tmp_path, 8)
 

@@ -13,6 +13,8 @@ from sluicegate.writer_hooks.spark.rewind import Rewind
 AT = Position(lineage="q7.0", checkpoint=2)
 OFFSETS = 'v1\n{{"batchWatermarkMs":{mark}}}\n{{"logOffset":{batch}}}'
 
+FILES = 'v1\n{{"path":"file:///in/{batch}","timestamp":1,"batchId":{batch}}}'
+
 
 def _location(root: Path, batches: int, finished: int) -> Path:
     for folder in ("offsets", "commits"):
@@ -20,6 +22,8 @@ def _location(root: Path, batches: int, finished: int) -> Path:
     for batch in range(batches):
         (root / "offsets" / str(batch)).write_text(OFFSETS.format(mark=batch * 1000, batch=batch))
         (root / "offsets" / f".{batch}.crc").write_text("sum")
+        (root / "sources" / "0").mkdir(parents=True, exist_ok=True)
+        (root / "sources" / "0" / str(batch)).write_text(FILES.format(batch=batch))
     for batch in range(finished):
         (root / "commits" / str(batch)).write_text(f"own {batch}")
     (root / "metadata").write_text('{"id":"q7"}')
@@ -33,7 +37,7 @@ def _all(root: Path) -> dict[str, str]:
 
 def _set_back(root: Path) -> int:
     step = Rewind(str(root), "EWR", AT)
-    step.examine()
+    step.examine(step.digest())
     step.raise_generation()
     moved = step.set_back("a test")
     step.finish()
@@ -107,7 +111,7 @@ def test_state_goes_back_too_and_is_refused_where_it_is_gone(tmp_path: Path) -> 
         (state / name).unlink()
     before = _all(root)
     with pytest.raises(BadCheckpointLocation, match=r"batch 2 is not there any more \(state/0/1\)"):
-        Rewind(str(root), "EWR", AT).examine()
+        Rewind(str(root), "EWR", AT).examine(None)
     assert _all(root) == before
 
 
@@ -115,9 +119,23 @@ def test_offsets_that_spark_has_purged_and_foreign_locations_are_refused(tmp_pat
     root = _location(tmp_path / "c", batches=5, finished=5)
     (root / "offsets" / "2").unlink()
     with pytest.raises(BadCheckpointLocation, match="minBatchesToRetain"):
-        Rewind(str(root), "EWR", AT).examine()
+        Rewind(str(root), "EWR", AT).examine(None)
     for lineage in ("other.0", "q7.1", "q7"):
         with pytest.raises(BadCheckpointLocation, match="give the one of that lineage"):
             Rewind(str(root), "EWR", Position(lineage=lineage, checkpoint=2))
     with pytest.raises(BadCheckpointLocation, match="is no checkpoint location"):
         Rewind(str(tmp_path / "nothing"), "EWR", AT)
+
+
+def test_a_location_with_another_batch_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    root = _location(tmp_path / "c", batches=4, finished=3)
+    recorded = Rewind(str(root), "EWR", AT).digest()
+    (root / "sources/0/2").write_text(FILES.format(batch=2).replace("/in/2", "/in/9"))
+    before = _all(root)
+    with pytest.raises(BadCheckpointLocation, match=r"with other source data than.*Put the newer location"):
+        Rewind(str(root), "EWR", AT).examine(recorded)
+    for name in ("offsets/3", "offsets/2"):
+        (root / name).unlink()
+    with pytest.raises(BadCheckpointLocation, match=r"up to 1 only.*Put the newer location"):
+        Rewind(str(root), "EWR", AT).examine(recorded)
+    assert {*before} - {*_all(root)} == {"offsets/3", "offsets/2"}

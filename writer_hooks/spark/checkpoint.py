@@ -1,21 +1,19 @@
 """What a query's checkpoint location says: who the query is, what a batch read, what it opened."""
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sluicegate.events import Assignment, Parent
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
+from sluicegate.writer_hooks.opening import Planned
 from sluicegate.writer_hooks.spark.location import Location
+from sluicegate.writer_hooks.spark.ranges import Offsets, json_object, range_digest, read_offsets
 
 FOLDER: Final = "sluicegate"
 LINEAGE_FILE: Final = f"{FOLDER}/lineage.json"
-
-_OFFSET_LOG_VERSIONS: Final = ("v1", "v2")
 
 
 class LineageMarker(BaseModel):
@@ -73,7 +71,7 @@ class Checkpoint:
         content = self._location.read("metadata")
         if content is None:
             return None
-        found = _json(content, "metadata").get("id")
+        found = json_object(content, "metadata").get("id")
         if not isinstance(found, str):
             raise BadCheckpointLocation(f"{self._location.uri}/metadata names no query id")
         return found
@@ -168,28 +166,18 @@ class Checkpoint:
         self._location.delete(_opened_file(lineage))
 
     def batch_source(self, batch: int) -> BatchSource:
-        """Digest and watermark of a batch, from Spark's offset log."""
-        _, before = self._offsets(batch - 1) if batch > 0 else ({}, ())
-        metadata, upto = self._offsets(batch)
-        digest = hashlib.sha256(json.dumps([before, upto]).encode()).hexdigest()
-        watermark = metadata.get("batchWatermarkMs", 0)
-        return BatchSource(digest, watermark if isinstance(watermark, int) and watermark > 0 else None)
+        """Digest and watermark of a batch, from Spark's offset log and its sources' own logs."""
+        offsets = read_offsets(self._location, batch)
+        return BatchSource(range_digest(self._location, batch, offsets), _watermark(offsets))
 
-    def _offsets(self, batch: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-        name = f"offsets/{batch}"
-        content = self._location.read(name)
-        if content is None:
-            raise BadCheckpointLocation(
-                f"{self._location.uri}/{name} does not exist, so that the source range of a batch is unknown"
-            )
-        lines = content.decode().splitlines()
-        if len(lines) < 2 or lines[0] not in _OFFSET_LOG_VERSIONS:
-            raise BadCheckpointLocation(
-                f"{self._location.uri}/{name} is of an unknown version ({lines[:1]}); "
-                f"known are {', '.join(_OFFSET_LOG_VERSIONS)}"
-            )
-        # The second line holds wall-clock times and settings, which a replay may change.
-        return _json(lines[1].encode(), name), tuple(_canonical(line) for line in lines[2:])
+    def watermark(self, batch: int) -> int | None:
+        """A batch's watermark, when the query has one and it has moved."""
+        return _watermark(read_offsets(self._location, batch))
+
+    def planned(self) -> Planned | None:
+        """The newest batch that Spark has planned, with what it reads."""
+        newest = self.newest_planned()
+        return None if newest is None else Planned(newest, self.batch_source(newest).digest)
 
     def newest_planned(self) -> int | None:
         """The newest batch that Spark has planned."""
@@ -200,23 +188,10 @@ class Checkpoint:
         return self._location.newest("commits")
 
 
+def _watermark(offsets: Offsets) -> int | None:
+    found = offsets.metadata.get("batchWatermarkMs", 0)
+    return found if isinstance(found, int) and found > 0 else None
+
+
 def _opened_file(lineage: str) -> str:
     return f"{FOLDER}/opened-{lineage}.json"
-
-
-def _canonical(line: str) -> str:
-    """One source's offset, with the order of its JSON's keys made irrelevant."""
-    try:
-        return json.dumps(json.loads(line), sort_keys=True)
-    except ValueError:
-        return line
-
-
-def _json(content: bytes, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise BadCheckpointLocation(f"{name} in the checkpoint location is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadCheckpointLocation(f"{name} in the checkpoint location is no JSON object")
-    return found

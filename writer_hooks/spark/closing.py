@@ -24,7 +24,7 @@ def close_region(options: Mapping[str, str]) -> int | None:
     events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
     if not opened:
         # A source without any data: nothing was ever opened, and what is not open cannot be closed.
-        planned = Checkpoint(parsed.checkpoint_location).newest_planned()
+        planned = Checkpoint(parsed.checkpoint_location).planned()
         events.insert(0, opening_event(region, marker.lineage, marker.parents, planned))
     shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
     return final

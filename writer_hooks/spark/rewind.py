@@ -17,6 +17,11 @@ _LOGS: Final = ("commits", "offsets")
 _BATCH: Final = re.compile(r"^\.?(\d+)(\.crc)?$")
 _STATE: Final = re.compile(r"^\.?(\d+)(_[\w-]+)*\.(delta|snapshot|zip|changelog)(\.crc)?$")
 _COMMIT_VERSION: Final = "v1"
+_ANEW: Final = (
+    "start the query in an empty location, with a source that begins right after the committed rows; that "
+    "start is refused, and the refusal names the command to accept it: sluicegate accept"
+)
+_PUT_BACK: Final = f"Put the newer location back, and repeat the command. If it is lost, {_ANEW}"
 
 
 class Rewind:
@@ -47,13 +52,31 @@ class Rewind:
         untouched = (self._checkpoint.newest_planned() or 0) <= self._to
         return not marker.rewinding and marker.first == self._to + 1 and bool(marker.parents) and untouched
 
-    def examine(self) -> None:
-        """Refuse what could not be finished, before anything is changed."""
+    def digest(self) -> str:
+        """Digest of what the location has for the checkpoint."""
+        return self._checkpoint.batch_source(self._to).digest
+
+    def examine(self, recorded: str | None) -> None:
+        """Refuse what could not be finished, before anything is changed.
+
+        `recorded` is the digest of what was committed for the checkpoint, if it is known.
+        """
+        uri, newest = self._location.uri, self._checkpoint.newest_planned()
+        if newest is None or newest < self._to:
+            raise BadCheckpointLocation(
+                f"{uri} knows batches up to {newest} only, but batch {self._to} is committed: it was "
+                f"restored from a backup, or partly deleted. {_PUT_BACK}"
+            )
         if self._location.read(f"offsets/{self._to}") is None:
             raise BadCheckpointLocation(
-                f"{self._location.uri} has no offsets/{self._to} any more, so the query cannot go on behind "
-                f"batch {self._to}: Spark keeps spark.sql.streaming.minBatchesToRetain batches. Start a new "
-                "query behind the committed rows, and accept its lineage"
+                f"{uri} has no offsets/{self._to} any more, so the query cannot go on behind "
+                f"batch {self._to}: Spark keeps spark.sql.streaming.minBatchesToRetain batches; {_ANEW}"
+            )
+        if recorded is not None and self.digest() != recorded:
+            raise BadCheckpointLocation(
+                f"batch {self._to} is committed with other source data than {uri} has for it: the location "
+                "was restored from a backup, or partly deleted. A query that goes on from there would lose "
+                f"rows or write them twice. {_PUT_BACK}"
             )
         stateful = self._state_versions()
         if stateful and self._location.read(f"commits/{self._to}") is None:
@@ -65,8 +88,7 @@ class Rewind:
         if lacking:
             raise BadCheckpointLocation(
                 f"the query in {self._location.uri} keeps state, and that as of batch {self._to} is not "
-                f"there any more ({', '.join(lacking[:3])}): it can only be started anew, behind the "
-                "committed rows"
+                f"there any more ({', '.join(lacking[:3])}); {_ANEW}"
             )
 
     def raise_generation(self) -> LineageMarker:
@@ -131,7 +153,7 @@ class Rewind:
         name = f"commits/{self._to}"
         if self._location.read(name) is not None:
             return
-        watermark = self._checkpoint.batch_source(self._to).watermark or 0
+        watermark = self._checkpoint.watermark(self._to) or 0
         content = json.dumps({"nextBatchWatermarkMs": watermark}, separators=(",", ":"))
         self._location.write(name, f"{_COMMIT_VERSION}\n{content}".encode())
 

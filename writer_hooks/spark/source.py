@@ -75,7 +75,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         if held is not None:
             _check_stream(options.checkpoint_location, checkpoint, held, region.stream)
         if held != wanted:
-            Opening(region, lineage, marker.parents, checkpoint.newest_planned()).wait()
+            Opening(region, lineage, marker.parents, checkpoint.planned()).wait()
             checkpoint.write_opened(lineage, wanted)
         elif self._is_announced(options, marker):
             glance(checkpoint, lineage)
@@ -84,8 +84,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             # It was accepted before, so nobody waits. A refusal takes the marker away, so that whoever makes
             # the next writer asks again and waits: the other worker too, before it commits this very batch.
             forget = partial(checkpoint.forget_opened, lineage)
-            planned = checkpoint.newest_planned()
-            expect(lineage, Opening(region, lineage, marker.parents, planned, forget))
+            expect(lineage, Opening(region, lineage, marker.parents, checkpoint.planned(), forget))
         self._note_announced(options, marker)
 
     def _is_announced(self, options: SinkOptions, marker: LineageMarker) -> bool:
