@@ -30,7 +30,8 @@ BEAT: Final = 1_000
 class Driver(Batches):
     """One region's driver, between its opening and its closing."""
 
-    parents: tuple[Parent, ...] = ()
+    parent_digest: str | None = None
+    """What the location has of the checkpoint that it was set back to."""
     opening: str | None = None
     opened: bool = False
     opened_at: int = 0
@@ -148,8 +149,12 @@ class Driver(Batches):
             if self.world.now < self.ask_at:
                 return "nothing"
             self.opening = self.world.new_id("o")
+            planned, digest = self.plan(dice) or (None, None)
             body = RegionOpened(
                 parents=self.parents,
+                planned=planned,
+                planned_digest=digest,
+                parent_digest=self.parent_digest,
                 assignment=self.assignment,
                 sink=self.job.sink,
                 owned=self.job.owned,
@@ -167,17 +172,28 @@ class Driver(Batches):
             self.opened, self.closed = True, False
             if self.lineage not in self.lived:
                 self.lived.append(self.lineage)
+                self.newer = None
+                self.astray.clear()
             return "opened"
         return self._refused(answer.reason, answer.committed)
 
     def accept_behind(self, ref: Position | None) -> None:
-        """An operator accepts the lineage, which names no parent, and lets its source start behind there."""
+        """An operator accepts the lineage of an empty location, and lets its source start behind there."""
+        self.location, self.generation, self.newer = self.world.new_id("a"), 0, None
+        self.batch = self.first = 0
+        self.parent_digest = None
+        self.finished.clear()
+        self.never.clear()
+        self.astray.clear()
         body = StreamCommand(command="accept", region=self.region, lineage=self.lineage, behind=ref)
         self.world.append(Envelope(self.world.new_id("c"), EventType.STREAM_COMMAND, STREAM), body)
         self.reading = self.lineage_start = self.reading_at(ref)
 
     def _refused(self, reason: str, ref: Position | None) -> str:
         self.ask_at = self.world.now + ASK_AGAIN
+        self.forget_plan()
+        if "newer location back" in reason or (self.newer is not None and "names no parent" in reason):
+            return self._mend(reason)
         if "accept it again" in reason:
             self.accept_behind(ref)
             return "refused: committed since it was accepted"
@@ -206,6 +222,21 @@ class Driver(Batches):
             return "refused: number"
         return "refused for a while"
 
+    def _mend(self, reason: str) -> str:
+        """Do what the refusal of a location says: put the newer one back, or go on without it."""
+        back = "sluicegate rewind" in reason
+        if self.newer is not None and not (back and len(self.world.log) % 2):
+            self.put_back()
+        elif back:
+            self.world.saw("set back to what is committed instead")
+            self.rewind(self.committed())
+        elif "delete the location" in reason:
+            self.lose_all()
+        else:
+            self.parents = ()
+            self.accept_behind(self.committed())
+        return "refused: another location"
+
     def restart(self) -> None:
         """Crash, and open the same lineage again."""
         self.opened, self.opening = False, None
@@ -219,13 +250,19 @@ class Driver(Batches):
     def rewind(self, target: Position | None) -> None:
         """Begin a new lineage behind a checkpoint of this region, or before everything."""
         self.opened, self.opening, self.closed = False, None, False
+        known = self.has_at(target) if target is not None else None
+        if self.newer is not None and target is not None and known is None:
+            # The command finds that itself, and changes nothing.
+            self.put_back()
+            return
         self.never.clear()
         if self.root is None:
             return
         self.finished.clear()
         lineage, checkpoint = (target.lineage, target.checkpoint) if target else (self.root, None)
         self.parents = (Parent(region=self.region, lineage=lineage, checkpoint=checkpoint),)
-        self.reading = self.lineage_start = self.reading_at(target)
+        self.parent_digest, read = known or (None, self.reading_at(target))
+        self.reading = self.lineage_start = read
         self.generation += 1
         self.batch = self.first = 0 if checkpoint is None else checkpoint + 1
 
@@ -234,7 +271,7 @@ class Driver(Batches):
         self.restart()
         self.generation += 1
         self.lived.clear()
-        self.parents = parents
+        self.parents, self.parent_digest, self.newer = parents, None, None
         self.begin_at(reading)
 
     def _before_trouble(self) -> Position | None:

@@ -170,6 +170,7 @@ class Halves:
             taken = Parent(region=beside.region, lineage=lineage, checkpoint=checkpoint)
             driver.parents = (*driver.parents, taken)
         read = {shard: number for shard, number in driver.reading.items() if shard not in half.rest}
+        driver.forget_plan()
         driver.reading = driver.lineage_start = {**read, **beside.reading_at(reached)}
         self.world.saw("took over from the region beside it")
 

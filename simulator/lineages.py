@@ -16,6 +16,8 @@ REFUSALS: Final = (
     "the assignment has other regions",
     "the lineage was replaced",
     "the checkpoint location is older than the table",
+    "the checkpoint location has other content",
+    "the location that is set back has other content",
     "no such parent",
     "the lineage names no parent",
     "only a new assignment takes other regions over",
@@ -95,6 +97,8 @@ def _begin(now: Standing, offset: int, account: Account, envelope: Envelope, bod
         now.saw("opening: child of other regions")
     elif not account.chain:
         now.saw("opening: first")
+    elif account.ref is None:
+        now.saw("opening: begun again before anything was committed")
     else:
         now.saw("opening: accepted without parents")
     if own is None and account.live is not None and not _comes_for_others(account, elsewhere):
@@ -156,7 +160,7 @@ def _lineage_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> s
     if len(own) > 1 or (own and not account.chain):
         return "no such parent"
     unnamed = account.live is not None and not own and not _comes_for_others(account, elsewhere)
-    if unnamed and (_used(account) or account.lives[account.chain[-1]].elsewhere):
+    if unnamed and (account.ref or any(account.lives[each].elsewhere for each in account.chain)):
         if envelope.lineage not in account.accepted:
             return _unsaid(now, account, elsewhere, envelope.region, body) or "the lineage names no parent"
         if account.accepted[envelope.lineage] != account.ref:
@@ -190,6 +194,8 @@ def _restart_problem(account: Account, envelope: Envelope, body: RegionOpened) -
     ref = account.ref if account.ref and account.ref.lineage == envelope.lineage else None
     if ref is not None and body.planned is not None and body.planned < ref.checkpoint:
         return "the checkpoint location is older than the table"
+    if _is_other(account, envelope.lineage, body.planned, body.planned_digest):
+        return "the checkpoint location has other content"
     if account.lives[envelope.lineage].limit is not None:
         return "others went on from the lineage"
     return None
@@ -209,13 +215,13 @@ def _pending(now: Standing) -> tuple[set[int], set[str]]:
     return healthy, stuck
 
 
-def _used(account: Account) -> bool:
-    """Whether it has completed anything that counts."""
-    return account.ref is not None or any(
-        pile.completion is not None or pile.arrived
-        for lineage in account.chain
-        for pile in account.lives[lineage].open().values()
-    )
+def _is_other(account: Account, lineage: str, checkpoint: int | None, digest: str | None) -> bool:
+    """Whether a location has another range for a checkpoint than the log, as far as both are known."""
+    pile = account.lives[lineage].open().get(-1 if checkpoint is None else checkpoint)
+    known = pile.completion.source_digest if pile is not None and pile.completion is not None else None
+    if account.ref is not None and (account.ref.lineage, account.ref.checkpoint) == (lineage, checkpoint):
+        known = account.digest
+    return None not in (known, digest) and known != digest
 
 
 def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> str | None:
@@ -231,6 +237,8 @@ def _wrong(now: Standing, parent: Parent, region: str, body: RegionOpened) -> st
     beside = [Member(each.region, each.lineage) for each in body.parents if each != parent]
     if parent.region != region and families.is_behind(Member(parent.region, parent.lineage), beside):
         return "the parent is behind another one"
+    if parent.region == region and _is_other(account, parent.lineage, parent.checkpoint, body.parent_digest):
+        return "the location that is set back has other content"
     problem = _wrong_heirs(now, parent, region, body)
     if problem is None and parent.region != region and life.limit is None and life.continued >= number:
         return "another region goes on from there"

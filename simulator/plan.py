@@ -28,9 +28,9 @@ FAULTS: Final = {
     # The job.
     "speculate": 2, "replay": 2, "skip": 2, "redo": 2, "zombie": 2, "duplicate": 2, "deliver": 3, "idle": 3,
     "idle in a batch": 2,
-    "hint": 1, "restart": 2, "rewind": 2, "amnesia": 1, "accept": 1, "lose": 1, "contradict": 2, "silence": 3,
-    "die": 1, "resplit": 2, "close early": 1, "bad opening": 2, "others' opening": 2,
-    "old file": 1, "both attempts": 1,
+    "hint": 1, "restart": 2, "rewind": 2, "amnesia": 1, "set back": 2, "accept": 1, "lose": 1,
+    "contradict": 2, "silence": 3, "die": 1, "resplit": 2, "close early": 1, "bad opening": 2,
+    "others' opening": 2, "old file": 1, "both attempts": 1,
     # The coordinators.
     "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "more coordinators": 1, "old record": 1,
     "lost append": 2, "unheard append": 2, "wait": 2,
@@ -65,6 +65,7 @@ THEMES: Final = (
     ("contradict", "replay", "zombie"),
     ("close early", "bad opening"),
     ("impostor", "unknown, visible"),
+    ("set back", "replay", "amnesia"),
     ("crash", "lost append", "unheard append", "silence", "die"),
     ("lost append", "unheard append", "silence", "freeze"),
     ("clock jumps", "wrong append time", "silence", "die"),

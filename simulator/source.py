@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Assignment, Body, CheckpointCompleted, Position
+from sluicegate.events.models import Assignment, Body, CheckpointCompleted, Parent, Position
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.world import STREAM, Item, World
 
@@ -30,6 +30,21 @@ class Job:
     unbounded: bool = False
     falling: bool = False
     """Some batches carry late data, and a lower watermark than the one before."""
+
+
+class Location(NamedTuple):
+    """A query's checkpoint location, as a backup of it has it."""
+
+    name: str
+    generation: int
+    first: int
+    batch: int
+    finished: tuple[int, ...]
+    never: tuple[int, ...]
+    parents: tuple[Parent, ...]
+    reading: Reading
+    lineage_start: Reading
+    planned: dict[tuple[str, int], tuple[Item, ...]]
 
 
 @dataclass(eq=False)
@@ -59,6 +74,11 @@ class Batches:
     """Where the source stood after (region, lineage, checkpoint)."""
     planned: dict[tuple[str, int], tuple[Item, ...]] = field(default_factory=dict)
     """The range of each batch that was begun, as the job's own log of offsets has it."""
+    astray: dict[tuple[str, str, int], Reading] = field(default_factory=dict)
+    """Where the source stood after a checkpoint by a location that has another range for it than the log."""
+    newer: Location | None = None
+    """The location that was lost, while an older or an empty one is in its place."""
+    parents: tuple[Parent, ...] = ()
     uploads: list[tuple[Envelope, Body]] = field(default_factory=list)
     """Named events that are still on their way."""
     stray: list[tuple[Envelope, Body]] = field(default_factory=list)
@@ -146,11 +166,89 @@ class Batches:
         )
         self.say(EventType.CHECKPOINT_COMPLETED, body, self.batch)
         key = (self.region, self.lineage, self.batch)
-        self.marks[key] = after
-        self.world.reached[key] = 100 * min(after.values(), default=0)
+        if self.newer is not None and self.marks.get(key, after) != after:
+            # The first completion of a number holds, whatever the location has.
+            self.astray[key] = after
+        else:
+            self.marks[key] = after
+            self.world.reached[key] = 100 * min(after.values(), default=0)
         self.reading = after
         self.finished.append(self.batch)
         self.batch += 1
+        if self.newer is not None and self.batch >= self.newer.batch and not self.astray:
+            self.newer = None
+
+    def plan(self, dice: Dice) -> tuple[int, str] | None:
+        """The newest batch that is planned when the query starts, with its digest."""
+        if self.at_end and not self.finished:
+            return None
+        newest = self.finished[-1] if self.at_end else self.batch
+        read = self.planned[self.lineage, newest] if self.at_end else self._range(dice)
+        return newest, self._digest(read)
+
+    def forget_plan(self) -> None:
+        """The location is given up before its batch was completed, or the source is another one."""
+        if (self.region, self.lineage, self.batch) not in self.marks:
+            self.planned.pop((self.lineage, self.batch), None)
+
+    def has_at(self, target: Position) -> tuple[str, Reading] | None:
+        """What the location has of a checkpoint: its digest, and where the source stood behind it."""
+        key, read = (
+            (self.region, target.lineage, target.checkpoint),
+            self.planned.get((target.lineage, target.checkpoint)),
+        )
+        if read is None:
+            return None
+        if self.newer is not None and (target.lineage, target.checkpoint) == (self.lineage, self.batch):
+            # It is planned, and setting the location back takes it for finished.
+            return self._digest(read), {**self.reading, **{shard: number + 1 for shard, number in read}}
+        return self._digest(read), self.astray.get(key) or self.reading_at(target)
+
+    def lose(self, batches: int, *, planned: bool) -> None:
+        """Put a backup in the location's place, which lacks batches, or has planned the first of them."""
+        self.newer = self._backup()
+        lost = self.finished[-batches:]
+        del self.finished[-batches:]
+        for number in lost[1:] if planned else lost:
+            self.planned.pop((self.lineage, number), None)
+        before, self.batch = self.stands(), lost[0]
+        self.reading = dict(self.lineage_start) if before is None else self.reading_at(before)
+
+    def lose_all(self) -> None:
+        """Delete the location: the query knows nothing, and begins where its region began."""
+        self.newer = self._backup()
+        self.location, self.generation, self.parents = self.world.new_id(f"anew-{self.region}"), 0, ()
+        self.batch = self.first = 0
+        self.finished.clear()
+        self.never.clear()
+        self.reading = self.lineage_start = self.reading_at(None)
+
+    def put_back(self) -> None:
+        """Put the newer location back."""
+        found = self.newer
+        if found is None:
+            return
+        self.location, self.generation, self.first, self.batch, *_ = found
+        self.finished[:], self.never[:] = found.finished, found.never
+        self.parents, self.reading, self.lineage_start = found.parents, found.reading, found.lineage_start
+        self.planned = found.planned
+        self.newer = None
+        self.astray.clear()
+        self.world.saw("newer location put back")
+
+    def _backup(self) -> Location:
+        return Location(
+            self.location,
+            self.generation,
+            self.first,
+            self.batch,
+            tuple(self.finished),
+            tuple(self.never),
+            self.parents,
+            dict(self.reading),
+            dict(self.lineage_start),
+            dict(self.planned),
+        )
 
     def _watermark(self, after: Reading) -> int | None:
         if self.finished and self.batch % 5 == 4:

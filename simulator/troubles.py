@@ -1,7 +1,7 @@
 """What goes wrong with a driver: each trouble does one thing, or nothing where it does not apply."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
@@ -41,7 +41,7 @@ def _redo(driver: Driver, dice: Dice) -> bool:
 
 def _replay(driver: Driver, dice: Dice) -> bool:
     """The driver crashes between the completion and the job's own log: the batch runs again."""
-    if not driver.active or not driver.finished or driver.in_trouble:
+    if not driver.active or not driver.finished or driver.in_trouble or driver.newer is not None:
         return False
     following, driver.batch = driver.batch, driver.finished.pop()
     before = driver.stands()
@@ -161,14 +161,33 @@ def _rewind(driver: Driver, dice: Dice) -> bool:
     return True
 
 
+def _may_lose(driver: Driver) -> bool:
+    """Whether the location may be lost: nobody goes on from it who would have to be told."""
+    sound = driver.active and bool(driver.finished) and not driver.in_trouble
+    return sound and driver.newer is None and not driver.tied
+
+
 def _amnesia(driver: Driver, dice: Dice) -> bool:
-    """The checkpoint location was deleted, and the job opens a lineage that knows nothing: refused."""
-    if not driver.active or not driver.finished:
+    """The checkpoint location is deleted, and the query begins again: refused, if anything is committed."""
+    if not _may_lose(driver) or driver.root is None:
         return False
-    body = RegionOpened(assignment=driver.assignment, bounded=not driver.job.unbounded, sink=driver.job.sink)
-    name = driver.world.new_id(f"forgotten-{driver.region}")
-    envelope = Envelope(driver.world.new_id("o"), EventType.REGION_OPENED, STREAM, driver.region, name)
-    driver.world.append(envelope, body)
+    driver.lose_all()
+    driver.parent_digest = None
+    driver.restart()
+    return True
+
+
+def _set_back(driver: Driver, dice: Dice) -> bool:
+    """A backup of the checkpoint location takes its place, and the query plans the next batch anew."""
+    if not _may_lose(driver):
+        return False
+    batches = min(dice.pick((1, 1, 2, 3)), len(driver.finished))
+    driver.lose(batches, planned=dice.chance(0.3))
+    driver.plan(dice)
+    driver.restart()
+    if dice.chance(0.3):
+        # Somebody sets it back to what is committed, which it may have with another range.
+        driver.rewind(driver.committed())
     return True
 
 
@@ -179,12 +198,7 @@ def _accept(driver: Driver, dice: Dice) -> bool:
     """
     if not driver.active or driver.root is None or driver.tied:
         return False
-    driver.location = driver.world.new_id("a")
-    driver.generation = 0
     driver.parents = ()
-    driver.batch = driver.first = 0
-    driver.finished.clear()
-    driver.never.clear()
     driver.accept_behind(driver.committed())
     driver.restart()
     return True
@@ -272,8 +286,8 @@ def _close_early(driver: Driver, dice: Dice) -> bool:
     return True
 
 
-Wrong = tuple[str, Assignment, tuple[Parent, ...], int | None]
-"""Lineage, assignment, parents, and the last batch that the job's own log knows of."""
+Wrong = tuple[str, RegionOpened]
+"""Lineage, and what is said of it."""
 
 
 def _wrongs(driver: Driver) -> list[Wrong]:
@@ -284,26 +298,42 @@ def _wrongs(driver: Driver) -> list[Wrong]:
     other = next((name for name in held.regions if name != driver.region), None)
     more = Assignment(number=held.number, regions=(*held.regions, "r99"))
     without = Assignment(number=held.number + 1, regions=("r99",))
+
+    def opening(*parents: Parent, under: Assignment = held, **said: Any) -> RegionOpened:
+        sink = driver.job.sink
+        return RegionOpened(assignment=under, parents=parents, bounded=True, sink=sink, **said)
+
     found: list[Wrong] = [
-        (fresh, held, (unknown,), None),
-        (fresh, held, (last, last), None),
-        (fresh, more, (last,), None),
-        (fresh, without, (last,), None),
+        (fresh, opening(unknown)),
+        (fresh, opening(last, last)),
+        (fresh, opening(last, under=more)),
+        (fresh, opening(last, under=without)),
     ]
     if other is not None:
-        found.append((fresh, held, (last, unknown.model_copy(update={"region": other})), None))
+        found.append((fresh, opening(last, unknown.model_copy(update={"region": other}))))
     if len(driver.lived) > 1:
-        found += [(driver.lived[-2], held, (last,), None)] * 3
+        found += [(driver.lived[-2], opening(last))] * 3
     if held.number > 0:
         older = Assignment(number=held.number - 1, regions=held.regions)
-        found += [(fresh, older, (last,), None)] * 2
+        found += [(fresh, opening(last, under=older))] * 2
     if driver.parents and driver.parents[0].region == driver.region:
         named = driver.parents[0]
         beyond = (named.checkpoint if named.checkpoint is not None else -1) + 1
-        found.append((fresh, held, (named.model_copy(update={"checkpoint": beyond}),), None))
-    committed = driver.committed()
-    if committed is not None and committed.lineage == driver.lineage and committed.checkpoint > 0:
-        found += [(driver.lineage, held, (), committed.checkpoint - 1)] * 2
+        found.append((fresh, opening(named.model_copy(update={"checkpoint": beyond}))))
+    return found + _wrong_locations(driver, fresh, opening)
+
+
+def _wrong_locations(driver: Driver, fresh: str, opening: Callable[..., RegionOpened]) -> list[Wrong]:
+    """Openings of locations that are not what is committed."""
+    at = driver.committed()
+    if at is None:
+        return []
+    parent, another = Parent(region=driver.region, lineage=at.lineage, checkpoint=at.checkpoint), "another"
+    found = [(fresh, opening(parent, parent_digest=another))] * 2
+    if at.lineage == driver.lineage:
+        found += [(driver.lineage, opening(planned=at.checkpoint, planned_digest=another))] * 2
+        if at.checkpoint > 0:
+            found += [(driver.lineage, opening(planned=at.checkpoint - 1))] * 2
     return found
 
 
@@ -311,10 +341,7 @@ def _bad_opening(driver: Driver, dice: Dice) -> bool:
     """Somebody opens what must not be opened: an old lineage, an old assignment, a parent that never was."""
     if not driver.active or not driver.finished:
         return False
-    lineage, assignment, parents, planned = dice.pick(_wrongs(driver))
-    body = RegionOpened(
-        assignment=assignment, parents=parents, bounded=True, sink=driver.job.sink, planned=planned
-    )
+    lineage, body = dice.pick(_wrongs(driver))
     opening = Envelope(driver.world.new_id("o"), EventType.REGION_OPENED, STREAM, driver.region, lineage)
     driver.world.append(opening, body)
     return True
@@ -334,6 +361,7 @@ TROUBLES: Final[dict[str, Trouble]] = {
     "restart": _restart,
     "rewind": _rewind,
     "amnesia": _amnesia,
+    "set back": _set_back,
     "accept": _accept,
     "lose": _lose,
     "old file": _old_file,

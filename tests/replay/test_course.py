@@ -20,7 +20,7 @@ from tests.replay.schedules import (
     watched,
 )
 
-SEEDS = range(101_500, 101_520)
+SEEDS = range(101_500, 101_524)
 SETTLED = {Standing.THERE, Standing.EXPIRED, Standing.UNKNOWN}
 
 

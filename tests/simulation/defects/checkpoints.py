@@ -84,4 +84,13 @@ CHECKPOINTS: Final = (
         "I3",
         ("old record", "crash"),
     ),
+    Defect(
+        "the recorded digest of a region's position stays the first one",
+        decisions,
+        "_move",
+        "region.ref_digest = said.source_digest",
+        "region.ref_digest = region.ref_digest or said.source_digest",
+        "I12",
+        ("replay", "restart"),
+    ),
 )
