@@ -1,0 +1,186 @@
+"""Checkpoint locations that are not what was committed: they are refused, and the advice ends exact."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import read_ids
+from tests.integration.orders import invoke, sluicegate
+from tests.integration.sparkjob import SparkJob, SparkThread
+from tests.integration.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+class FilesJob(SparkJob):
+    """A query that reads all files that are new in one batch, so that offsets do not tell what it read."""
+
+    def rows(self) -> Any:
+        reader = self.spark.session.readStream.schema("id long, origin string, at timestamp_ntz")
+        return reader.json(str(self.source))
+
+    async def run_all(self) -> None:
+        await self.run(await self.spark.call(self.rows))
+
+    def set_back(self, batches: int = 1) -> None:
+        """Lose the newest batches, as a backup from before them has."""
+        newest = max(int(name) for name in self.names("offsets"))
+        for number in range(newest - batches + 1, newest + 1):
+            for folder in ("offsets", "commits", "sources/0"):
+                for name in (str(number), f".{number}.crc"):
+                    (self.checkpoint / folder / name).unlink(missing_ok=True)
+
+    def anew(self, *ids: Sequence[int]) -> "FilesJob":
+        """The query in an empty location, whose source begins with these."""
+        job = FilesJob(
+            self.spark, self.place, self.region, f"{self.folder or self.region}-anew", self.options
+        )
+        job.feed(*ids)
+        return job
+
+
+async def batches(place: Place, job: FilesJob, *groups: Sequence[int]) -> None:
+    """Run a batch for each group, and wait until all of them are committed."""
+    for group in groups:
+        job.feed(group)
+        await job.run_all()
+    ids = sorted(n for group in groups for n in group)
+    await until(lambda: read_ids(place.table), lambda found: found == ids)
+
+
+def backup(job: FilesJob, root: Path) -> Path:
+    return Path(shutil.copytree(job.checkpoint, root / "newest"))
+
+
+def restore(job: FilesJob, copy: Path) -> None:
+    shutil.rmtree(job.checkpoint)
+    shutil.copytree(copy, job.checkpoint)
+
+
+async def refused(job: FilesJob) -> str:
+    """Run into a refusal, and return its text."""
+    with pytest.raises(StreamingQueryException, match=r"OpeningRefused|Writing job failed") as failure:
+        await job.run_all()
+    if "OpeningRefused" not in str(failure.value):
+        # Spark tells the cause of a failed commit in its log only; the next start gives it at once.
+        with pytest.raises(StreamingQueryException, match="OpeningRefused") as failure:
+            await job.run_all()
+    return str(failure.value)
+
+
+def rewinding(job: FilesJob) -> tuple[str, ...]:
+    where = ("--stream", "flights", "--region", job.region, "--checkpoint-location", str(job.checkpoint))
+    return ("rewind", *where, "--silence", "10ms")
+
+
+async def put_back(place: Place, job: FilesJob, copy: Path, refusal: str) -> None:
+    """Do what a refusal says; the batch may have been completed before the refusal was known."""
+    assert "put the newer" in refusal
+    restore(job, copy)
+    if "rewind the region" in refusal:
+        await sluicegate(place, *rewinding(job))
+
+
+async def accept(place: Place, job: FilesJob, refusal: str) -> str:
+    """Do what a refusal names."""
+    found = re.search(r"sluicegate (accept --stream \S+ --region \S+ --lineage [\w.-]+\d)", refusal)
+    assert found is not None, refusal
+    return await sluicegate(place, *found[1].split())
+
+
+async def test_a_location_one_batch_behind_is_refused_and_put_back(
+    place: Place, spark: SparkThread, tmp_path: Path
+) -> None:
+    job = FilesJob(spark, place)
+    async with running(place.settings()):
+        await batches(place, job, [1], [2], [3])
+        newest = backup(job, tmp_path)
+        job.set_back()
+        job.feed([4])
+        said = await refused(job)
+        assert "checkpoint 2 of lineage" in said
+        assert "is committed with other source data" in said
+        await put_back(place, job, newest, said)
+        await job.run_all()
+        job.feed([5])
+        await job.run_all()
+        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 3, 4, 5])
+        verified = json.loads(await sluicegate(place, "replay", "--stream", "flights", "--verify", "--json"))
+        assert not verified["different"], verified
+
+
+async def test_a_location_that_is_lost_for_good_is_followed_by_an_empty_one(
+    place: Place, spark: SparkThread
+) -> None:
+    job = FilesJob(spark, place)
+    async with running(place.settings()):
+        await batches(place, job, [1], [2], [3])
+        job.set_back()
+        job.feed([4])
+        assert "start the query in an empty one" in await refused(job)
+        fresh = job.anew([4], [5])
+        said = await accept(place, fresh, await refused(fresh))
+        assert "let the source start behind them" in said
+        await fresh.run_all()
+        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 3, 4, 5])
+
+
+async def test_a_location_several_batches_behind_is_refused(
+    place: Place, spark: SparkThread, tmp_path: Path
+) -> None:
+    job = FilesJob(spark, place)
+    async with running(place.settings()):
+        await batches(place, job, [1], [2], [3])
+        newest = backup(job, tmp_path)
+        job.set_back(2)
+        job.feed([4])
+        said = await refused(job)
+        assert "knows batches up to 1 only" in said
+        await put_back(place, job, newest, said)
+        job.feed([5])
+        await job.run_all()
+        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 3, 4, 5])
+
+
+async def test_a_location_that_has_the_same_batch_planned_again_goes_on(
+    place: Place, spark: SparkThread
+) -> None:
+    """Spark died before it noted that the batch is finished; its plan is there."""
+    job = FilesJob(spark, place)
+    async with running(place.settings()):
+        await batches(place, job, [1], [2], [3])
+        for name in ("2", ".2.crc"):
+            (job.checkpoint / "commits" / name).unlink()
+        job.feed([4])
+        await job.run_all()
+        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 3, 4])
+
+
+async def test_a_rewind_of_a_location_with_another_batch_is_refused(
+    place: Place, spark: SparkThread, tmp_path: Path
+) -> None:
+    job = FilesJob(spark, place)
+    async with running(place.settings()):
+        await batches(place, job, [1], [2], [3])
+        newest = backup(job, tmp_path)
+        job.set_back()
+        job.feed([4])
+        await refused(job)
+        marker = (job.checkpoint / "sluicegate" / "lineage.json").read_bytes()
+        rewound = await invoke(place, *rewinding(job))
+        assert rewound.exit_code == 2
+        assert "batch 2 is committed with other source data" in rewound.stderr
+        assert (job.checkpoint / "sluicegate" / "lineage.json").read_bytes() == marker
+        restore(job, newest)
+        assert "is set back to checkpoint 2; 0 batches" in await sluicegate(place, *rewinding(job))
+        job.feed([5])
+        await job.run_all()
+        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 3, 4, 5])
