@@ -22,10 +22,21 @@ class Timing:
     _waits: dict[int, int] = field(default_factory=dict)
     """By offset of a partial decision or an abandonment: when the wait before it had begun."""
 
+    _idle: set[str] = field(default_factory=set)
+    _woken: dict[str, int] = field(default_factory=dict)
+    """By region, the offset at which it was last found to have work again."""
+    _late: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """By offset of a partial decision, the regions that fall back."""
+
     def read(self, entry: Entry, abandoned: int) -> None:
         """Take note of a record after the reading has; `abandoned`: how many abandonments it knew before."""
         now = self.world.appended[entry.offset]
         account = self.reading.regions.get(entry.envelope.region)
+        if account is not None and account.idle:
+            self._idle.add(entry.envelope.region)
+        elif entry.envelope.region in self._idle:
+            self._idle.discard(entry.envelope.region)
+            self._woken[entry.envelope.region] = entry.offset
         for at in account.sealed() if account else ():
             self._sealed.setdefault((entry.envelope.region, at), now)
         if isinstance(entry.body, CutAbandoned) and len(self.reading.abandoned) > abandoned:
@@ -38,14 +49,21 @@ class Timing:
             stayed = [self._since(name) for name in self.reading.regions if name not in verdict.fallbacks]
             since = min([*stayed, *(self._sealed[place] for place in places)])
             self._waits[entry.offset] = max(since, self._begun)
+            self._late[entry.offset] = tuple(verdict.fallbacks)
 
     def _since(self, name: str) -> int:
         sealed = self.reading.regions[name].sealed()
         return self._sealed[name, sealed[0]] if sealed else self.world.now
 
-    def acted(self, since: int | None) -> None:
-        """Check the last record, which a coordinator has just appended that has acted since then."""
-        begun = self._waits.get(len(self.world.log) - 1)
+    def acted(self, since: int | None, upto: int) -> None:
+        """Check the last record, which a coordinator has just appended that has acted since then.
+
+        It has read the log before the offset `upto`: that a region has work again may stand behind that.
+        """
+        last = len(self.world.log) - 1
+        begun = self._waits.get(last)
+        if any(self._woken.get(name, -1) >= upto for name in self._late.get(last, ())):
+            return
         if begun is None or self.world.now >= begun + self.timeout:
             return
         if self.world.jumped and (since is None or since > begun):
