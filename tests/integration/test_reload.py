@@ -269,3 +269,30 @@ async def test_a_restart_after_a_reload_reads_on_where_each_stream_stands(place:
             await second.committed([7])
             await first.run_batch([3])
             await first.committed([1, 2, 3])
+
+
+async def test_many_reloads_in_a_row_end_at_the_last_file(place: Place) -> None:
+    """A stream that comes and goes, faster than it can join, while both have work."""
+    other = neighbour("flights", same=True)
+    create_table(place.root, other)
+    async with (
+        coordinator(place, {"flights": "", other: ""}) as service,
+        job_of(place, "flights") as first,
+        job_of(place, other) as second,
+    ):
+        await first.open()
+        await second.open()
+        await second.run_batch([1])
+        await second.committed([1])
+        async with busy(first) as done:
+            for number in range(10):
+                streams = {"flights": ""} if number % 2 == 0 else {"flights": "", other: ""}
+                service.write(streams)
+                service.hup()
+                await service.told("settings reloaded", number + 1)
+                await second.run_batch([number + 2])
+            await second.committed(range(1, 12))
+            await more(done)
+        assert (await service.status())["epoch"] == 1
+        assert service.events("streams not changed") == []
+        assert service.events("record not taken in") == []
