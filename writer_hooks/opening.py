@@ -112,13 +112,14 @@ class Opening:
                 f"({error!r}); the region was not opened, and starting again is safe"
             ) from error
 
-    def wait(self) -> None:
+    def wait(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Wait until the opening is accepted. Raises OpeningRefused, OpeningUnanswered or PublishFailed.
 
-        A coordinator that does not answer is logged after ten seconds, and then ever more rarely.
+        A coordinator that does not answer is logged after ten seconds, and then ever more rarely. Raises
+        OpeningUnanswered also when `stopped` says that the query is being stopped.
         """
         try:
-            answer = self._await_answer()
+            answer = self._await_answer(stopped)
         except KafkaError as error:
             raise PublishFailed(
                 f"the answer to the opening could not be read from {self._region.commits_topic} ({error!r}); "
@@ -128,21 +129,33 @@ class Opening:
             raise OpeningUnanswered(self._unanswered())
         self._judge(answer)
 
-    def _await_answer(self) -> OpeningAnswered | None:
+    def _await_answer(self, stopped: Callable[[], bool]) -> OpeningAnswered | None:
         pause, began = _FIRST_WORD, time.monotonic()
+        due = began + pause
         while True:
             with contextlib.suppress(TimeoutError):
-                return self._answer.result(pause)
+                return self._answer.result(min(_POLL_MS / 1000, max(0.0, due - time.monotonic())))
             if self._answer.done():
                 return self._answer.result()
-            _log.warning(
-                "no coordinator has answered the opening of the region %s of the stream %s for %d s; the "
-                "query waits %s, and writes nothing before. %s",
-                *(self._region.name, self._region.stream, time.monotonic() - began),
-                _until(self._region.opening_timeout),
-                self._advice(),
-            )
-            pause *= 2
+            if stopped():
+                self._answer.cancel()
+                raise OpeningUnanswered(
+                    f"the query of the region {self._region.name} of the stream {self._region.stream} was "
+                    "stopped while its opening waited for a coordinator; starting again is safe"
+                )
+            if time.monotonic() >= due:
+                self._tell_waiting(time.monotonic() - began)
+                pause *= 2
+                due += pause
+
+    def _tell_waiting(self, seconds: float) -> None:
+        _log.warning(
+            "no coordinator has answered the opening of the region %s of the stream %s for %d s; the query "
+            "waits %s, and writes nothing before. %s",
+            *(self._region.name, self._region.stream, seconds),
+            _until(self._region.opening_timeout),
+            self._advice(),
+        )
 
     def glance(self) -> bool:
         """Whether there is nothing more to wait for. Raises OpeningRefused if that is the answer."""

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from sluicegate.events import CheckpointCompleted, FilesWritten, RegionOpened
 from sluicegate.writer_hooks import BadCheckpointLocation, start_lineage
 from tests.hooks.conftest import Job
-from tests.hooks.log import refuse, silent
+from tests.hooks.log import accept, refuse, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -168,3 +168,18 @@ def test_a_location_of_another_stream_is_refused_and_can_be_taken_along(job: Job
     envelope, completion = job.log.of(CheckpointCompleted)[-1]
     assert (envelope.stream, envelope.lineage, envelope.checkpoint) == (new, lineage, 1)
     assert completion.predecessor is None
+
+
+def test_a_query_that_waits_for_ever_can_be_stopped(job: Job) -> None:
+    job.log.answer = silent
+    job.options["opening.timeout"] = "forever"
+    job.feed("a", 1)
+    query = job.write(processingTime="100 milliseconds")
+    job.log.wait(lambda: job.log.of(RegionOpened), "not asked")
+    query.stop()
+    with pytest.raises(StreamingQueryException, match="was stopped while its opening waited"):
+        query.awaitTermination()
+    job.log.answer = accept
+    job.options["opening.timeout"] = "20"
+    job.run()
+    job.log.wait_completed(0)

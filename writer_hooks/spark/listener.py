@@ -1,5 +1,7 @@
 """The listener that turns what Spark says about its queries into heartbeats and closings."""
 
+import logging
+import threading
 import time
 from typing import Any, Final
 
@@ -15,6 +17,9 @@ from sluicegate.writer_hooks.spark.source import NAME
 _LAST_SIGNALS: Final = 5.0  # seconds for Spark's last signals to arrive when the driver ends
 _LAST_EVENTS: Final = 15.0  # seconds for the events made of them
 _POLL: Final = 0.05
+_WATCH: Final = 0.5  # seconds between two looks whether a query is being stopped
+
+_log = logging.getLogger(__name__)
 
 
 class RegionListener(StreamingQueryListener):  # type: ignore[misc]
@@ -35,13 +40,14 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
 
     def look_into(self, session: SparkSession) -> None:
         """Let the listener ask the session's queries for what no worker has told it."""
-        self._queries = ClassicQueries(session)
+        self._queries = ClassicQueries(session, Registry(self._folder))
 
     def onQueryStarted(self, event: Any) -> None:
         """Note the start of a run; called before its first batch."""
-        Registry(self._folder).new_run(str(event.id))
         if self._queries is not None:
             self._queries.started(str(event.id), str(event.runId))
+        else:
+            Registry(self._folder).new_run(str(event.id))
         self._tell(Kind.STARTED, event)
 
     def onQueryProgress(self, event: Any) -> None:
@@ -85,19 +91,56 @@ def _unknown() -> Options | None:
 class ClassicQueries:
     """The session's queries, asked through the JVM: a run without batches never reaches the workers."""
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, registry: Registry) -> None:
         self._session = session
+        self._registry = registry
         self._running: dict[str, StreamingQuery] = {}
+        self._newest: dict[str, str] = {}
+        """By query, the run that is to be told to its worker when it is stopped."""
+        self._lock = threading.Lock()
+        self._watcher: threading.Thread | None = None
 
     def started(self, query: str, run: str) -> None:
         """Keep hold of a run: when it has ended, the session no longer knows it."""
         found = self._session.streams.get(query)
-        if found is not None:
+        with self._lock:
+            self._registry.new_run(query)
+            if found is None:
+                return
             self._running[run] = found
+            self._newest[query] = run
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="sluicegate-stops", daemon=True)
+                self._watcher.start()
 
     def told(self, run: str) -> None:
         """The end of a run has been told."""
-        self._running.pop(run, None)
+        with self._lock:
+            self._running.pop(run, None)
+            self._newest = {query: newest for query, newest in self._newest.items() if newest != run}
+
+    def _watch(self) -> None:
+        """Tell the workers of runs that are being stopped: Spark's `stop` waits for them without a word."""
+        while True:
+            with self._lock:
+                watched = dict(self._newest)
+                if not watched:
+                    self._watcher = None
+                    return
+            for query, run in watched.items():
+                if (held := self._running.get(run)) is not None and _over(held):
+                    self._mark_stopped(query, run)
+            time.sleep(_WATCH)
+
+    def _mark_stopped(self, query: str, run: str) -> None:
+        with self._lock:
+            if self._newest.get(query) != run:
+                return  # it has been started again
+            del self._newest[query]
+            try:
+                self._registry.stop_run(query)
+            except OSError as error:
+                _log.warning("the stop of query %s could not be told to its workers: %s", query, error)
 
     def await_news(self, deadline: float) -> None:
         """Wait for the end of those runs to be told that have ended."""

@@ -69,10 +69,22 @@ class Registry:
     def new_run(self, query: str) -> None:
         """A new run of the query begins."""
         self._file(query).unlink(missing_ok=True)
+        self._stop_mark(query).unlink(missing_ok=True)
+
+    def stop_run(self, query: str) -> None:
+        """Record that the current run of the query is being stopped."""
+        self._stop_mark(query).touch()
+
+    def stopped(self, query: str) -> bool:
+        """Whether the current run of the query is being stopped."""
+        return self._stop_mark(query).exists()
 
     def remove(self) -> None:
         """Delete the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _stop_mark(self, query: str) -> Path:
+        return self._folder / f"{query}.stopped"
 
     def _file(self, query: str) -> Path:
         return self._folder / f"{query}.json"

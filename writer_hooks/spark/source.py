@@ -75,7 +75,8 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         if held is not None:
             _check_stream(options.checkpoint_location, checkpoint, held, region.stream)
         if held != wanted:
-            Opening(region, lineage, marker.parents, checkpoint.planned()).wait()
+            asked = Opening(region, lineage, marker.parents, checkpoint.planned())
+            asked.wait(partial(self._is_stopped, marker.query))
             checkpoint.write_opened(lineage, wanted)
         elif self._is_announced(options, marker):
             glance(checkpoint, lineage)
@@ -86,6 +87,9 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             forget = partial(checkpoint.forget_opened, lineage)
             expect(lineage, Opening(region, lineage, marker.parents, checkpoint.planned(), forget))
         self._note_announced(options, marker)
+
+    def _is_stopped(self, query: str) -> bool:
+        return self.registry_folder is not None and Registry(self.registry_folder).stopped(query)
 
     def _is_announced(self, options: SinkOptions, marker: LineageMarker) -> bool:
         if self.registry_folder is not None:
