@@ -10,6 +10,7 @@ from typing import Final
 
 from bench.common import Region, rows
 from sluicegate.events import FileInfo, FilesWritten
+from sluicegate.events.naming import DIGEST_LENGTH
 from sluicegate.lakes.registry import adapter
 
 ORIGINS: Final = tuple(f"A{n:02d}" for n in range(10))
@@ -32,7 +33,7 @@ class Bulk:
 
     def __init__(self, table: Path) -> None:
         self._table = table
-        writer = adapter("paimon").open_writer(str(table), {}, "at")
+        writer = adapter("paimon").open_writer(str(table), {}, "at", "0" * DIGEST_LENGTH)
         writer.write(rows(ORIGINS, 0, ROWS))
         infos = list(writer.finish())
         self._originals = [_Original(info, os.path.basename(info.path)) for info in infos]
@@ -40,10 +41,13 @@ class Bulk:
         self._location, self._schema_id = writer.location, writer.schema_id
         self._made = 0
 
-    def events(self, count: int, files: int, *, linked: bool = True) -> Iterator[FilesWritten]:
-        """So many events of so many new files; unless `linked`, the files themselves are not there."""
+    def events(self, count: int, files: int, digest: str, *, linked: bool = True) -> Iterator[FilesWritten]:
+        """So many events of so many new files, whose names carry the digest of their attempt.
+
+        Unless `linked`, the files themselves are not there.
+        """
         for _ in range(count):
-            made = tuple(self._file(linked=linked) for _ in range(files))
+            made = tuple(self._file(digest, linked=linked) for _ in range(files))
             yield FilesWritten.model_construct(
                 format="paimon",
                 format_version=adapter("paimon").format_version,
@@ -55,7 +59,7 @@ class Bulk:
     async def append(self, region: Region, count: int, files: int, *, linked: bool = True) -> list[str]:
         """Append so many events of so many new files to the region's first checkpoint; their ids."""
         ids, waiting = [], []
-        for body in self.events(count, files, linked=linked):
+        for body in self.events(count, files, region.digest(0), linked=linked):
             event, sent = await region.written(0, body)
             ids.append(event)
             waiting.append(sent)
@@ -65,12 +69,11 @@ class Bulk:
         await asyncio.gather(*waiting)
         return ids
 
-    def _file(self, *, linked: bool) -> FileInfo:
+    def _file(self, digest: str, *, linked: bool) -> FileInfo:
         original = self._originals[self._made % len(self._originals)]
         # As long as the original's, so that the encoded entry needs no other change.
-        name = (
-            f"data-{self._made:0{_DIGITS}d}".ljust(len(original.name) - len("-0.parquet"), "x") + "-0.parquet"
-        )
+        stem = f"data-{digest}-{self._made:0{_DIGITS}d}"
+        name = stem.ljust(len(original.name) - len("-0.parquet"), "x") + "-0.parquet"
         self._made += 1
         info = original.info
         path = info.path.replace(original.name, name)

@@ -34,11 +34,14 @@ from sluicegate.events import (
     partition_of,
     read_event,
 )
+from sluicegate.events.naming import attempt_digest
 from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
 
 STREAM: Final = "bench"
 PARTITIONS: Final = 3
 READY_SECONDS: Final = 60.0
+WRITER: Final = "w0"
+ATTEMPT: Final = "a0"
 
 MEASURES: Final = tuple(f"measure_{n:02d}" for n in range(24))
 SCHEMA: Final = pa.schema(
@@ -97,6 +100,11 @@ async def make_topics(bootstrap: str) -> TopicNames:
     return names
 
 
+def digest_of(checkpoint: int, stream: str = STREAM, region: str = "r1", lineage: str = "q1.0") -> str:
+    """What the names of the files must carry that a `Region` lists for a checkpoint."""
+    return attempt_digest(stream, region, lineage, checkpoint, WRITER, ATTEMPT)
+
+
 @dataclass
 class Region:
     """A region's writers and driver, without the job."""
@@ -122,8 +130,12 @@ class Region:
 
     def envelope(self, kind: EventType, checkpoint: int = -1, files: int = 0) -> Envelope:
         place = (self.stream, self.name, self.lineage, checkpoint)
-        written = ("w0", files, uuid.uuid4().hex) if kind is EventType.FILES_WRITTEN else ()
+        written = (WRITER, files, ATTEMPT) if kind is EventType.FILES_WRITTEN else ()
         return Envelope(str(uuid.uuid4()), kind, *place, *written)
+
+    def digest(self, checkpoint: int) -> str:
+        """What the names of the files must carry that are listed for a checkpoint."""
+        return digest_of(checkpoint, self.stream, self.name, self.lineage)
 
     async def send(self, envelope: Envelope, body: Body) -> "asyncio.Future[Any]":
         """Append an event; the future holds its offset and append time."""

@@ -53,6 +53,7 @@ from sluicegate.events import (
     encode,
     partition_of,
 )
+from sluicegate.events.naming import DIGEST_LENGTH
 from sluicegate.events.topics import TopicNames
 from sluicegate.lakes.registry import adapter
 
@@ -67,7 +68,7 @@ SIDES: Final = ("raw", "ours", "calm")
 
 def body_of(table: Path, files: int) -> FilesWritten:
     """What the writer half says of so many real files."""
-    writer = adapter("paimon").open_writer(str(table), {}, "at")
+    writer = adapter("paimon").open_writer(str(table), {}, "at", "0" * DIGEST_LENGTH)
     writer.write(rows([f"A{n:02d}" for n in range(files)], 0, ROWS))
     return FilesWritten(
         format="paimon",
