@@ -16,6 +16,10 @@ DIGEST_LENGTH: Final = 32
 """Hexadecimal digits: 128 bits of SHA-256."""
 
 
+AttemptKey = tuple[str, str, str, int, str, str]
+"""Stream, region, lineage, checkpoint, writer, and the attempt's own id."""
+
+
 def attempt_digest(stream: str, region: str, lineage: str, checkpoint: int, writer: str, attempt: str) -> str:
     """Return what the names of an attempt's files carry.
 
@@ -25,9 +29,9 @@ def attempt_digest(stream: str, region: str, lineage: str, checkpoint: int, writ
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
-def names_problem(envelope: Envelope, body: FilesWritten) -> str | None:
-    """Why a file that an event lists is not of the event's attempt, by its name; None if all are."""
-    digest = attempt_digest(
+def attempt_of(envelope: Envelope) -> AttemptKey:
+    """The attempt that an event is of."""
+    return (
         envelope.stream,
         envelope.region,
         envelope.lineage,
@@ -35,6 +39,12 @@ def names_problem(envelope: Envelope, body: FilesWritten) -> str | None:
         envelope.writer,
         envelope.attempt,
     )
+
+
+def names_problem(of: AttemptKey, body: FilesWritten) -> str | None:
+    """Why a file that an event lists is not of the event's attempt, by its name; None if all are."""
+    digest = attempt_digest(*of)
+    *_, checkpoint, writer, attempt = of
     wanted = f"{digest}-"
     for file in body.files:
         name = file.path[file.path.rfind("/") + 1 :]
@@ -42,7 +52,7 @@ def names_problem(envelope: Envelope, body: FilesWritten) -> str | None:
         if start == 0 or not name.startswith(wanted, start):
             return (
                 f"the name of the file {file.path} does not carry {digest}, the digest of checkpoint "
-                f"{envelope.checkpoint}, writer {envelope.writer} and attempt {envelope.attempt}: it may be "
+                f"{checkpoint}, writer {writer} and attempt {attempt}: it may be "
                 "another attempt's, and be committed with that one, too. Only if the writers cannot choose "
                 'names, set file_names = "unchecked" for the stream in the settings of all coordinators'
             )

@@ -23,7 +23,7 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FilesWritten
-from sluicegate.events.naming import names_problem
+from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
 from sluicegate.lakes.port import (
     BadFiles,
@@ -99,7 +99,7 @@ class Door(MemoryCommitter):
 def _files(event: Written, effect: CheckFiles | Publish) -> FilesWritten:
     """The files of an event. Raises BadFiles if their names are another attempt's."""
     envelope, body = event
-    problem = names_problem(envelope, body) if effect.names_checked else None
+    problem = names_problem(attempt_of(envelope), body) if effect.names_checked else None
     if problem is not None:
         raise BadFiles(problem)
     return body

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from sluicegate.coordinator.shell.reading import read_batches
 from sluicegate.events.codec import read_envelope
 from sluicegate.events.envelope import Envelope, Poison
+from sluicegate.events.naming import AttemptKey, attempt_of
 from sluicegate.events.starting import start_client
 
 GAP: Final = 500
@@ -23,7 +24,7 @@ class BodyUnavailable(Exception):
 class WrittenEvent(NamedTuple):
     """A `files.written` as it stands in the log."""
 
-    envelope: Envelope
+    attempt: AttemptKey
     body: bytes
 
 
@@ -51,18 +52,20 @@ class Bodies:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._held: dict[int, WrittenEvent] = {}
+        self._held: dict[int, tuple[bytes, AttemptKey]] = {}
+        """Plain tuples of texts, numbers and bytes: the garbage collector does not go through them again."""
         self._sizes: dict[int, int] = {}
 
-    def keep(self, offset: int, event: WrittenEvent) -> None:
+    def keep(self, offset: int, envelope: Envelope, body: bytes) -> None:
         """Hold an event if the budget allows; else it is fetched again when it is needed."""
-        size = self._sizes[offset] = len(event.body)
+        size = self._sizes[offset] = len(body)
         if offset not in self._held and self._budget.take(size):
-            self._held[offset] = event
+            self._held[offset] = body, attempt_of(envelope)
 
     def get(self, offset: int) -> WrittenEvent | None:
         """The event, if it is held."""
-        return self._held.get(offset)
+        held = self._held.get(offset)
+        return None if held is None else WrittenEvent(held[1], held[0])
 
     def size(self, offset: int) -> int:
         """The bytes of a pending event's body, held or not; 0 if the event is not known."""
@@ -72,7 +75,7 @@ class Bodies:
         """The events at the first of these offsets, up to one that is not held."""
         found: dict[int, WrittenEvent] = {}
         for offset in offsets:
-            event = self._held.get(offset)
+            event = self.get(offset)
             if event is None:
                 break
             found[offset] = event
@@ -82,9 +85,9 @@ class Bodies:
         """Forget bodies that are not needed any more."""
         for offset in offsets:
             self._sizes.pop(offset, None)
-            event = self._held.pop(offset, None)
-            if event is not None:
-                self._budget.give_back(len(event.body))
+            held = self._held.pop(offset, None)
+            if held is not None:
+                self._budget.give_back(len(held[0]))
 
     def drop_all(self) -> None:
         """Forget everything."""
@@ -195,7 +198,7 @@ def _written(record: ConsumerRecord) -> WrittenEvent:
     envelope = read_envelope(record.headers)
     if isinstance(envelope, Poison):
         raise BodyUnavailable(f"the event at offset {record.offset} cannot be read: {envelope.reason}")
-    return WrittenEvent(envelope, record.value or b"")
+    return WrittenEvent(attempt_of(envelope), record.value or b"")
 
 
 def _size(found: dict[int, ConsumerRecord]) -> int:

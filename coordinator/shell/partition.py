@@ -18,7 +18,6 @@ from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.letter_form import LetterCode
 from sluicegate.coordinator.settings import StreamSettings
-from sluicegate.coordinator.shell.bodies import WrittenEvent
 from sluicegate.coordinator.shell.continuity import (
     LogRange,
     committed_with_note,
@@ -329,7 +328,7 @@ class PartitionRunner:
             if envelope.type is not EventType.FILES_WRITTEN:
                 self._control(runner, record)
             elif runner.machine.arrived(record.offset, record.timestamp, envelope, None) is None:
-                runner.bodies.keep(record.offset, WrittenEvent(envelope, record.value or b""))
+                runner.bodies.keep(record.offset, envelope, record.value or b"")
         except Exception as error:
             log.exception("record not taken in", stream=runner.stream, offset=record.offset)
             # What is known may be half changed: nothing of it is recorded or decided any more.

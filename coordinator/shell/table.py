@@ -204,7 +204,7 @@ class StreamTable:
         files = read_files(event.body)
         problem = location_problem(files, effect.allowed_locations)
         if problem is None and effect.names_checked:
-            problem = names_problem(event.envelope, files)
+            problem = names_problem(event.attempt, files)
         if problem is None and files.format != self._settings.format:
             problem = f"files of the format {files.format} for a table of {self._settings.format}"
         if problem is not None:

@@ -9,7 +9,7 @@ from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.bodies import WrittenEvent
 from sluicegate.coordinator.shell.table import StreamTable
 from sluicegate.events import Envelope, EventType, FileInfo, FilesWritten
-from sluicegate.events.naming import DIGEST_LENGTH, attempt_digest, names_problem
+from sluicegate.events.naming import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.port import Published, Refused
 
@@ -20,7 +20,7 @@ GOLDEN = "b79c5bb2f7203409faa25126b7721e6a"
 
 
 def digest_of(at: Envelope) -> str:
-    return attempt_digest(at.stream, at.region, at.lineage, at.checkpoint, at.writer, at.attempt)
+    return attempt_digest(*attempt_of(at))
 
 
 OWN = f"m=1/data-{digest_of(AT)}-0.parquet"
@@ -54,8 +54,8 @@ def test_the_digest_is_golden() -> None:
     ],
 )
 def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
-    assert names_problem(AT, body_of(OWN)) is None
-    problem = names_problem(other, body_of(OWN))
+    assert names_problem(attempt_of(AT), body_of(OWN)) is None
+    problem = names_problem(attempt_of(other), body_of(OWN))
     assert problem is not None
     assert OWN in problem
     assert digest_of(other) in problem
@@ -78,14 +78,14 @@ def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
 )
 def test_a_digest_elsewhere_in_the_path_is_none(path: str) -> None:
     """Else one name could carry the digests of two attempts."""
-    assert names_problem(AT, body_of(OWN, path)) is not None
+    assert names_problem(attempt_of(AT), body_of(OWN, path)) is not None
 
 
 @pytest.mark.parametrize("checked", [True, False])
 async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
     made_anew = ADAPTER.create(STREAM)
-    events = {0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode())}
+    events = {0: WrittenEvent(attempt_of(AT), body_of("data-0").model_dump_json().encode())}
     try:
         with ThreadPoolExecutor(1) as threads:
             table = StreamTable(settings, threads, STREAM)
