@@ -247,12 +247,15 @@ class Node:
         return Failed("it timed out, but it was written") if self._fate == "unheard append" else Done()
 
     def _run_table(self, effect: Effect) -> Result:
-        if isinstance(effect, CheckFiles) and self._fate == "files refused":
-            return FilesChecked({effect.parts[0].region: "the files are refused for a while"})
         self._lake.find(self._world.visible_table, self._world.joined)
-        return self._lake.perform(
+        result = self._lake.perform(
             effect, lambda offset: (self._world.log[offset].envelope, self._body(offset))
         )
+        refused = isinstance(effect, CheckFiles) and self._fate == "files refused"
+        if refused and isinstance(result, FilesChecked):
+            first = effect.parts[0].region
+            return FilesChecked({first: "the files are refused for a while", **result.problems})
+        return result
 
     def _strike(self, point: FaultPoint) -> Publication | None:
         """The fault of the effect under way at this point, if it has one there."""

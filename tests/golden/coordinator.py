@@ -230,16 +230,15 @@ class Coordinator:
     def _table(self, effect: Effect, fate: str) -> Result:
         if isinstance(effect, CheckFiles) and effect.table != self.world.table.identity:
             return TableReplaced(self.world.table.identity)
-        if isinstance(effect, CheckFiles):
-            found = {each.region: self._bad(each.offsets) for each in effect.parts}
-            if any(found.values()):
-                return FilesChecked({name: problem for name, problem in found.items() if problem})
         if isinstance(effect, Publish) and fate.startswith("refused "):
             return Refused(fate.removeprefix("refused "))
         if isinstance(effect, Publish) and fate == "conflict":
             self.world.table.foreign_commit()
         self._lake.find(self.world.table, self.world.joined)
         result = self._lake.perform(effect, self.world.files)
+        if isinstance(effect, CheckFiles) and isinstance(result, FilesChecked):
+            bad = {each.region: self._bad(each.offsets) for each in effect.parts}
+            return FilesChecked({name: why for name, why in bad.items() if why} | result.problems)
         self._check()
         return result
 
