@@ -251,10 +251,10 @@ class Node:
         result = self._lake.perform(
             effect, lambda offset: (self._world.log[offset].envelope, self._body(offset))
         )
-        refused = isinstance(effect, CheckFiles) and self._fate == "files refused"
-        if refused and isinstance(result, FilesChecked):
-            first = effect.parts[0].region
-            return FilesChecked({first: "the files are refused for a while", **result.problems})
+        match effect, result:
+            case CheckFiles(), FilesChecked(problems) if self._fate == "files refused":
+                first = effect.parts[0].region
+                return FilesChecked({first: "the files are refused for a while", **problems})
         return result
 
     def _strike(self, point: FaultPoint) -> Publication | None:
