@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -157,9 +157,12 @@ class Opening:
             self._advice(),
         )
 
-    def glance(self) -> bool:
-        """Whether there is nothing more to wait for. Raises OpeningRefused if that is the answer."""
-        if not self._answer.done():
+    def glance(self, patience: float = 0.0) -> bool:
+        """Return whether there is nothing more to wait for, after so many seconds at most.
+
+        Raises OpeningRefused if that is the answer.
+        """
+        if not wait([self._answer], patience).done:
             return False
         answer = None if self._answer.exception() is not None else self._answer.result()
         if answer is not None:

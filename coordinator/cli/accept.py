@@ -11,7 +11,7 @@ from sluicegate.coordinator.cli.pending import undecided
 from sluicegate.coordinator.cli.refusals import refused_lineages
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.wording import spans
-from sluicegate.events import Position, StreamCommand
+from sluicegate.events import Parent, Position, StreamCommand
 
 
 @click.command()
@@ -23,9 +23,9 @@ from sluicegate.events import Position, StreamCommand
 def accept(settings: Settings, stream: str, region: str, lineage: str, force: bool) -> None:
     """Accept a lineage without a parent, after its checkpoint location was lost or replaced.
 
-    It starts behind what is committed by now. Rows that the source gives again are written again: start the
-    query where the committed rows end. If more of the region is committed before it starts, it is refused
-    once more, and says behind which checkpoint it is to be accepted then.
+    It starts behind what is committed by now. Rows that the source gives again are written again: accept a
+    query only if its source begins right after the committed rows. If more of the region is committed before
+    it starts, it is refused once more, and says behind which checkpoint it is to be accepted then.
     """
     require_stream(settings, stream)
     accepted = run_async(settings, _accept(settings, stream, region, lineage, force=force))
@@ -45,6 +45,8 @@ class _Accepted(NamedTuple):
     undecided: set[tuple[str, int]] | None
     pending: bool
     """Whether a decision is not confirmed yet."""
+    parents: list[Parent]
+    """Of other regions, whose committed rows it goes on from."""
 
 
 def _dropped(accepted: _Accepted) -> str:
@@ -62,16 +64,25 @@ def _dropped(accepted: _Accepted) -> str:
 def _doubled(accepted: _Accepted, region: str) -> str:
     """What may come twice."""
     again = "if more is committed before the new query starts, it is refused, and to be accepted again"
-    if accepted.ref is None and accepted.undecided != set():
-        return f"nothing of region {region} is committed yet; {again}"
-    if accepted.ref is None:
-        return f"nothing of region {region} is committed yet, so no row can come twice"
-    stands = "decided, and about to be committed" if accepted.pending else "committed"
+    if accepted.ref is not None:
+        stands = "decided, and about to be committed" if accepted.pending else "committed"
+        place = f"{stands} up to: checkpoint {accepted.ref.checkpoint} of lineage {accepted.ref.lineage}"
+    elif accepted.parents:
+        named = (
+            f"checkpoint {_number(each)} of {each.lineage} of {each.region}" for each in accepted.parents
+        )
+        place = f"region {region} goes on from {' and '.join(named)}"
+    else:
+        return f"nothing of region {region} is committed yet, so no row can come twice; {again}"
     return (
-        f"{stands} up to: checkpoint {accepted.ref.checkpoint} of lineage {accepted.ref.lineage}; rows up "
-        "to there that the new checkpoint location reads again are written twice: let the source start "
-        f"behind them; {again}"
+        f"{place}; rows up to there that the new checkpoint location reads again are written twice. If its "
+        "source does not begin right after them, do not start it: start the query in another empty location, "
+        f"with a source that does, and accept the lineage that is refused then; {again}"
     )
+
+
+def _number(parent: Parent) -> str:
+    return "(none)" if parent.checkpoint is None else str(parent.checkpoint)
 
 
 async def _accept(settings: Settings, stream: str, region: str, lineage: str, *, force: bool) -> _Accepted:
@@ -93,10 +104,10 @@ async def _accept(settings: Settings, stream: str, region: str, lineage: str, *,
         raise UserError(f"{lineage!r} cannot be a lineage: letters, digits, `_`, `.` and `-`") from error
     if not force:
         await _require_refusal(settings, stream, region, lineage)
-    found = await undecided(settings, record, region)
-    return _Accepted(
-        await append_command(settings, stream, command), behind, found, bool(record.state.pending)
-    )
+    found, held = await undecided(settings, record, region), regions[region]
+    parents = [each for name in held.chain for each in held.lineages[name].parents]
+    place = await append_command(settings, stream, command)
+    return _Accepted(place, behind, found, bool(record.state.pending), parents)
 
 
 async def _require_refusal(settings: Settings, stream: str, region: str, lineage: str) -> None:

@@ -124,8 +124,9 @@ def no_parent(envelope: Envelope, region: RegionState) -> str:
     return (
         f"region {envelope.region} {stands}, but lineage {envelope.lineage} names no "
         "parent: its checkpoint location was deleted or replaced, and rows may be written twice. Put the old "
-        f"location back, or accept it: sluicegate accept --stream {envelope.stream} "
-        f"--region {envelope.region} --lineage {envelope.lineage}"
+        "location back. If it is lost, and the source of the new one begins right after the committed rows, "
+        f"accept it: {_accept(envelope)}. If it begins elsewhere, start the query in another empty location, "
+        "with a source that begins there; that is refused with a command of its own"
     )
 
 
@@ -133,10 +134,15 @@ def moved_on(envelope: Envelope, behind: Position | None, ref: Position | None) 
     return (
         f"lineage {envelope.lineage} was accepted when region {envelope.region} stood at {_at(behind)}; it "
         f"stands at {_at(ref)} now, and what the new query reads of that again would be written "
-        "twice. Stop the old query, let the new one's source start behind that, and accept it again: "
-        f"sluicegate accept --stream {envelope.stream} --region {envelope.region} "
-        f"--lineage {envelope.lineage}"
+        "twice. Stop the old query, and start the new one in another empty location, with a source that "
+        "begins right after that; that is refused with a command of its own. Only if the source of this one "
+        f"begins there, accept it again: {_accept(envelope)}"
     )
+
+
+def _accept(envelope: Envelope) -> str:
+    place = f"--stream {envelope.stream} --region {envelope.region} --lineage {envelope.lineage}"
+    return f"sluicegate accept {place}"
 
 
 def is_void(parent: Parent, limit: int) -> str:

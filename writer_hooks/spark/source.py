@@ -21,6 +21,9 @@ NAME: Final = "sluicegate"
 
 _WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's mark on a column that withWatermark named
 
+_GRACE: Final = 5.0
+"""Seconds that a query which starts again gives the coordinator to refuse it before anything is written."""
+
 _announced: set[tuple[str, str]] = set()
 
 
@@ -82,10 +85,13 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             glance(checkpoint, lineage)
             return
         else:
-            # It was accepted before, so nobody waits. A refusal takes the marker away, so that whoever makes
-            # the next writer asks again and waits: the other worker too, before it commits this very batch.
+            # It was accepted before, so that a coordinator that is away holds nobody up for long. A refusal
+            # takes the marker away, so that whoever makes the next writer asks again and waits: the other
+            # worker too, before it commits this very batch.
             forget = partial(checkpoint.forget_opened, lineage)
-            expect(lineage, Opening(region, lineage, marker.parents, checkpoint.planned(), forget))
+            opening = Opening(region, lineage, marker.parents, checkpoint.planned(), forget)
+            if not opening.glance(_GRACE):
+                expect(lineage, opening)
         self._note_announced(options, marker)
 
     def _is_stopped(self, query: str) -> bool:
