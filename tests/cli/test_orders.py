@@ -4,7 +4,7 @@ import pytest
 
 from sluicegate.coordinator.cli import refusals
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
-from sluicegate.events import EventType, Position, StreamCommand
+from sluicegate.events import EventType, Parent, Position, StreamCommand
 from tests.cli.deployment import Deployment, as_json
 
 pytestmark = pytest.mark.kafka
@@ -76,6 +76,22 @@ def test_accept_says_what_is_dropped_and_what_may_come_twice(deployment: Deploym
     assert "not committed by then of the completed checkpoints 10..12 of lineage q1;" in dropped
     assert "committed up to: checkpoint 9 of lineage q1" in doubled
     assert "written twice" in doubled
+
+
+def test_accept_names_what_a_region_took_over(deployment: Deployment) -> None:
+    """Nothing of it is committed, but what it goes on from is: that would come twice."""
+    deployment.create_topics()
+    parent = Parent(region="LGA", lineage="q0", checkpoint=4)
+    region = RegionState(lineages={"q1": LineageState(opened_at=1, parents=[parent])}, chain=["q1"])
+    state = LightState(regions={"EWR": region})
+    record = StateRecord(stream="flights", applied=0, low_water=0, state=state)
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    deployment.refuse("flights", "EWR", "q2")
+    result = deployment.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
+    assert result.exit_code == 0, result.output
+    assert "region EWR goes on from checkpoint 4 of q0 of LGA" in result.stdout
+    assert "written twice" in result.stdout
+    assert "no row can come twice" not in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,11 @@ class FilesJob(SparkJob):
     async def run_all(self) -> None:
         await self.run(await self.spark.call(self.rows))
 
-    def set_back(self, batches: int = 1) -> None:
-        """Lose the newest batches, as a backup from before them has."""
+    def set_back(self, batches: int = 1, *, sources: bool = True) -> None:
+        """Lose the newest batches, as a backup from before them has, with or without the sources' logs."""
         newest = max(int(name) for name in self.names("offsets"))
         for number in range(newest - batches + 1, newest + 1):
-            for folder in ("offsets", "commits", "sources/0"):
+            for folder in ("offsets", "commits", *(("sources/0",) if sources else ())):
                 for name in (str(number), f".{number}.crc"):
                     (self.checkpoint / folder / name).unlink(missing_ok=True)
 
@@ -177,15 +177,16 @@ async def test_a_rewind_of_a_location_with_another_batch_is_refused(
         await holds(place, 1, 2, 3, 4, 5)
 
 
+@pytest.mark.parametrize("sources", [True, False], ids=["files tell", "offsets tell"])
 async def test_what_was_completed_while_no_coordinator_ran_is_seen(
-    place: Place, spark: SparkThread, tmp_path: Path
+    place: Place, spark: SparkThread, tmp_path: Path, sources: bool
 ) -> None:
     """The region stalls; what the reason says is done, first with the wrong location in its place."""
     job = FilesJob(spark, place)
     async with running(place.settings()):
         await batches(place, job, [1], [2], [3])
     newest = backup(job, tmp_path)
-    job.set_back()
+    job.set_back(sources=sources)
     job.feed([4])
     await job.run_all()
     async with running(place.settings()), place.job() as ear:
@@ -272,3 +273,30 @@ async def test_a_location_that_is_deleted_before_anything_is_committed_begins_ag
         other.feed([102])
         await other.run_all()
         await holds(place, 1, 2, 3, 4, 101, 102)
+
+
+async def test_a_query_with_state_finishes_its_batch_before_it_is_set_back(
+    place: Place, spark: SparkThread
+) -> None:
+    """Spark died between the completion and its own log."""
+    job = FilesJob(spark, place)
+
+    async def run(*ids: int) -> None:
+        if ids:
+            job.feed(ids)
+        await job.run(await spark.call(lambda: job.rows().dropDuplicates(["id"])))
+
+    async with running(place.settings()):
+        for number in (1, 2, 3):
+            await run(number)
+        await holds(place, 1, 2, 3)
+        for name in ("2", ".2.crc"):
+            (job.checkpoint / "commits" / name).unlink()
+        said = await invoke(place, *rewinding(job))
+        assert (said.exit_code, "start it once, so that it does, and repeat" in said.stderr) == (2, True), (
+            said
+        )
+        await run()
+        assert "is set back to checkpoint 2" in await sluicegate(place, *rewinding(job))
+        await run(4)
+        await holds(place, 1, 2, 3, 4)
