@@ -135,6 +135,8 @@ class Node:
         self.acting_since: int | None = None
         """Since when it has known the log to its end."""
         self.in_flight: list[Effect] = []
+        self.wanted_at: dict[int, int] = {}
+        """Up to which offset it had read when it wanted an effect that is in flight, by identity."""
         self._lake = Door(world.visible_table, COMMIT_USER, self._strike)
         self._watching = Watching(self.machine, world.coverage) if watched else None
 
@@ -173,6 +175,7 @@ class Node:
             self._watching.read()
             self._watching.handed(handed)
         self.in_flight.extend(handed)
+        self.wanted_at |= {id(effect): self.next for effect in handed}
 
     def run_one(self, *, crash: bool) -> Effect | None:
         """Run an effect that is in flight; after a crash its outcome reaches nobody."""

@@ -214,7 +214,7 @@ class Schedule:
         self.checker.effect(effect)
         if isinstance(effect, AppendDecision | AppendAbandoned):
             self.checker.step()
-            self.checker.timing.acted(node.acting_since, node.next)
+            self.checker.timing.acted(node.acting_since, node.wanted_at[id(effect)])
 
 
 def _items_of(drivers: list[Driver], region: str) -> list[Item]:

@@ -136,6 +136,12 @@ class Proposal:
             return None
         if self._late:
             self._choose(self.barred)
+        if self._candidate is not None and not cuts.left_behind(self._book, self._candidate) <= self._late:
+            # Somebody has begun to work since it was chosen, and is waited for.
+            self._candidate = None
+            self._choose(self.barred)
+        if self._candidate is None:
+            return None
         if isinstance(self._candidate, CutAbandoned):
             return AppendAbandoned(self._candidate)
         return AppendDecision(self._candidate) if not self._unchecked(self._candidate.cut) else None
