@@ -46,6 +46,7 @@ OF_STORES: Final = (
     *(f"{fate}: {kind.__name__}" for fate, kinds in FATES.items() for kind in kinds),
     "foreign commit",
     "foreign commit as our user",
+    "another deployment",
     "table out of scope",
     "table mended",
     "table replaced",

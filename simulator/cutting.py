@@ -185,6 +185,7 @@ def void(now: Standing, body: CutVoided) -> None:
         places = [at.lineage for at in held.sealed() if at.checkpoint == body.checkpoint]
         held.lives[places[0] if places else held.live].hold(body.checkpoint)
         held.fault = True
+        now.faults.add((body.region, body.checkpoint, "was held out when decision"))
 
 
 def _ask_again(now: Standing, decision: int, before: Target | None) -> None:

@@ -17,11 +17,14 @@ from sluicegate.events.models import (
 )
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.source import Batches, Reading
+from sluicegate.simulator.violation import Violation
 from sluicegate.simulator.world import STREAM
 
 ASK_AGAIN: Final = 200
 """Milliseconds before a refused opening is asked for again."""
 
+UNTOLD: Final = 40_000
+"""Milliseconds without faults, after which a stall must have been told."""
 BEAT: Final = 1_000
 """Milliseconds between two heartbeats of an idle driver."""
 
@@ -52,6 +55,8 @@ class Driver(Batches):
     said_idle_at: int = 0
     ask_at: int = 0
     """When a refused opening is asked for again."""
+    quiet_since: int = 0
+    """When faults stopped."""
     too_deep: int = 0
     """How often the opening was refused because too many assignments are pending."""
 
@@ -104,11 +109,22 @@ class Driver(Batches):
             self.world.append(envelope, body)
         self.uploads.clear()
         self.stray.clear()
+        self.quiet_since = self.quiet_since or self.world.now
+        if self.mislabelled and not self.stopped and self.world.now - self.quiet_since > UNTOLD:
+            self._miss()
         if self.active and self.never:
             self.give_up()
         self.drive(dice)
         if self.closed and self.job.unbounded and self.opened and not self.stopped:
             self.beat()
+
+    def _miss(self) -> None:
+        """Nobody has told of an event that was sent for another checkpoint."""
+        if not self.world.carries and self.opened and not self.dead:
+            raise Violation("fault", f"nobody tells why {self.region} waits at {self.mislabelled}")
+        # Carrying forgets events that are not named where they lie, and may be faster here than who looks.
+        self.never += self.mislabelled
+        self.mislabelled.clear()
 
     def beat(self) -> None:
         """Say again that there is nothing to do, as drivers do on a timer."""
@@ -256,6 +272,7 @@ class Driver(Batches):
             self.put_back()
             return
         self.never.clear()
+        self.mislabelled.clear()
         if self.root is None:
             return
         self.finished.clear()
@@ -276,7 +293,7 @@ class Driver(Batches):
 
     def _before_trouble(self) -> Position | None:
         """A completed checkpoint of the lineage that may not be stalled, and need not be committed."""
-        if len(self.finished) < 2 or self.never:
+        if len(self.finished) < 2 or self.lacking:
             return self.committed()
         return Position(lineage=self.lineage, checkpoint=self.finished[-2])
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from sluicegate.coordinator.core.effects import Effect, Publish, ReleaseOffsets, WriteRecord
 from sluicegate.events.models import CutDecided
 from sluicegate.simulator.contents import Contents
+from sluicegate.simulator.faulting import Faulting
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.recovery import Recovery
 from sluicegate.simulator.timing import Timing
@@ -23,6 +24,7 @@ class Checker:
     world: World
     reading: Reading = field(init=False)
     contents: Contents = field(init=False)
+    faulting: Faulting = field(init=False)
     told: Told = field(init=False)
     recovery: Recovery = field(init=False)
     timing: Timing = field(init=False)
@@ -32,7 +34,8 @@ class Checker:
     def __post_init__(self) -> None:
         self.reading = Reading(self.world.coverage)
         self.contents = Contents(self.world, self.reading)
-        self.told = Told(self.world, self.reading, self.contents)
+        self.faulting = Faulting(self.world, self.reading)
+        self.told = Told(self.world, self.reading, self.contents, self.faulting)
         self.recovery = Recovery(self.world, self.reading, self.contents)
         self.timing = Timing(self.world, self.reading)
 

@@ -40,6 +40,19 @@ class Outside:
         self.world.saw("foreign commit as our user")
         self.world.tell("a foreign job commits as our commit user, under the id {}", made_by[1])
 
+    def usurp(self, dice: Dice) -> None:
+        """Another deployment commits the next decision as our commit user, until that is rolled back."""
+        world = self.world
+        if world.standing_in is not None or not self._known():
+            return
+        there = world.table
+        world.standing_in = replace(there, _visible=dict(there._visible), _expired=list(there._expired))
+        number = self.checker.highest_decision() + 1
+        world.standing_in.foreign_commit(made_by=(COMMIT_USER, number))
+        world.rolled_back = True
+        world.saw("another deployment")
+        world.tell("another deployment commits as decision {}", number)
+
     def unfit(self, dice: Dice) -> None:
         """The table goes out of scope, or is mended."""
         self.world.table.refusal = None if self.world.table.refusal else REFUSED

@@ -27,7 +27,7 @@ ALWAYS: Final = {"drive": 26, "read": 16, "effect": 46, "view": 1}
 FAULTS: Final = {
     # The job.
     "speculate": 2, "replay": 2, "skip": 2, "redo": 2, "zombie": 2, "duplicate": 2, "deliver": 3, "idle": 3,
-    "idle in a batch": 2,
+    "idle in a batch": 2, "misplace": 1, "out of order": 2,
     "hint": 1, "restart": 2, "rewind": 2, "amnesia": 1, "set back": 2, "accept": 1, "lose": 1,
     "contradict": 2, "silence": 3, "die": 1, "resplit": 2, "close early": 1, "bad opening": 2,
     "others' opening": 2, "old file": 1, "both attempts": 1,
@@ -39,7 +39,7 @@ FAULTS: Final = {
     "files refused": 1, "foreign": 2, "impostor": 2, "unfit table": 1, "replaced table": 1,
     "table rolled back": 1, "proof expired": 1, "joined table": 1, "expire": 3,
     "view wiped": 1,
-    "clock jumps": 2, "wrong append time": 2,
+    "another deployment": 1, "clock jumps": 2, "wrong append time": 2,
     "view lost": 1, "newer record": 1, "retention": 3, "bodies dropped": 2,
     # The operator.
     "pause": 1, "log stall": 1, "resume": 2, "savepoint": 1, "drain": 1, "void": 4, "remove": 1, "policy": 2,

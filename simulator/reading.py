@@ -4,6 +4,8 @@ It shares nothing with the core but the digests that name a decision; what it fi
 are checked against.
 """
 
+from typing import Final
+
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import (
     Body,
@@ -27,6 +29,8 @@ from sluicegate.simulator.cutting import abandon, decide, void
 from sluicegate.simulator.lineages import read_opening
 from sluicegate.simulator.standing import Standing
 from sluicegate.simulator.world import Entry
+
+_OTHER_RANGE: Final = "completed again for another source range"
 
 
 class Reading(Standing):
@@ -101,6 +105,7 @@ class Reading(Standing):
             reached = -1
         if reached >= 0 and (body.final is None or body.final < reached):
             account.fault = True
+            self.faults.add((envelope.region, reached, "but the query ended at"))
             self.saw("region: closed before what is in the table")
             return
         account.closed, account.final = True, body.final
@@ -156,11 +161,14 @@ class Reading(Standing):
             at = Position(lineage=envelope.lineage, checkpoint=envelope.checkpoint)
             other = account.ref == at and account.digest not in (None, body.source_digest)
             account.fault = account.fault or other
+            if other:
+                self.faults.add((envelope.region, envelope.checkpoint, _OTHER_RANGE))
             self.saw(f"completion: {'contradicted at the ref' if other else 'decided or void'}")
         elif pile.completion is not None:
             other = pile.completion.source_digest != body.source_digest
             if other:
                 _stall(account, life, envelope.checkpoint)
+                self.faults.add((envelope.region, envelope.checkpoint, _OTHER_RANGE))
             self.saw(f"completion: {'contradicted' if other else 'replayed'}")
         else:
             pile.stands[""] = offset
@@ -177,6 +185,8 @@ class Reading(Standing):
             self._judge_attempts(account, life, pile, number)
         else:
             _stall(account, life, number)
+            unplaced = "names no predecessor" if before is None else "its predecessor"
+            self.faults.add((envelope.region, number, "already follows" if placed else unplaced))
         account.idle = False
         if account.closed and (account.final is None or number > account.final) and self._speaker(envelope):
             # Work beyond the end: the closing was that of a run before.
@@ -192,6 +202,7 @@ class Reading(Standing):
             void = life.limit is not None and number > life.limit
             if number > life.floor and not void and number not in life.sealed():
                 _stall(account, life, envelope.checkpoint)
+                self.faults.add((envelope.region, envelope.checkpoint, "its files are lost"))
                 self.saw("lost: region stalls")
             else:
                 self.saw("lost: too late")

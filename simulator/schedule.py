@@ -50,8 +50,10 @@ class Schedule:
         self.steps = 0
         """These, and those that it took to come to rest."""
         self.world = World(MemoryTable("sim"), story=story)
+        self.world.carries = setting.carry_after is not None
         self.checker = Checker(self.world)
         self.checker.timing.timeout = setting.alignment_timeout
+        self.checker.faulting.overdue_after = setting.stall_pause
         regions = tuple(f"r{number}" for number in range(setting.regions))
         assignment = Assignment(number=0, regions=regions)
         job = Job(setting.items, setting.sink, setting.owned, setting.unbounded, setting.falling)
@@ -92,6 +94,7 @@ class Schedule:
             self._take(step)
         self._come_to_rest()
         check_end(self.world, self.checker)
+        self.checker.faulting.check_end(self.fleet.nodes)
         check_slow(self.world, self.checker.reading)
         if self.plan.setting.twice and self.fleet.view:
             self._check_without_view()
@@ -122,6 +125,7 @@ class Schedule:
         else:
             self._actions[step.kind](step.who, dice)
         self.checker.step()
+        self.checker.faulting.compare(self.fleet.nodes)
         self._splits.watch()
 
     def _drive(self, who: int, dice: Dice) -> None:
@@ -157,6 +161,7 @@ class Schedule:
             "others' opening": self._refused.open,
             "table rolled back": outside.roll_back,
             "proof expired": outside.expire_proof,
+            "another deployment": outside.usurp,
             "clock jumps": outside.jump,
             "wrong append time": outside.misdate,
         }
@@ -198,6 +203,7 @@ class Schedule:
                 self._orders.allow_deeper()
             self.fleet.run_all(self.checker.step)
             self.checker.step()
+            self.checker.faulting.compare(self.fleet.nodes)
             if at_rest(self.drivers, self.fleet, self.checker):
                 return
         self._check_fallen_back()

@@ -85,6 +85,8 @@ class Batches:
     """Duplicates and zombies' events on their way."""
     never: list[int] = field(default_factory=list)
     """Checkpoints of the live lineage that can never be committed: a named event is lost, or wrong."""
+    mislabelled: list[int] = field(default_factory=list)
+    """Those that name an event which was sent for the next checkpoint: a coordinator must tell."""
 
     def __post_init__(self) -> None:
         self.begin_at(self.reading)
@@ -95,10 +97,16 @@ class Batches:
         self.batch = self.first = 0
         self.finished.clear()
         self.never.clear()
+        self.mislabelled.clear()
 
     @property
     def lineage(self) -> str:
         return f"{self.location}-{self.region}.{self.generation}"
+
+    @property
+    def lacking(self) -> bool:
+        """Whether a checkpoint of the live lineage never becomes complete."""
+        return bool(self.never or self.mislabelled)
 
     @property
     def at_end(self) -> bool:
@@ -129,8 +137,12 @@ class Batches:
         speculate: bool = False,
         lose: bool = False,
         wrong: Wrong | None = None,
+        late: bool = False,
     ) -> str:
-        """Read a range, write files, and complete the checkpoint; a wrong event is named, too."""
+        """Read a range, write files, and complete the checkpoint; a wrong event is named, too.
+
+        Late: the completions after it come before its own.
+        """
         read = self._range(dice)
         at = (self.region, self.lineage, self.batch)
         named = self._write(at, dice, speculate=speculate)
@@ -148,10 +160,26 @@ class Batches:
                 self.world.append(*event)
         if not completed:
             return "batch without completion"
-        self.complete(tuple(envelope.id for envelope, _ in named), read)
+        self.complete(tuple(envelope.id for envelope, _ in named), read, late=late)
         return "batch"
 
-    def complete(self, events: tuple[str, ...], read: tuple[Item, ...]) -> None:
+    def misplace(self, dice: Dice) -> None:
+        """Run a batch of which a writer sends an event for another checkpoint or lineage than its own."""
+        read = self._range(dice)
+        envelope, body = self.world.files_event((self.region, self.lineage, self.batch), "w0")
+        if dice.chance(0.6):
+            wrong = envelope._replace(checkpoint=self.batch + 1)
+            self.mislabelled.append(self.batch)
+        else:
+            # Where it has no effect it may be forgotten; so the job gives it up if nobody says a word.
+            elsewhere = self.batch == 0 or dice.chance(0.5)
+            name, number = ("elsewhere", self.batch) if elsewhere else (self.lineage, self.batch - 1)
+            wrong = envelope._replace(lineage=name, checkpoint=number)
+            self.never.append(self.batch)
+        self.world.append(wrong, body)
+        self.complete((envelope.id,), read)
+
+    def complete(self, events: tuple[str, ...], read: tuple[Item, ...], *, late: bool = False) -> None:
         """Complete the checkpoint, and go on to the next."""
         after = {**self.reading, **{shard: number + 1 for shard, number in read}}
         said: dict[str, str] = {"partitions": f"{self.lineage}/{self.batch}"} if self.batch % 3 == 0 else {}
@@ -164,7 +192,11 @@ class Batches:
             watermark=self._watermark(after),
             listeners=said,
         )
-        self.say(EventType.CHECKPOINT_COMPLETED, body, self.batch)
+        said_of = self._envelope(EventType.CHECKPOINT_COMPLETED, self.batch)
+        if late:
+            self.uploads.append((said_of, body))
+        else:
+            self.world.append(said_of, body)
         key = (self.region, self.lineage, self.batch)
         if self.newer is not None and self.marks.get(key, after) != after:
             # The first completion of a number holds, whatever the location has.
@@ -295,5 +327,7 @@ class Batches:
 
     def say(self, event_type: EventType, body: Body, checkpoint: int = -1) -> None:
         """Append an event of the driver."""
-        envelope = Envelope(self.world.new_id("d"), event_type, STREAM, self.region, self.lineage, checkpoint)
-        self.world.append(envelope, body)
+        self.world.append(self._envelope(event_type, checkpoint), body)
+
+    def _envelope(self, event_type: EventType, checkpoint: int) -> Envelope:
+        return Envelope(self.world.new_id("d"), event_type, STREAM, self.region, self.lineage, checkpoint)

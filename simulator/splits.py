@@ -99,7 +99,7 @@ class Splits:
         """Whether another region may go on from where this one is."""
         account = self.checker.reading.regions.get(driver.region)
         sound = account is not None and not account.fault and account.live == driver.lineage
-        fit = driver.active and not driver.never and bool(driver.finished) and driver.newer is None
+        fit = driver.active and not driver.lacking and bool(driver.finished) and driver.newer is None
         return sound and fit and not self.halves.holds(driver)
 
     def _follow(self, ended: list[Driver], ends: list[Position | None], count: int) -> None:

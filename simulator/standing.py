@@ -45,6 +45,8 @@ class Standing:
     """Of each opening, by offset: why it is refused; None if it is not."""
     accepted: dict[str, Position | None] = field(default_factory=dict)
     """Of each opening that is not refused, by id: the checkpoint of its region that it goes on from."""
+    faults: set[tuple[str, int, str]] = field(default_factory=set)
+    """Why regions ever stalled: region, checkpoint, and what must be said of it."""
     starts: dict[int, tuple[str, int | None]] = field(default_factory=dict)
     """Of each opening that named no parent where there was one, by offset: where its lineage starts."""
 

@@ -14,6 +14,7 @@ from sluicegate.events.models import (
 )
 from sluicegate.simulator.accounts import Verdict
 from sluicegate.simulator.contents import Contents
+from sluicegate.simulator.faulting import Faulting
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.violation import Violation
 from sluicegate.simulator.world import World
@@ -26,6 +27,7 @@ class Told:
     world: World
     reading: Reading
     contents: Contents
+    faulting: Faulting
     watermark: int | None = None
     """The highest that a commit carried."""
     _ids: dict[tuple[str, ...], str] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Told:
                 self._once(due, "answer", due.body.opening, due.body.reason)
                 self._check_answer(due.body)
             case StreamStalled(region=region):
+                self.faulting.told(due.body)
                 self.world.saw("told: stalled region" if region else "told: stalled stream")
 
     def _once(self, due: Due, *what: str) -> None:

@@ -7,6 +7,7 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
     Body,
+    CheckpointCompleted,
     CheckpointFailed,
     FilesWritten,
     Parent,
@@ -149,7 +150,7 @@ def _rewind(driver: Driver, dice: Dice) -> bool:
     target = driver.committed()
     way = dice.below(4)
     done = driver.finished
-    if way == 0 and done and not driver.never:
+    if way == 0 and done and not driver.lacking:
         target = Position(lineage=driver.lineage, checkpoint=done[-1 - dice.below(min(len(done), 3))])
     elif (
         way == 1
@@ -240,13 +241,31 @@ def _both_attempts(driver: Driver, dice: Dice) -> bool:
     return True
 
 
+def _misplace(driver: Driver, dice: Dice) -> bool:
+    """A writer sends an event for another checkpoint or lineage than the one that names it."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    driver.misplace(dice)
+    return True
+
+
+def _out_of_order(driver: Driver, dice: Dice) -> bool:
+    """A completion comes later than those after it."""
+    if not driver.active or driver.at_end or driver.in_trouble:
+        return False
+    driver.run_batch(dice, late=True)
+    return True
+
+
 def _contradict(driver: Driver, dice: Dice) -> bool:
     """The last checkpoint is completed again, for another range of the source."""
     if not driver.active or not driver.finished:
         return False
+    if any(isinstance(body, CheckpointCompleted) for _, body in driver.uploads):
+        return False
     last = driver.last
     driver.contradict()
-    if dice.chance(0.3):
+    if dice.chance(0.3) and not driver.mislabelled:
         # The job wants to go on from there all the same.
         driver.rewind(Position(lineage=driver.lineage, checkpoint=last))
     return True
@@ -366,6 +385,8 @@ TROUBLES: Final[dict[str, Trouble]] = {
     "lose": _lose,
     "old file": _old_file,
     "both attempts": _both_attempts,
+    "misplace": _misplace,
+    "out of order": _out_of_order,
     "contradict": _contradict,
     "silence": _silence,
     "die": _die,

@@ -39,6 +39,8 @@ class World:
     """By how much the broker's clock differs from the true time, in milliseconds."""
     glitch: int = 0
     """By how much the next append time alone is wrong."""
+    carries: bool = False
+    """Whether old events are appended again."""
     jumped: bool = False
     """Whether the broker's clock was ever wrong."""
     appended: list[int] = field(default_factory=list)
