@@ -304,6 +304,7 @@ class Driver(Batches):
 
     def close(self) -> str:
         """End: close behind the last checkpoint, or, if the source is endless, fall idle."""
+        self.send_late()
         self.closed = True
         if self.job.unbounded:
             self.said_idle_at = self.world.now

@@ -68,6 +68,8 @@ class Faulting:
     def _is_faulty(self, region: str, reason: str) -> bool:
         if reason == "the files are refused for a while":
             return "files refused: CheckFiles" in self.world.coverage
+        if reason.startswith("the name of the file"):
+            return "old file" in self.world.coverage
         if "which was never completed" in reason:
             return self._lacks_predecessor(region, reason)
         if "names event" in reason:

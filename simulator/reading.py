@@ -142,12 +142,13 @@ class Reading(Standing):
             if pile.completion is None or envelope.id in pile.completion.events:
                 found[0].idle = False
             if pile.completion is not None and envelope.id in pile.completion.events:
-                self._judge_attempts(*found, pile, envelope.checkpoint)
+                self._judge_attempts(*found, pile, envelope)
 
-    def _judge_attempts(self, account: Account, life: Life, pile: Pile, number: int) -> None:
+    def _judge_attempts(self, account: Account, life: Life, pile: Pile, envelope: Envelope) -> None:
         """Rows of which a completion names two attempts are there twice."""
         if pile.doubled:
-            _stall(account, life, number)
+            _stall(account, life, envelope.checkpoint)
+            self.faults.add((envelope.region, envelope.checkpoint, "names two attempts of the writer"))
             self.saw("completion: names two attempts of a writer")
 
     def _completed(self, offset: int, envelope: Envelope, body: CheckpointCompleted) -> None:
@@ -182,7 +183,7 @@ class Reading(Standing):
         if placed and life.after.setdefault(before, number) == number:
             pile.completion = body
             self.saw("completion: won")
-            self._judge_attempts(account, life, pile, number)
+            self._judge_attempts(account, life, pile, envelope)
         else:
             _stall(account, life, number)
             unplaced = "names no predecessor" if before is None else "its predecessor"

@@ -179,6 +179,13 @@ class Batches:
         self.world.append(wrong, body)
         self.complete((envelope.id,), read)
 
+    def send_late(self) -> None:
+        """Send the completions that are late: a driver closes after they are acknowledged."""
+        late = [upload for upload in self.uploads if isinstance(upload[1], CheckpointCompleted)]
+        for envelope, body in late:
+            self.uploads.remove((envelope, body))
+            self.world.append(envelope, body)
+
     def complete(self, events: tuple[str, ...], read: tuple[Item, ...], *, late: bool = False) -> None:
         """Complete the checkpoint, and go on to the next."""
         after = {**self.reading, **{shard: number + 1 for shard, number in read}}

@@ -297,6 +297,7 @@ def _close_early(driver: Driver, dice: Dice) -> bool:
     """The job is stopped behind its last checkpoint; the next run goes on in the same lineage."""
     if not driver.active or not driver.finished or driver.in_trouble:
         return False
+    driver.send_late()
     older = driver.last if dice.chance(0.6) else max(0, driver.last - 3)
     driver.say(EventType.REGION_CLOSED, RegionClosed(final=older))
     if dice.chance(0.7):
