@@ -166,7 +166,8 @@ class Batches:
     def misplace(self, dice: Dice) -> None:
         """Run a batch of which a writer sends an event for another checkpoint or lineage than its own."""
         read = self._range(dice)
-        envelope, body = self.world.files_event((self.region, self.lineage, self.batch), "w0")
+        at = (self.region, self.lineage, self.batch)
+        envelope, body = self.world.files_event(at, "w0", self.world.new_id("a"))
         if dice.chance(0.6):
             wrong = envelope._replace(checkpoint=self.batch + 1)
             self.mislabelled.append(self.batch)
