@@ -200,6 +200,7 @@ class Driver(Batches):
         self.parent_digest = None
         self.finished.clear()
         self.never.clear()
+        self.mislabelled.clear()
         self.astray.clear()
         body = StreamCommand(command="accept", region=self.region, lineage=self.lineage, behind=ref)
         self.world.append(Envelope(self.world.new_id("c"), EventType.STREAM_COMMAND, STREAM), body)

@@ -41,6 +41,7 @@ class Location(NamedTuple):
     batch: int
     finished: tuple[int, ...]
     never: tuple[int, ...]
+    mislabelled: tuple[int, ...]
     parents: tuple[Parent, ...]
     reading: Reading
     lineage_start: Reading
@@ -261,6 +262,7 @@ class Batches:
         self.batch = self.first = 0
         self.finished.clear()
         self.never.clear()
+        self.mislabelled.clear()
         self.reading = self.lineage_start = self.reading_at(None)
 
     def put_back(self) -> None:
@@ -270,6 +272,7 @@ class Batches:
             return
         self.location, self.generation, self.first, self.batch, *_ = found
         self.finished[:], self.never[:] = found.finished, found.never
+        self.mislabelled[:] = found.mislabelled
         self.parents, self.reading, self.lineage_start = found.parents, found.reading, found.lineage_start
         self.planned = found.planned
         self.newer = None
@@ -284,6 +287,7 @@ class Batches:
             self.batch,
             tuple(self.finished),
             tuple(self.never),
+            tuple(self.mislabelled),
             self.parents,
             dict(self.reading),
             dict(self.lineage_start),
