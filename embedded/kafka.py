@@ -25,7 +25,7 @@ _JVM_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSZ",
 )
-_FORMAT_SECONDS: Final = 60.0
+_FORMAT_SECONDS: Final = 600.0
 _PROTOCOLS: Final = (
     "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 )
@@ -40,8 +40,8 @@ class EmbeddedKafka(EmbeddedServer):
     """
 
     name: ClassVar[str] = "Kafka"
-    start_seconds: ClassVar[float] = 120.0
-    stop_seconds: ClassVar[float] = 30.0
+    start_seconds: ClassVar[float] = 600.0
+    stop_seconds: ClassVar[float] = 120.0
     poll_seconds: ClassVar[float] = 0.05
 
     def __init__(

@@ -19,7 +19,7 @@ class EmbeddedValkey(EmbeddedServer):
     """Valkey without persistence: a restart or a kill empties it, unless `settings` say otherwise."""
 
     name: ClassVar[str] = "Valkey"
-    start_seconds: ClassVar[float] = 30.0
+    start_seconds: ClassVar[float] = 300.0
     stop_seconds: ClassVar[float] = 10.0
     poll_seconds: ClassVar[float] = 0.01
 

@@ -177,7 +177,8 @@ async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None
             await job.run_batch([1])
             await job.committed([1])
         files = job.write_files([2])
-        envelope = Envelope("good", EventType.FILES_WRITTEN, "flights", "r1", "q1.0", 1, "w0", 1, "a0")
+        writer, attempt = job.writers[files.files[0].path]
+        envelope = Envelope("good", EventType.FILES_WRITTEN, "flights", "r1", "q1.0", 1, writer, 1, attempt)
         good = encode(Event(envelope, files))
         bad = (b"bad", [(RawName("name"), b""), ("ce_stream", b"flights")])
         batch = [(good.value, good.headers), bad, bad, (good.value, good.headers)]

@@ -66,6 +66,7 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
         "assigned": "[]",
         "warnings": "[]",
         "listeners": "{}",
+        "retries": "[]",
     }
 
 

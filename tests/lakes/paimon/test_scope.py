@@ -11,7 +11,7 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from sluicegate.lakes import adapter
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import BadFiles, LakeUnavailable, Published, Refused, TableRefused
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, NotPublished, Published, Refused, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import ID_ONLY, PaimonLake
 
@@ -162,5 +162,6 @@ def test_a_dropped_table_is_waited_for(tmp_path: Path) -> None:
     lake.catalog.drop_table("db.numbers", False)
     with pytest.raises(LakeUnavailable, match="dropped, or its storage is not mounted"):
         stream.ask(2)
-    with pytest.raises(LakeUnavailable):
-        stream.publish(2, stream.recorded, [])
+    outcome = stream.publish(2, stream.recorded, [])
+    assert isinstance(outcome, NotPublished)
+    assert "dropped, or its storage is not mounted" in outcome.reason
