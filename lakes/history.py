@@ -76,8 +76,8 @@ class _Walk(NamedTuple):
     answer: Found | OtherDigest | None
     highest: int | None
     """The highest decision that was met."""
-    made: int | None
-    """The highest one that was met and made by this product."""
+    made: tuple[int, str] | None
+    """The highest one that was met and made by this product, with its digest."""
     last: SnapshotRef
     """The oldest snapshot that was read, without a gap from the head."""
 
@@ -86,7 +86,7 @@ def _walk(head: PastSnapshot, at: SnapshotAt, commit_user: str, asked: tuple[int
     """Walk to the decision or to `stop`: a lower id on the way may be a foreign job's, so it ends nothing."""
     decision, _ = asked
     highest: int | None = None
-    made: int | None = None
+    made: tuple[int, str] | None = None
     other: OtherDigest | None = None
     past: PastSnapshot | None = head
     last = head.ref
@@ -99,9 +99,10 @@ def _walk(head: PastSnapshot, at: SnapshotAt, commit_user: str, asked: tuple[int
                 # Ours is published only where the id is absent, so a foreign one of that id stands above it.
                 other = OtherDigest(past.digest)
             highest = _highest(highest, past.decision)
-            made = _highest(made, past.decision) if past.digest else made
+            if past.digest and (made is None or past.decision > made[0]):
+                made = (past.decision, past.digest)
         past = at(last.id - 1) if last.id > max(stop, 1) else None
-    if other == OtherDigest("") and made is not None and made > decision:
+    if other == OtherDigest("") and made is not None and made[0] > decision:
         # Ours has expired: a later one is there, and decisions are made in order.
         other = None
     return _Walk(other, highest, made, last)
@@ -141,7 +142,8 @@ def look_for(
     if walk.answer is not None:
         return walk.answer
     if walk.highest is not None and walk.highest > asked[0]:
-        return Ahead(walk.highest)
+        made = walk.made if walk.made is not None and walk.made[0] > asked[0] else None
+        return Ahead(walk.highest, made)
     doubt = _doubt(head.ref, at, walk, asked[0], recorded)
     if doubt is not None and stray is not None:
         text = f"snapshot {stray.id} is there, but {oldest} was not made on it: it was put too late to count"
@@ -170,10 +172,10 @@ def _doubt(
     head: SnapshotRef, at: SnapshotAt, walk: _Walk, decision: int, recorded: SnapshotRef | None
 ) -> Unproven | None:
     """Say why not having met the decision is no proof of its absence; None if it is one."""
-    lacks = walk.made is not None and walk.made < decision - 1
+    lacks = walk.made is not None and walk.made[0] < decision - 1
     if recorded is None:
-        if lacks:
-            return Unproven(f"decision {walk.made} is in the table, but not {decision - 1}: rolled back?")
+        if walk.made is not None and lacks:
+            return Unproven(f"decision {walk.made[0]} is in the table, but not {decision - 1}: rolled back?")
         if walk.last.id == 1:
             return None
         return Unproven(

@@ -77,6 +77,8 @@ class Ahead:
     """The decision itself was not found, but the table has a higher one of the same commit user."""
 
     decision: int
+    made: tuple[int, str] | None = None
+    """The highest one that this product made, with its digest: any job can use an id, but not a digest."""
 
 
 @dataclass(frozen=True, slots=True)

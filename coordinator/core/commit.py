@@ -106,9 +106,16 @@ class Commit:
                 self._voided = False
                 state.recorded, state.contradicted = head, None
                 return None
-            case Ahead(newest) if newest <= state.decided:
+            case Ahead(_, made) if made is not None and _is_decided(state, *made):
                 # Commits are strictly ordered, so an earlier one has been resolved before the later.
                 return Resolved(None)
+            case Ahead(newest) if newest <= state.decided:
+                return _stall(
+                    f"decision {number} cannot be found in the table, and a commit there has the id {newest} of "
+                    "a later one without its digest: another job commits as the same commit user. Give each "
+                    "deployment and job a commit user of its own; then roll the table back to before that "
+                    f"commit, and the stream goes on by itself, or {_ANEW}"
+                )
             case Ahead(newest):
                 return _stall(
                     f"the table has decision {newest} of this stream, the log only {state.decided}: the "
@@ -151,6 +158,13 @@ class Commit:
                     f"{self.decision.id} --region ... --checkpoint ..., which are held out"
                 )
         raise TypeError(f"{publication!r} is no outcome of a publication")
+
+
+def _is_decided(state: LightState, number: int, digest: str) -> bool:
+    """Whether a commit is one of the decisions without an outcome, or what took the place of one."""
+    return any(
+        number == each.id and digest in (each.digest, void_digest(each.digest)) for each in state.pending
+    )
 
 
 def mending(stream: str) -> str:

@@ -85,9 +85,9 @@ def test_a_late_committer_learns_that_the_table_is_ahead(lake: Lake) -> None:
     stream.commit(7, [7])
     late = Stream(lake)
     late.recorded = recorded
-    assert late.ask(4) == Ahead(7)
+    assert late.ask(4) == Ahead(7, (7, "digest-7"))
     late.recorded = None
-    assert late.ask(4) == Ahead(7)
+    assert late.ask(4) == Ahead(7, (7, "digest-7"))
 
 
 def test_other_users_decisions_are_no_evidence(lake: Lake) -> None:

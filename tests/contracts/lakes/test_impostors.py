@@ -67,7 +67,7 @@ def test_the_same_id_does_not_hide_that_ours_has_expired(lake: Lake) -> None:
         stream.commit(decision, [decision], record=False)
     lake.impostor(2, [100])
     lake.expire(2)
-    assert stream.ask(2) == Ahead(3)
+    assert stream.ask(2) == Ahead(3, (3, "digest-3"))
 
 
 def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
