@@ -111,10 +111,10 @@ class Commit:
                 return Resolved(None)
             case Ahead(newest) if newest <= state.decided:
                 return _stall(
-                    f"decision {number} cannot be found in the table, and a commit there has the id {newest} of "
-                    "a later one without its digest: another job commits as the same commit user. Give each "
-                    "deployment and job a commit user of its own; then roll the table back to before that "
-                    f"commit, and the stream goes on by itself, or {_ANEW}"
+                    f"decision {number} cannot be found in the table, and a commit there has the id {newest} "
+                    "of a later one without its digest: another job commits as the same commit user. Give "
+                    "each deployment and job a commit user of its own; then roll the table back to before "
+                    f"that commit, and the stream goes on by itself, or {_ANEW}"
                 )
             case Ahead(newest):
                 return _stall(
