@@ -143,7 +143,9 @@ def test_deleted_checkpoint_location_is_another_lineage(job: Job) -> None:
     job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) == 2, "two completions")
 
     assert first != second
-    assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [first, second]
+    # A run that ends may ask again, and is answered again.
+    opened = [envelope.lineage for envelope, _ in job.log.of(RegionOpened)]
+    assert list(dict.fromkeys(opened)) == [first, second]
     assert [body.predecessor for _, body in job.log.of(CheckpointCompleted)] == [None, None]
 
 

@@ -80,6 +80,6 @@ CUTS: Final = (
         "part",
         "if entry is None:",
         "if entry is None or self.state.regions[envelope.region].fallbacks:",
-        "I11",
+        "I8",
     ),
 )
