@@ -22,7 +22,10 @@ from sluicegate.lakes.port import (
 )
 
 _BACK: Final = "Put the table's snapshots back"
-_ANEW: Final = "go on in a new stream with a commit_user of its own"
+ANEW: Final = (
+    "go on in a new stream with a commit_user of its own, in empty checkpoint locations, with sources that "
+    "begin right after the committed rows"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Commit:
     def __init__(self, decision: Decision, stream: str | None = None) -> None:
         """Without a stream it is `replay` that commits, and its refusals do not name it as the way out."""
         self.decision = decision
-        self._mending = mending(stream) if stream else f"{_BACK}, or {_ANEW}"
+        self._mending = mending(stream) if stream else f"{_BACK}, or {ANEW}"
         self._stream = stream or "..."
         self.retries = 0
         """How often a publication had to be asked about again."""
@@ -114,7 +117,7 @@ class Commit:
                     f"decision {number} cannot be found in the table, and a commit there has the id {newest} "
                     "of a later one without its digest: another job commits as the same commit user. Give "
                     "each deployment and job a commit user of its own; then roll the table back to before "
-                    f"that commit, and the stream goes on by itself, or {_ANEW}"
+                    f"that commit, and the stream goes on by itself, or {ANEW}"
                 )
             case Ahead(newest):
                 return _stall(
@@ -132,7 +135,7 @@ class Commit:
                     f"{self.decision.digest}): another deployment commits as the same commit user. To see "
                     f"what differs: sluicegate replay --stream {self._stream} --verify. Give each deployment "
                     "and job a commit user of its own; then roll the table back to before that commit, and "
-                    f"the stream goes on by itself, or {_ANEW}"
+                    f"the stream goes on by itself, or {ANEW}"
                 )
             case Unproven(reason):
                 return _stall(
@@ -172,7 +175,7 @@ def mending(stream: str) -> str:
     return (
         f"{_BACK}, and it goes on by itself; if the table was rolled back for good, stop the coordinators "
         f"and commit anew what it lost: sluicegate replay --stream {stream} --commit-missing; where that "
-        f"proves nothing either, {_ANEW}"
+        f"proves nothing either, {ANEW}"
     )
 
 

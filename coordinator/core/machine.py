@@ -11,7 +11,7 @@ from sluicegate.coordinator.core import owing
 from sluicegate.coordinator.core.aging import Aging
 from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.book import UNOPENED, Book
-from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided, mending, replaced
+from sluicegate.coordinator.core.commit import ANEW, Commit, Resolved, Stall, Voided, mending, replaced
 from sluicegate.coordinator.core.effects import (
     Append,
     AppendAbandoned,
@@ -403,8 +403,8 @@ class StreamMachine:
             self._halt(
                 Stall(
                     f"the stream's events stand in partition {known}, but it is now assigned to partition "
-                    f"{self.partition}: the events topic has grown. Put the old partition count back, "
-                    "or move the stream to a new topic prefix"
+                    f"{self.partition}: the events topic has grown, and Kafka does not shrink one. The way "
+                    f"out: {ANEW}"
                 )
             )
             return

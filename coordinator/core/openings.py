@@ -171,7 +171,8 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
     own = [parent for parent in body.parents if parent.region == name]
     others = [parent for parent in body.parents if parent.region != name]
     if lineage in region.lineages:
-        return refusals.replaced(name, lineage, region.live)
+        # Of one that was dropped, what it went on from is live again: its location is not.
+        return refusals.replaced(name, lineage, None if region.lineages[lineage].dropped else region.live)
     if len(own) > 1:
         return refusals.ONE_OWN_PARENT.format(name)
     if own and not region.chain:

@@ -142,6 +142,6 @@ def _lacks_predecessor(place: _Place, before: int) -> str:
     return (
         f"region {place.region}: checkpoint {place.checkpoint} of lineage {place.lineage} follows {before}, "
         "which was never completed in this stream, so it waits. If the query wrote to another stream "
-        f"before, record that this one begins at {place.checkpoint} (start_lineage of the writer hooks); "
-        f"else {WAY_OUT}"
+        "before, start it in an empty checkpoint location, with a source that begins right after the "
+        f"committed rows; else {WAY_OUT}"
     )

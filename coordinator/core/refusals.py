@@ -3,13 +3,17 @@
 from collections.abc import Iterable
 from typing import Final
 
-from sluicegate.coordinator.core.descent import Place
+from sluicegate.coordinator.core.descent import Place, last
 from sluicegate.coordinator.core.state import RegionState
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Assignment, Parent, Position
 
-ONE_OWN_PARENT = "a lineage of region {} may have one parent of the same region"
-NO_OWN_PARENT = "region {} has no lineage that could be a parent"
+ONE_OWN_PARENT = "a lineage of region {} may have one parent of the same region; name the newest of them only"
+NO_OWN_PARENT = (
+    "region {} has no lineage in this stream that could be a parent; leave it out of the option `parents`. "
+    "If its checkpoint location is from another stream, start the query in an empty one, with a source that "
+    "begins right after the committed rows"
+)
 _PUT_BACK: Final = "Stop the query, put the newer location back, and start it again"
 _EMPTY_LOCATION: Final = (
     "If it is lost, start the query in an empty one, with a source that begins right after the committed "
@@ -23,7 +27,7 @@ ONLY_ANEW = (
 
 def no_such_parent(parent: Parent, region: RegionState | None) -> str:
     if region is None or not region.lineages:
-        return f"the parent region {parent.region} is unknown"
+        return f"the parent region {parent.region} is unknown in this stream; correct the option `parents`"
     known = region.lineages.get(parent.lineage)
     if known is not None and known.dropped:
         return (
@@ -32,8 +36,8 @@ def no_such_parent(parent: Parent, region: RegionState | None) -> str:
             "let the source start there"
         )
     return (
-        f"the parent lineage {parent.lineage} is unknown or was itself replaced; region {parent.region} has: "
-        f"{', '.join(region.chain)}"
+        f"the parent lineage {parent.lineage} is unknown or was itself replaced; name one that region "
+        f"{parent.region} has: {', '.join(region.chain)}"
     )
 
 
@@ -67,10 +71,18 @@ def other_content(stream: str, region: str, at: Position, ref: Position | None) 
 
 def passed_on(envelope: Envelope, limit: int, others: Iterable[Place]) -> str:
     names = ", ".join(f"region {place.region}" for place in others) or "another lineage"
+    if limit < 0:
+        end = "before its first checkpoint"
+        begin = (
+            "start the query in an empty checkpoint location, with the option parents = "
+            f"{envelope.region}:{envelope.lineage}:-, and a source that begins there"
+        )
+    else:
+        end = f"at checkpoint {limit}"
+        begin = f"once checkpoint {limit} is committed, sluicegate rewind"
     return (
-        f"lineage {envelope.lineage} of region {envelope.region} ended at checkpoint {limit}: "
-        f"{names} went on from there. Leave the region out of the assignment, or begin a new "
-        f"lineage of it there: once checkpoint {limit} is committed, sluicegate rewind"
+        f"lineage {envelope.lineage} of region {envelope.region} ended {end}: {names} went on from there. "
+        f"Leave the region out of the assignment, or begin a new lineage of it there: {begin}"
     )
 
 
@@ -106,8 +118,9 @@ def too_deep(waiting: Iterable[int], following: Assignment, wanted: Assignment) 
 def replaced(name: str, lineage: str, live: str | None) -> str:
     if live is None:
         return (
-            f"lineage {lineage} of region {name} is void: others went on from elsewhere; begin a new lineage "
-            "of the region (rewind)"
+            f"lineage {lineage} of region {name} is void: others went on from elsewhere before anything of "
+            "it was committed. Start the query in an empty checkpoint location: its option `parents` names "
+            "who has that work now, and its source begins right after it"
         )
     return (
         f"lineage {lineage} of region {name} was replaced by {live}; "
@@ -146,6 +159,12 @@ def _accept(envelope: Envelope) -> str:
 
 
 def is_void(parent: Parent, limit: int) -> str:
+    if limit < 0:
+        return (
+            f"all of lineage {parent.lineage} of region {parent.region} is void: others went on from before "
+            f"its first checkpoint. Name {parent.region}:{parent.lineage}:- as the parent, and let the "
+            "source start there"
+        )
     return f"what lineage {parent.lineage} has beyond checkpoint {limit} is void; name that or earlier"
 
 
@@ -168,11 +187,14 @@ def behind_another(parent: Parent) -> str:
 
 
 def ended_elsewhere(parent: Parent, limit: int | None) -> str:
-    end = "the same checkpoint" if limit is None or limit < 0 else f"checkpoint {limit} of it"
+    if limit in (None, last(parent)):
+        return (
+            f"others of this assignment build on what went on from checkpoint {_named(parent)} of lineage "
+            f"{parent.lineage} of region {parent.region}; raise the assignment's number"
+        )
     return (
         f"lineage {parent.lineage} of region {parent.region} was ended elsewhere than at {_named(parent)} "
-        f"by an opening of this assignment; name {end}, "
-        "or raise the assignment's number"
+        f"by an opening of this assignment; name checkpoint {limit} of it, or raise the assignment's number"
     )
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from sluicegate.coordinator.core.commit import ANEW
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.shell.bodies import BodyFetcher
 from sluicegate.events.codec import read_envelope
@@ -60,8 +61,8 @@ def grown(record: StateRecord, partition: int) -> str | None:
         return None
     return (
         f"the stream's events stand in partition {known}, but by the topic's partitions as they are now it "
-        f"belongs to partition {partition}: the events topic has grown, and Kafka does not shrink one. Go on "
-        "in a new stream with a commit_user of its own, from the committed checkpoints on"
+        f"belongs to partition {partition}: the events topic has grown, and Kafka does not shrink one. The "
+        f"way out: {ANEW}"
     )
 
 
@@ -69,17 +70,13 @@ def deleted(needed: int, begin: int) -> str:
     """Say that events went before they were read or committed."""
     return (
         f"events from offset {needed} on are needed, but the log begins at {begin}: they were deleted before "
-        "they were committed. Their files are still there, but which they are is not known any more: go on "
-        "in a new stream with a commit_user of its own, from the committed checkpoints on, and raise "
-        "retention.ms of the events topic"
+        "they were committed. Their files are still there, but which they are is not known any more: "
+        f"{ANEW}; and raise retention.ms of the events topic"
     )
 
 
 def _recreated(how: str) -> str:
-    return (
-        f"{how}: the events topic was made anew. Put the old one back, or go on in a new stream with a "
-        "commit_user of its own, from the committed checkpoints on"
-    )
+    return f"{how}: the events topic was made anew. Put the old one back, or {ANEW}"
 
 
 def failed_at(offset: int, error: Exception) -> str:

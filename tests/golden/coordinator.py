@@ -63,6 +63,8 @@ class World:
     now: int = 0
     log: list[Entry] = field(default_factory=list)
     table: MemoryTable = field(default_factory=lambda: MemoryTable("t"))
+    user: str = "sluicegate-s"
+    """The commit user of the next coordinator."""
     joined: str | None = None
     """Why the table makes all writers one region."""
     bad: set[str] = field(default_factory=set)
@@ -76,12 +78,14 @@ class World:
     seen: int = 0
     """How much of the log any coordinator has read: what it ignores is told once."""
     traced: frozenset[str] = USUAL
+    whole: bool = False
+    """Whether reasons are told with what to do about them."""
     newer: set[int] = field(default_factory=set)
     """Offsets of records that only a newer release reads."""
     garbled: set[int] = field(default_factory=set)
     """Offsets of records whose body cannot be read."""
     away: set[str] = field(default_factory=set)
-    """What fails now: table, log, view."""
+    """What fails now: table, log, view, or effects of a kind."""
     held: set[str] = field(default_factory=set)
     """Effects that take long: they stay in flight."""
     once: dict[str, str] = field(default_factory=dict)
@@ -134,7 +138,7 @@ class Coordinator:
         self.machine = StreamMachine(STREAM, 0, record, world.settings)
         self.flying: list[Effect] = []
         self._next = self.machine.low_water
-        self._lake = Door(world.table, "sluicegate-s")
+        self._lake = Door(world.table, world.user)
         world.watch.booted(self.machine)
 
     def work(self) -> None:
@@ -179,9 +183,10 @@ class Coordinator:
         result = self._perform(effect, fate)
         crash = fate == "crash after"
         if kind in self.world.traced:
-            names = [self.world.log[each].envelope.id for each in getattr(effect, "offsets", ())]
+            world = self.world
+            names = [world.log[each].envelope.id for each in getattr(effect, "offsets", ())]
             low_water = self.machine.book.low_water(self.machine.position)
-            said = effect_line(effect, None if crash else result, names, low_water)
+            said = effect_line(effect, None if crash else result, names, low_water, whole=world.whole)
             self.world.say(self.name + said + again)
         if crash:
             raise Crashed(f"after {kind}")
@@ -196,7 +201,7 @@ class Coordinator:
             if isinstance(effect, WriteView)
             else "log"
         )
-        if place in self.world.away:
+        if {place, type(effect).__name__} & self.world.away:
             return Failed(f"the {place} is away")
         if fate == "is lost":
             return OutcomeUnknown("lost") if isinstance(effect, Publish) else Failed("it timed out")
@@ -247,8 +252,9 @@ class Coordinator:
         return ", ".join(f"{name} is not what the table takes" for name in names if name in self.world.bad)
 
     def _check(self) -> None:
-        """No file twice, and decision ids that only rise."""
+        """No file twice, and decision ids of one user that only rise."""
         table = self.world.table
-        ids = [each.decision for each in table.history if not each.foreign]
+        ours = [each for each in table.history if not each.foreign and each.commit_user == self.world.user]
+        ids = [each.decision for each in ours]
         if len(set(table.files)) < len(table.files) or ids != sorted(set(ids)):
             raise AssertionError(f"files {table.files} by decisions {ids}")

@@ -1,6 +1,9 @@
 """Words of golden cases for time, processes that crash or stand still, and what others do to the table."""
 
+import copy
+
 from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.lakes.memory import MemoryTable
 from sluicegate.lakes.port import CommitRequest
 from tests.golden.coordinator import Coordinator, Crashed, World
 from tests.golden.tell import cut
@@ -16,6 +19,7 @@ class Mishaps:
     _frozen: Coordinator | None = None
     _down = False
     _kept: str | None = None
+    _backup: MemoryTable | None = None
 
     @property
     def machine(self) -> StreamMachine:
@@ -82,7 +86,7 @@ class Mishaps:
         self.world.once[kind] = " ".join(fate)
 
     def do_away(self, *places: str) -> None:
-        """The table, the log (for appends) or the view cannot be reached."""
+        """The table, the log (for appends) or the view cannot be reached, or effects of these kinds fail."""
         self.world.away |= set(places)
 
     def do_back(self) -> None:
@@ -118,6 +122,18 @@ class Mishaps:
                 self.world.bad |= set(rest)
             case _:
                 raise ValueError(f"no such thing: {what}")
+
+    def do_backup(self) -> None:
+        """Remember the table as it is."""
+        self._backup = copy.deepcopy(self.world.table)
+
+    def do_restore(self) -> None:
+        """Put back the table that was remembered."""
+        vars(self.world.table).update(vars(copy.deepcopy(self._backup)))
+
+    def do_user(self, name: str) -> None:
+        """The next coordinator commits as this user."""
+        self.world.user = name
 
     def do_keep(self, what: str) -> None:
         """Remember the record that is the newest now."""

@@ -59,3 +59,7 @@ class Script(LogWords, Mishaps):
     def do_trace(self, *kinds: str) -> None:
         """Show effects of these kinds too."""
         self.world.traced = USUAL | set(kinds)
+
+    def do_whole(self) -> None:
+        """Tell reasons whole from here on, with what to do about them."""
+        self.world.whole = True

@@ -43,8 +43,13 @@ from sluicegate.lakes.port import (
 )
 
 
-def effect_line(effect: Effect, result: Result | None, names: Sequence[str], low_water: int) -> str:
-    """Describe an effect; `result` is None if nobody learns of it, `names` are the files of a publication."""
+def effect_line(
+    effect: Effect, result: Result | None, names: Sequence[str], low_water: int, *, whole: bool = False
+) -> str:
+    """Describe an effect; `result` is None if nobody learns of it, `names` are the files of a publication.
+
+    With `whole`, reasons are not cut behind what is wrong.
+    """
     match effect:
         case AppendDecision(body):
             said = f"{body.decision} {cut(body.cut)}" + (" final" if body.final else "")
@@ -64,7 +69,7 @@ def effect_line(effect: Effect, result: Result | None, names: Sequence[str], low
         case WriteRecord(record):
             said = f"decided {record.state.decided} committed {record.state.committed} due {len(record.due)}"
         case Announce(due):
-            said = _notice(due)
+            said = _notice(due, whole=whole)
         case ReleaseOffsets():
             said = str(low_water)
         case _:
@@ -108,15 +113,16 @@ def _outcome(result: Result | None) -> str:
     return ""
 
 
-def _notice(due: Due) -> str:
+def _notice(due: Due, *, whole: bool) -> str:
     body = due.body
+    told = str if whole else _brief
     match body:
         case OpeningAnswered():
             answer = (
                 f"accepted at {_at(body.committed)}"
                 f"{f', goes on from {_at(body.start)}' if body.start else ''}"
                 if body.accepted
-                else f"refused: {_brief(body.reason)}"
+                else f"refused: {told(body.reason)}"
             )
             said = f"{due.region} {due.lineage} {answer}"
         case CutCommitted():
@@ -129,7 +135,7 @@ def _notice(due: Due) -> str:
             drained = " drained" if body.drained else ""
             said = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
         case StreamStalled():
-            said = f"{body.region or 'stream'}: {_brief(body.reason)}"
+            said = f"{body.region or 'stream'}: {told(body.reason)}"
     return f"{due.type} {said}"
 
 
