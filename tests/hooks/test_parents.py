@@ -41,10 +41,11 @@ def _location(root: Path, planned: int, completed: int, first: int = 0) -> str:
 
 def test_parents_are_read_from_the_option_and_from_old_locations(tmp_path: Path) -> None:
     old = _location(tmp_path / "old", planned=4, completed=4)
-    given = {"parents": "LGA:5a-3b.0:17, EWR:q.2:0", "parents.from": old}
+    given = {"parents": "LGA:5a-3b.0:17, EWR:q.2:0, EWR:q.3:-", "parents.from": old}
     assert SinkOptions.parse({**OPTIONS, **given}).named_parents() == (
         Parent(region="LGA", lineage="5a-3b.0", checkpoint=17),
         Parent(region="EWR", lineage="q.2", checkpoint=0),
+        Parent(region="EWR", lineage="q.3", checkpoint=None),
         Parent(region="EWR", lineage="q7.1", checkpoint=4),
     )
     assert SinkOptions.parse(OPTIONS).named_parents() == ()

@@ -155,12 +155,13 @@ def _listed(options: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _parent(text: str) -> Parent:
     region, _, rest = text.partition(":")
     lineage, _, checkpoint = rest.rpartition(":")
-    if not checkpoint.isdigit():
+    if not checkpoint.isdigit() and checkpoint != "-":
         raise BadOption(
-            f"the option parents must list region:lineage:checkpoint, with commas between: {text!r}"
+            "the option parents must list region:lineage:checkpoint (- for none), with commas between: "
+            f"{text!r}"
         )
     names = {"region": _name("parents", region), "lineage": _name("parents", lineage)}
-    return Parent(**names, checkpoint=int(checkpoint))
+    return Parent(**names, checkpoint=None if checkpoint == "-" else int(checkpoint))
 
 
 def _table(options: Mapping[str, str]) -> str:
