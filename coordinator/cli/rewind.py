@@ -113,9 +113,10 @@ def _carry_out(
         # More was decided than the record knew: go back to that.
         committed = answer.committed
     if not answer.accepted:
+        step.give_up()
         raise UserError(
             f"the new lineage {step.marker.lineage} of region {region} was refused: {answer.reason}. Mend "
-            "that and repeat the command; until then the query does not start"
+            "that and repeat the command; nothing is changed in the location"
         )
     done("opening")
     moved = step.set_back(reason)
@@ -138,14 +139,15 @@ def _open(
     settings: Settings, record: StateRecord, region: str, step: "Rewind", patience: float
 ) -> OpeningAnswered:
     opened, state = step.opened, record.state
-    assignment = state.next or state.assignment
-    if opened is not None:
-        if (opened.stream, opened.region) != (record.stream, region):
-            raise UserError(
-                f"the location belongs to region {opened.region} of stream {opened.stream}, not to "
-                f"{region} of {record.stream}; give the one of that region"
-            )
-        assignment = opened.assignment
+    if opened is not None and (opened.stream, opened.region) != (record.stream, region):
+        raise UserError(
+            f"the location belongs to region {opened.region} of stream {opened.stream}, not to "
+            f"{region} of {record.stream}; give the one of that region"
+        )
+    # A location that was refused under a newer assignment knows the older one.
+    known = [state.assignment, state.next, opened.assignment if opened else None]
+    named = [each for each in known if each is not None and (opened is None or region in each.regions)]
+    assignment = max(named, key=lambda each: each.number, default=None)
     if assignment is None:
         raise UserError(f"stream {record.stream} has no assignment yet; start its query first")
     body = RegionOpened.model_validate(

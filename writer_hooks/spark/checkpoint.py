@@ -28,6 +28,8 @@ class LineageMarker(BaseModel):
     parents: tuple[Parent, ...] = ()
     rewinding: bool = False
     """Set while the location is being set back: no batch may run before that is done."""
+    former: "LineageMarker | None" = None
+    """Meanwhile, what is recorded again if the new lineage is refused."""
 
     @property
     def lineage(self) -> str:

@@ -103,6 +103,7 @@ class Rewind:
             first=self._to + 1,
             parents=(parent,),
             rewinding=True,
+            former=marker.former if marker.rewinding else marker,
         )
         self._checkpoint.write_lineage(self.marker)
         return self.marker
@@ -123,9 +124,14 @@ class Rewind:
 
     def finish(self) -> LineageMarker:
         """Let the query run again."""
-        self.marker = self.marker.model_copy(update={"rewinding": False})
+        self.marker = self.marker.model_copy(update={"rewinding": False, "former": None})
         self._checkpoint.write_lineage(self.marker)
         return self.marker
+
+    def give_up(self) -> None:
+        """Record what was there before: what mends the refusal may be a start of the query."""
+        if self.marker.former is not None:
+            self._checkpoint.write_lineage(self.marker.former)
 
     @property
     def backup(self) -> str:

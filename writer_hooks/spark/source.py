@@ -118,9 +118,12 @@ def _check_stream(location: str, checkpoint: Checkpoint, held: OpenedMarker, str
     """Refuse a location whose batches so far belong to another stream: that one has none of the next."""
     if held.stream == stream:
         return
+    old, first = held.stream, checkpoint.newest_planned()
     raise BadCheckpointLocation(
-        f"the query in {location} wrote to the stream {held.stream} so far, not to {stream}. If the option "
-        "stream is wrong, correct it. To go on in the new stream, say from which batch on with "
-        f"sluicegate.writer_hooks.start_lineage(location, first={checkpoint.newest_planned()}), once all "
-        f"before it is committed in {held.stream}; else use a new checkpoint location"
+        f"the query in {location} wrote to the stream {old} so far, not to {stream}. If the option stream is "
+        f"wrong, correct it. To go on in the new stream, let all before batch {first} be committed in {old}, "
+        f"and record that: sluicegate.writer_hooks.start_lineage(location, first={first}). "
+        f"If batch {first} is committed in {old} too, start the query in that stream once more, so that it "
+        "finishes the batch, which would be written twice else. Or use a new checkpoint location, with a "
+        "source that begins right after the committed rows"
     )
