@@ -78,6 +78,13 @@ async def test_a_drain_commits_what_waits_for_another_region_and_ends_the_stream
         assert {region["state"] for region in shown["streams"][0]["regions"].values()} == {"closed"}
         assert shown["coordinators"] == 1
         assert "no coordinator" not in await sluicegate(place, "status")
+        # Its query runs on, as the warning said; it is stopped, and the order repeated.
+        assert "stop it, and repeat: sluicegate drain --stream flights" in said.stderr
+        await first.run_batch([4])
+        await sluicegate(place, "drain", "--stream", "flights")
+        assert read_ids(place.table) == [1, 2, 3, 4]
+        shown = json.loads(await sluicegate(place, "status", "--json"))
+        assert {region["state"] for region in shown["streams"][0]["regions"].values()} == {"closed"}
 
 
 async def test_a_savepoint_over_files_that_do_not_come_waits_and_says_so(place: Place) -> None:
@@ -112,5 +119,14 @@ async def test_a_decision_that_the_table_never_takes_is_voided(
             assert (await again.open(Parent(region="r2", lineage="q2.0", checkpoint=0))).accepted
             await again.run_batch([6])
             await first.committed([1, 2, 3, 6])
-        result = await invoke(place, *order)
-        assert (result.exit_code, "has its outcome already" in result.output) == (2, True)
+            result = await invoke(place, *order)
+            assert (result.exit_code, "has its outcome already" in result.output) == (2, True)
+            await asyncio.gather(first.run_batch([7, 8]), again.run_batch([9]))
+            await until(lambda: stalls(first), lambda seen: any("decision 4" in reason for reason in seen))
+            order = ("void", "--stream", "flights", "--decision", "4", "--region", "r1", "--checkpoint", "2")
+            said = await sluicegate(place, *order)
+            assert "Go on with: sluicegate rewind --stream flights --region r1" in said
+            async with place.job(regions=REGIONS, lineage="q1.1", batch=2) as anew:
+                assert (await anew.open(Parent(region="r1", lineage="q1.0", checkpoint=1))).accepted
+                await anew.run_batch([7])
+                await first.committed([1, 2, 3, 6, 7, 9])

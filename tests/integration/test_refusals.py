@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.state import RECORD_VERSION
 from sluicegate.coordinator.shell.service import Service
-from sluicegate.events import OpeningAnswered
+from sluicegate.events import OpeningAnswered, Parent
 from sluicegate.events.topics import TopicNames, TopicsRefused, ensure_topics, topic_specs
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
@@ -263,8 +263,12 @@ async def test_bodies_deleted_from_the_log_bar_their_region(place: Place, impati
         await job.complete(event)
         reasons = await until(lambda: stalls(job))
         assert "no longer in the log" in reasons[-1]
-        assert "Rewind the region" in reasons[-1]
+        assert "Rewind the region to its committed checkpoint, as a new lineage" in reasons[-1]
         assert read_ids(place.table) == [1]
+        async with place.job(lineage="q1.1", batch=1) as again:
+            assert (await again.open(Parent(region="r1", lineage="q1.0", checkpoint=0))).accepted
+            await again.run_batch([2])
+            await again.committed([1, 2])
 
 
 async def recreate_events(place: Place) -> None:

@@ -130,3 +130,20 @@ async def test_another_location_is_told_apart(place: Place, spark: SparkThread, 
         job.checkpoint.rename(tmp_path / "away")
         other = await invoke(place, *rewinding(job))
         assert (other.exit_code, "is no checkpoint location" in other.stderr) == (2, True), other.stderr
+
+
+async def test_a_command_that_no_coordinator_answers_is_repeated(place: Place, spark: SparkThread) -> None:
+    job = SparkJob(spark, place)
+    async with running(place.settings()):
+        job.feed([1], [2])
+        await job.run()
+        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2])
+    job.feed([3])
+    await job.run()
+    nobody = await invoke(place, *rewinding(job), "--timeout", "1s")
+    assert nobody.exit_code == 2
+    assert "see that one runs (/readyz), and repeat the command" in nobody.stderr
+    async with running(place.settings()):
+        assert "is set back to checkpoint 1; 1 batches" in await sluicegate(place, *rewinding(job))
+        await job.run()
+        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 3])
