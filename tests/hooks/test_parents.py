@@ -59,8 +59,11 @@ def test_a_location_that_was_set_back_and_did_nothing_since_is_named_itself(tmp_
 
 def test_nothing_builds_on_a_query_that_has_not_finished_or_is_none(tmp_path: Path) -> None:
     old = _location(tmp_path / "old", planned=5, completed=4)
-    with pytest.raises(BatchUnfinished, match="planned batch 5 and completed 4"):
+    with pytest.raises(BatchUnfinished, match=r"planned batch 5 and completed 4.*start it again, so that"):
         SinkOptions.parse({**OPTIONS, "parents.from": old}).named_parents()
+    (Path(old) / "commits" / "5").write_text("v1")
+    (parent,) = SinkOptions.parse({**OPTIONS, "parents.from": old}).named_parents()
+    assert (parent.lineage, parent.checkpoint) == ("q7.1", 5)
     with pytest.raises(BadCheckpointLocation, match="is no checkpoint location"):
         SinkOptions.parse({**OPTIONS, "parents.from": str(tmp_path / "none")}).named_parents()
 
