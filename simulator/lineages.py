@@ -160,12 +160,12 @@ def _lineage_problem(now: Standing, envelope: Envelope, body: RegionOpened) -> s
     if len(own) > 1 or (own and not account.chain):
         return "no such parent"
     unnamed = account.live is not None and not own and not _comes_for_others(account, elsewhere)
-    if unnamed and (account.ref or any(account.lives[each].elsewhere for each in account.chain)):
-        if envelope.lineage not in account.accepted:
-            return _unsaid(now, account, elsewhere, envelope.region, body) or "the lineage names no parent"
+    if unnamed and envelope.lineage in account.accepted:
         if account.accepted[envelope.lineage] != account.ref:
             now.saw("opening: accepted behind what was committed since")
             return "more is committed than when the lineage was accepted"
+    elif unnamed and (account.ref or any(account.lives[each].elsewhere for each in account.chain)):
+        return _unsaid(now, account, elsewhere, envelope.region, body) or "the lineage names no parent"
     held = now.assignment
     if elsewhere and (held is None or body.assignment.number <= held.number):
         return "only a new assignment takes other regions over"

@@ -177,11 +177,13 @@ def _lineage_problem(book: Book, region: RegionState, envelope: Envelope, body: 
         return refusals.ONE_OWN_PARENT.format(name)
     if own and not region.chain:
         return refusals.NO_OWN_PARENT.format(name)
-    if region.chain and not own and lineage not in region.accepted and _is_needed(book, name, others):
-        if lineage not in region.accepted_behind:
-            return _unnamed_problem(book, region, name, body) or refusals.no_parent(envelope, region)
+    unnamed = bool(region.chain) and not own and not _comes_for_others(region, others)
+    if unnamed and lineage in region.accepted_behind:
+        # A void moves a region back, so this holds also where nothing is decided any more.
         if region.accepted_behind[lineage] != region.ref:
             return refusals.moved_on(envelope, region.accepted_behind[lineage], region.ref)
+    elif unnamed and lineage not in region.accepted and _is_needed(book, name):
+        return _unnamed_problem(book, region, name, body) or refusals.no_parent(envelope, region)
     problem = _others_problem(book, others, body)
     found = (_parent_problem(book, envelope, parent, body) for parent in body.parents)
     problem = problem or next((each for each in found if each), None)
@@ -199,16 +201,19 @@ def _unnamed_problem(book: Book, region: RegionState, name: str, body: RegionOpe
     return refusals.held_out(ended, held) if held else None
 
 
-def _is_needed(book: Book, name: str, others: list[Parent]) -> bool:
+def _comes_for_others(region: RegionState, others: list[Parent]) -> bool:
+    """Return whether a region goes on from others' work alone: others have ended its own lineage."""
+    return bool(others) and region.lineages[region.chain[-1]].limit is not None
+
+
+def _is_needed(book: Book, name: str) -> bool:
     """Return whether a region must say which of its own checkpoints it goes on from.
 
     Not before anything of it is decided: what it has completed is void then, so that nothing comes twice.
     """
     region = book.state.regions[name]
-    passed_on = bool(others) and region.lineages[region.chain[-1]].limit is not None
     # What builds on others' checkpoints would read anew what those have in the table.
-    inherits = any(region.lineages[each].parents for each in region.chain)
-    return (region.ref is not None or inherits) and not passed_on
+    return region.ref is not None or any(region.lineages[each].parents for each in region.chain)
 
 
 def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:

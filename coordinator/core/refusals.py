@@ -144,12 +144,14 @@ def no_parent(envelope: Envelope, region: RegionState) -> str:
 
 
 def moved_on(envelope: Envelope, behind: Position | None, ref: Position | None) -> str:
+    wrong = "what the new query reads of that again would be written twice"
+    if ref is None:
+        wrong = "what lies before the new query's start would be lost"
     return (
         f"lineage {envelope.lineage} was accepted when region {envelope.region} stood at {_at(behind)}; it "
-        f"stands at {_at(ref)} now, and what the new query reads of that again would be written "
-        "twice. Stop the old query, and start the new one in another empty location, with a source that "
-        "begins right after that; that is refused with a command of its own. Only if the source of this one "
-        f"begins there, accept it again: {_accept(envelope)}"
+        f"stands at {_at(ref)} now, and {wrong}. Stop the old query, and start the new one in another empty "
+        "location, with a source that begins right after that; that is refused with a command of its own. "
+        f"Only if the source of this one begins there, accept it again: {_accept(envelope)}"
     )
 
 
