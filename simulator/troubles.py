@@ -68,8 +68,13 @@ def _zombie(driver: Driver, dice: Dice) -> bool:
     if len(driver.lived) > 1 and dice.chance(0.3):
         _zombie_driver(driver, dice)
         return True
-    newest = driver.batch - 1 if driver.at_end else driver.batch
-    at = (driver.region, driver.lineage, max(0, newest - dice.below(3)))
+    # A task belongs to a batch that was planned: a job that has one runs it, and then is idle.
+    is_planned = (driver.lineage, driver.batch) in driver.planned and not driver.at_end
+    newest = driver.batch if is_planned else driver.batch - 1
+    number = max(driver.first, newest - dice.below(3))
+    if number > newest:
+        return False
+    at = (driver.region, driver.lineage, number)
     event = driver.world.files_event(at, f"w{dice.below(2)}", driver.world.new_id("a"))
     if dice.chance(0.5):
         driver.world.append(*event)
