@@ -20,7 +20,14 @@ _CAUSES: Final = {
     "it cannot be proven": ("table rolled back", "proof of absence expired"),
     "in the table with other content": ("foreign commit as our user", "another deployment"),
     "of this stream, ": ("another deployment", "foreign commit as our user"),
-    "times in": ("away: ", "lost append: ", "unheard append: ", "view lost: "),
+    "times in": (
+        "away: ",
+        "lost append: ",
+        "unheard append: ",
+        "view lost: ",
+        "conflict: ",
+        "foreign commit",
+    ),
 }
 """What a stall of a whole stream says, and which faults it may come from."""
 
