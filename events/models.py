@@ -155,7 +155,7 @@ class RegionHeartbeat(Body):
 
     idle: bool = False
     interval: Count | None = None
-    """Milliseconds until the next heartbeat is due; None: the driver does not tell."""
+    """Milliseconds until the next heartbeat is due; None: the driver does not tell, or none follows."""
 
 
 class RegionClosed(Body):

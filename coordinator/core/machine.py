@@ -130,18 +130,26 @@ class StreamMachine:
             self._overdue.unused(envelope)
         if envelope.region and envelope.origin is None and ignored != UNOPENED:
             self.heard[envelope.region] = time
-            if isinstance(body, RegionHeartbeat) and body.interval is not None:
-                self._heartbeats[envelope.region] = body.interval
+            if isinstance(body, RegionHeartbeat):
+                self._note_interval(envelope.region, body)
         if offset > self.book.applied:
             self.book.applied = offset
             self._applied_id = envelope.id
             if body is not None:
                 self._react(time, envelope, body, ignored)
             if isinstance(body, CutDecided):
+                self._overdue.decided()
                 self._proposal.judged(offset, self._now, void=ignored is not None)
         self.position = offset + 1
         self._proposal.arrived(time)
         return ignored
+
+    def _note_interval(self, region: str, said: RegionHeartbeat) -> None:
+        """Keep the time to the next heartbeat; the last one of a query that has ended names none."""
+        if said.interval is not None:
+            self._heartbeats[region] = said.interval
+        elif said.idle:
+            self._heartbeats.pop(region, None)
 
     def garbled(self, offset: int, time: int, envelope: Envelope, problem: str) -> None:
         """Take a record whose body cannot be read, other than a `files.written`: who waits for it is told."""

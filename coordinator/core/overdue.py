@@ -14,7 +14,7 @@ from sluicegate.events.envelope import Envelope
 _LOOKS: Final = 10
 """So often in the time after which something is overdue."""
 _MOST: Final = 1_000
-"""Events without effect of which it is known where they lie."""
+"""Events of which it is known where they lie, of those without effect and of those that are decided."""
 
 Place = tuple[str, str, int]
 """Region, lineage and checkpoint."""
@@ -49,6 +49,8 @@ class Overdue:
         self._lies: dict[_Lack, tuple[str, _Place]] = {}
         """An event that a checkpoint names, and where it lies instead."""
         self._unused = {event: _Place(*place) for event, place in known.items()}
+        self._decided: dict[str, _Place] = {}
+        """Where the events of the last decisions lie."""
 
     @property
     def known(self) -> dict[str, Place]:
@@ -57,10 +59,14 @@ class Overdue:
 
     def unused(self, envelope: Envelope) -> None:
         """Remember where an event lies that has no effect there: somebody may name it elsewhere."""
-        self._unused.pop(envelope.id, None)
-        self._unused[envelope.id] = _Place(envelope.region, envelope.lineage, envelope.checkpoint)
-        if len(self._unused) > _MOST:
-            del self._unused[next(iter(self._unused))]
+        _remember(self._unused, envelope.id, _Place(envelope.region, envelope.lineage, envelope.checkpoint))
+
+    def decided(self) -> None:
+        """Remember where the events lie that the last decision includes: a later checkpoint may name them."""
+        for (region, lineage), ledger in self._book.included.items():
+            for number, entry in ledger.checkpoints.items():
+                for event in entry.parts:
+                    _remember(self._decided, event, _Place(region, lineage, number))
 
     def look(self, now: int, *, caught_up: bool) -> bool:
         """Look, if it is time. Return whether an end of the log must be fetched from now on."""
@@ -115,7 +121,7 @@ class Overdue:
                 for number, entry in ledger.checkpoints.items():
                     if event in entry.parts:
                         return _Place(region, lineage, number)
-        return self._unused.get(event)
+        return self._unused.get(event) or self._decided.get(event)
 
     def _sentence(self, lack: _Lack) -> str | None:
         region, lineage, number = lack.place
@@ -136,6 +142,13 @@ class Overdue:
             f"writer sent {where}, so the checkpoint never becomes complete. "
             f"Correct the writer, and {WAY_OUT}"
         )
+
+
+def _remember(places: dict[str, _Place], event: str, place: _Place) -> None:
+    places.pop(event, None)
+    places[event] = place
+    if len(places) > _MOST:
+        del places[next(iter(places))]
 
 
 def _lacks_predecessor(place: _Place, before: int) -> str:

@@ -14,7 +14,7 @@ from sluicegate.writer_hooks.kafka import KafkaSettings as HookSettings
 from sluicegate.writer_hooks.publisher import Publisher
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
-from tests.integration.waiting import BACKSTOP
+from tests.integration.waiting import BACKSTOP, until
 from tests.security.conftest import (
     PLAIN_SECRET,
     REDIS_SECRET,
@@ -143,13 +143,12 @@ async def test_a_commit_behind_closed_doors(
         await job.open()
         await job.run_batch([1, 2])
         await job.committed([1, 2])
+        store = make_store(settings)
+        assert store is not None
+        # The view follows the commit.
+        await until(lambda: store.read("flights"), lambda view: view is not None and view.decision == 1)
+        await store.close()
     assert read_ids(table) == [1, 2]
-    store = make_store(settings)
-    assert store is not None
-    view = await store.read("flights")
-    assert view is not None
-    assert view.decision == 1
-    await store.close()
 
 
 @pytest.mark.parametrize(
