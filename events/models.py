@@ -112,6 +112,8 @@ class RegionOpened(Body):
     """The newest checkpoint that the driver's own records know, which may not be older than the table's."""
     planned_digest: SourceDigest | None = None
     """Digest of the source range of that checkpoint; None if the driver cannot tell."""
+    previous_digest: SourceDigest | None = None
+    """The same of the checkpoint before that one: a checkpoint that is planned anew is not in the log yet."""
     parent_digest: SourceDigest | None = None
     """The same of the parent of the same region, where the driver's records have that checkpoint."""
     owned: bool = True

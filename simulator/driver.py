@@ -172,11 +172,12 @@ class Driver(Batches):
             if self.world.now < self.ask_at:
                 return "nothing"
             self.opening = self.world.new_id("o")
-            planned, digest = self.plan(dice) or (None, None)
+            planned, digest, previous = self.plan(dice) or (None, None, None)
             body = RegionOpened(
                 parents=self.parents,
                 planned=planned,
                 planned_digest=digest,
+                previous_digest=previous,
                 parent_digest=self.parent_digest,
                 assignment=self.assignment,
                 sink=self.job.sink,

@@ -196,6 +196,9 @@ def _restart_problem(account: Account, envelope: Envelope, body: RegionOpened) -
         return "the checkpoint location is older than the table"
     if _is_other(account, envelope.lineage, body.planned, body.planned_digest):
         return "the checkpoint location has other content"
+    previous = None if body.planned is None else body.planned - 1
+    if _is_other(account, envelope.lineage, previous, body.previous_digest):
+        return "the checkpoint location has other content"
     if account.lives[envelope.lineage].limit is not None:
         return "others went on from the lineage"
     return None

@@ -219,13 +219,14 @@ class Batches:
         if self.newer is not None and self.batch >= self.newer.batch and not self.astray:
             self.newer = None
 
-    def plan(self, dice: Dice) -> tuple[int, str] | None:
-        """The newest batch that is planned when the query starts, with its digest."""
+    def plan(self, dice: Dice) -> tuple[int, str, str | None] | None:
+        """The newest batch that is planned when the query starts, its digest, and that of the one before."""
         if self.at_end and not self.finished:
             return None
         newest = self.finished[-1] if self.at_end else self.batch
         read = self.planned[self.lineage, newest] if self.at_end else self._range(dice)
-        return newest, self._digest(read)
+        before = self.planned.get((self.lineage, newest - 1))
+        return newest, self._digest(read), None if before is None else self._digest(before)
 
     def forget_plan(self) -> None:
         """The location is given up before its batch was completed, or the source is another one."""

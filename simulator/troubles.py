@@ -357,6 +357,7 @@ def _wrong_locations(driver: Driver, fresh: str, opening: Callable[..., RegionOp
     found = [(fresh, opening(parent, parent_digest=another))] * 2
     if at.lineage == driver.lineage:
         found += [(driver.lineage, opening(planned=at.checkpoint, planned_digest=another))] * 2
+        found += [(driver.lineage, opening(planned=at.checkpoint + 1, previous_digest=another))] * 2
         if at.checkpoint > 0:
             found += [(driver.lineage, opening(planned=at.checkpoint - 1))] * 2
     return found

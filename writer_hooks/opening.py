@@ -43,6 +43,8 @@ class Planned(NamedTuple):
     checkpoint: int
     digest: str
     """Of its source range."""
+    previous: str | None = None
+    """Digest of the source range of the checkpoint before it; None if the driver cannot tell."""
 
 
 def opening_event(
@@ -57,6 +59,7 @@ def opening_event(
         owned=region.owned,
         planned=planned.checkpoint if planned else None,
         planned_digest=planned.digest if planned else None,
+        previous_digest=planned.previous if planned else None,
         table=region.table,
     )
     return region.event(EventType.REGION_OPENED, lineage, body)

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events import Body, CutCommitted, CutVoided, Event, Position, read_event
+from sluicegate.events import Body, CutCommitted, CutVoided, Event, OpeningAnswered, Position, read_event
 from sluicegate.events.pauses import spread
 from sluicegate.events.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
@@ -49,6 +50,10 @@ class RegionOutcome:
 
 
 OnOutcome = Callable[[RegionOutcome], None]
+OnOpened = Callable[[str], None]
+"""Called with the lineage whose opening of the region was accepted last."""
+_NEWS: Final = 600.0
+"""Seconds: accepted openings are read from so far back. A query may be replaced before its driver reads."""
 
 
 class Standing:
@@ -108,21 +113,34 @@ class Follower:
         self._topic = topic
         self._callback = callback
         self._standings: dict[tuple[str, str], Standing] = {}
+        self._openings: dict[tuple[str, str], OnOpened] = {}
+        self._opened: dict[tuple[str, str], str] = {}
+        """By stream and region, the lineage whose opening was accepted last, as far as the topic was read."""
+        self._positions: dict[TopicPartition, int] = {}
+        """Where the next connection goes on."""
+        self._since: dict[TopicPartition, int] = {}
+        """Where the outcomes begin that are told: at the end as of the first connection."""
         self._lock = threading.Lock()
         self._failed = 0
         self._thread = LoopThread("sluicegate-outcomes")
         self._reading: Future[None] = self._thread.start(self._read())
 
-    def follow(self, region: Region) -> None:
-        """Tell of a region from now on; may be repeated."""
+    def follow(self, region: Region, on_opened: OnOpened | None = None) -> None:
+        """Tell of a region from now on; may be repeated.
+
+        `on_opened` is told of accepted openings of the region, also of the last ones before.
+        """
         with self._lock:
             key = region.stream, region.name
             self._standings.setdefault(key, Standing(*key))
+            if on_opened is not None:
+                self._openings[key] = on_opened
 
     def leave(self, region: Region) -> bool:
         """Tell no more of a region; whether none is left."""
         with self._lock:
             self._standings.pop((region.stream, region.name), None)
+            self._openings.pop((region.stream, region.name), None)
             return not self._standings
 
     def stop(self) -> None:
@@ -133,7 +151,7 @@ class Follower:
         """Read until it is cancelled: what fails is said and tried again, as nothing waits for it."""
         while not _cancelled():
             try:
-                await self._read_from_the_end()
+                await self._read_on()
             except (KafkaError, HookError, OSError, TimeoutError) as error:
                 self._tell_failed(error)
             if not _cancelled():
@@ -154,7 +172,7 @@ class Follower:
             _log.warning("outcomes are read from %s again, after %d failures", self._topic, self._failed)
         self._failed = 0
 
-    async def _read_from_the_end(self) -> None:
+    async def _read_on(self) -> None:
         consumer = AIOKafkaConsumer(
             **self._kafka.client_arguments(), enable_auto_commit=False, auto_offset_reset="latest"
         )
@@ -164,26 +182,59 @@ class Follower:
             sources = [TopicPartition(self._topic, number) for number in range(count)]
             ends = await consumer.end_offsets(sources)
             consumer.assign(sources)
-            for source in sources:
-                consumer.seek(source, ends[source])
+            for source, position in (await self._starts(consumer, ends)).items():
+                consumer.seek(source, position)
             self._tell_read()
             while True:
-                for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                for source, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
                     for record in records:
                         event = read_event(record.headers, record.value)
                         if isinstance(event, Event):
-                            self.take(event)
+                            self.take(event, is_new=record.offset >= self._since[source])
+                        self._positions[source] = record.offset + 1
+                if all(self._positions.get(source, end) >= end for source, end in ends.items()):
+                    self._tell_opened()
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP):
                     await consumer.stop()
 
-    def take(self, event: Event) -> None:
-        """Tell of a notification; a callback that fails is said, and ends nothing."""
+    async def _starts(
+        self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where to begin to read: where the last connection ended, or some minutes back."""
+        self._since = {**ends, **self._since}
+        found = await consumer.offsets_for_times(dict.fromkeys(ends, int((time.time() - _NEWS) * 1000)))
+        starts = {source: at.offset if (at := found.get(source)) else end for source, end in ends.items()}
+        self._positions = {source: self._positions.get(source, start) for source, start in starts.items()}
+        # A topic that was made anew is shorter.
+        return {source: min(at, ends[source]) for source, at in self._positions.items()}
+
+    def _tell_opened(self) -> None:
+        """Tell of the openings that were accepted last, now that all has been read."""
         with self._lock:
-            concerned = [
-                each for (stream, _), each in self._standings.items() if stream == event.envelope.stream
+            told = [
+                (self._openings[key], self._opened.pop(key))
+                for key in self._openings.keys() & self._opened.keys()
             ]
+        for on_opened, lineage in told:
+            try:
+                on_opened(lineage)
+            except Exception:
+                _log.exception("the opening of the lineage %s was not told", lineage)
+
+    def take(self, event: Event, *, is_new: bool = True) -> None:
+        """Tell of a notification; a callback that fails is said, and ends nothing.
+
+        Outcomes are told only while they are new.
+        """
+        envelope = event.envelope
+        if isinstance(event.body, OpeningAnswered) and event.body.accepted:
+            self._opened[envelope.stream, envelope.region] = envelope.lineage
+        if not is_new:
+            return
+        with self._lock:
+            concerned = [each for (stream, _), each in self._standings.items() if stream == envelope.stream]
         for standing in concerned:
             outcome = standing.take(event.body)
             if outcome is None or self._callback is None:
@@ -207,12 +258,12 @@ class Outcomes:
         self._callback = callback
         self._followers: dict[tuple[KafkaSettings, str], Follower] = {}
 
-    def follow(self, region: Region) -> None:
-        """Tell of a region from now on; may be repeated. Never blocks."""
+    def follow(self, region: Region, on_opened: OnOpened | None = None) -> None:
+        """Tell of a region from now on; may be repeated. Never blocks. As `Follower.follow`."""
         key = region.kafka, region.commits_topic
         if key not in self._followers:
             self._followers[key] = Follower(*key, self._callback)
-        self._followers[key].follow(region)
+        self._followers[key].follow(region, on_opened)
 
     def leave(self, region: Region) -> None:
         """Tell no more of a region; with the last one the reading ends."""

@@ -66,11 +66,16 @@ def _older_location(region: RegionState, envelope: Envelope, body: RegionOpened)
 
 
 def _other_plan(book: Book, envelope: Envelope, body: RegionOpened) -> str | None:
-    """Compare what the location has as its newest checkpoint with what the log has of that number."""
+    """Compare what the location has as its newest two checkpoints with what the log has of those numbers."""
     if body.planned is None:
         return None
-    at = Position(lineage=envelope.lineage, checkpoint=body.planned)
-    return _other_content(book, envelope, at, body.planned_digest)
+    digests = ((body.planned, body.planned_digest), (body.planned - 1, body.previous_digest))
+    for checkpoint, digest in digests:
+        if checkpoint >= 0:
+            at = Position(lineage=envelope.lineage, checkpoint=checkpoint)
+            if problem := _other_content(book, envelope, at, digest):
+                return problem
+    return None
 
 
 def _other_parent(book: Book, envelope: Envelope, parent: Parent, body: RegionOpened) -> str | None:

@@ -123,8 +123,10 @@ def replaced(name: str, lineage: str, live: str | None) -> str:
             "who has that work now, and its source begins right after it"
         )
     return (
-        f"lineage {lineage} of region {name} was replaced by {live}; "
-        "start the query from the checkpoint location of the live lineage"
+        f"lineage {lineage} of region {name} was replaced by {live}: one query writes a region. If that of "
+        f"{live} is the right one, start it from its own checkpoint location, and leave this one stopped; "
+        "else stop that one, and start this one in an empty location, with the same source (where something "
+        "is committed, that is refused, and the refusal has the way on)"
     )
 
 

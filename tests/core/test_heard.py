@@ -43,7 +43,11 @@ def test_what_another_lineage_sends_is_no_sign_of_the_regions_job() -> None:
 
 def test_the_last_heartbeat_of_a_query_ends_what_is_expected_of_it() -> None:
     scene = opened()
-    for idle, interval, known in ((False, 5_000, {"r1": 5_000}), (True, 1_000, {"r1": 1_000}), (True, None, {})):
+    for idle, interval, known in (
+        (False, 5_000, {"r1": 5_000}),
+        (True, 1_000, {"r1": 1_000}),
+        (True, None, {}),
+    ):
         scene.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=idle, interval=interval), "r1", "q.0")
         scene.settle()
         assert scene.machine.record().heartbeats == known

@@ -47,7 +47,8 @@ class LogWords:
     def do_open(self, region: str, lineage: str, *flags: str, **how: str) -> None:
         """parents=r1:q.0:3,r2:q.0:- number=1 regions=r1,r2 sink=all-to-all table=..., unowned, bounded.
 
-        planned=3:range-3 and behind=range-2: what the location has as its newest checkpoint and its parent.
+        planned=3:range-3, previous=range-2, behind=range-2: what the location has as its newest checkpoint,
+        the one before it, and its parent.
         """
         parents = [each.split(":") for each in how.get("parents", "").split(",") if each]
         names = tuple(how["regions"].split(",")) if "regions" in how else self.regions
@@ -65,6 +66,7 @@ class LogWords:
                 "table": how.get("table"),
                 "planned": int(planned) if planned else None,
                 "planned_digest": digest or None,
+                "previous_digest": how.get("previous"),
                 "parent_digest": how.get("behind"),
             }
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.writer_hooks import BadCheckpointLocation
+from sluicegate.writer_hooks.opening import Planned
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1}'
@@ -97,6 +98,33 @@ def test_a_batch_without_files_of_its_own(tmp_path: Path) -> None:
     root = files(tmp_path / "c", 1)
     plan(root, 2, at(1))
     assert len({digest(root, batch) for batch in range(3)}) == 3
+
+
+def test_the_last_entry_of_a_source_with_nothing_new_counts(tmp_path: Path) -> None:
+    """Where it was lost, Spark writes it again with the files that are new, and never reads those."""
+    for batch in range(3):
+        plan(tmp_path, batch, at(batch), at(min(batch, 1)))
+        for source in ("0", "1"):
+            log(tmp_path, source, str(batch), {batch: [f"{source}-{batch}.json"]})
+    known = digest(tmp_path, 2)
+    log(tmp_path, "1", "1", {1: ["1-1.json", "new.json"]})
+    assert digest(tmp_path, 2) != known
+    (tmp_path / "sources" / "1" / "1").unlink()
+    with pytest.raises(BadCheckpointLocation, match=r"sources/1 lacks files.*Put it back whole"):
+        digest(tmp_path, 2)
+
+
+@pytest.mark.parametrize("kept", [3, 2, 1])
+def test_the_newest_two_batches_are_told_as_far_as_spark_keeps_them(tmp_path: Path, kept: int) -> None:
+    root = files(tmp_path / "c", 2)
+    first, second = digest(root, 1), digest(root, 2)
+    for batch in range(3 - kept):
+        (root / "offsets" / str(batch)).unlink()
+    if kept == 1:
+        with pytest.raises(BadCheckpointLocation, match="offsets/1 does not exist"):
+            Checkpoint(str(root)).planned()
+    else:
+        assert Checkpoint(str(root)).planned() == Planned(2, second, first if kept == 3 else None)
 
 
 def test_what_spark_would_pass_over_is_refused(tmp_path: Path) -> None:

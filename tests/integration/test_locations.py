@@ -124,6 +124,49 @@ async def test_a_location_that_is_lost_for_good_is_followed_by_an_empty_one(
         await holds(place, 1, 2, 3, 4, 5)
 
 
+class TwoFoldersJob(FilesJob):
+    """A query that reads another folder beside its own."""
+
+    @property
+    def beside(self) -> Path:
+        return self.root / "beside"
+
+    def rows(self) -> Any:
+        reader = self.spark.session.readStream.schema("id long, origin string, at timestamp_ntz")
+        return reader.json(str(self.source)).union(reader.json(str(self.beside)))
+
+    def feed_beside(self, *ids: int) -> None:
+        self.beside.mkdir(exist_ok=True)
+        self.feed(ids)
+        name = f"{ids[0]:06d}.json"
+        (self.source / name).rename(self.beside / name)
+
+
+async def test_a_source_log_that_is_behind_is_refused_though_its_source_had_nothing_new(
+    place: Place, spark: SparkThread, tmp_path: Path
+) -> None:
+    job = TwoFoldersJob(spark, place)
+    async with running(place.settings()):
+        for number in (1, 2):
+            job.feed([number])
+            job.feed_beside(100 + number)
+            await job.run_all()
+        job.feed([3])
+        await job.run_all()
+        await holds(place, 1, 2, 3, 101, 102)
+        newest = backup(job, tmp_path)
+        for name in ("1", ".1.crc"):
+            (job.checkpoint / "sources" / "1" / name).unlink(missing_ok=True)
+        job.feed_beside(103)
+        job.feed([4])
+        said = await refused(job)
+        assert "checkpoint 2 of lineage" in said
+        assert "is committed with other source data" in said
+        restore(job, newest)
+        await job.run_all()
+        await holds(place, 1, 2, 3, 4, 101, 102, 103)
+
+
 async def test_a_location_several_batches_behind_is_refused(
     place: Place, spark: SparkThread, tmp_path: Path
 ) -> None:

@@ -177,9 +177,14 @@ class Checkpoint:
         return _watermark(read_offsets(self._location, batch))
 
     def planned(self) -> Planned | None:
-        """The newest batch that Spark has planned, with what it reads."""
+        """The newest batch that Spark has planned, with what it and the one before it read."""
         newest = self.newest_planned()
-        return None if newest is None else Planned(newest, self.batch_source(newest).digest)
+        if newest is None:
+            return None
+        # Spark keeps as many batches as it is told to, and two are the least.
+        is_kept = newest == 1 or (newest > 1 and self._location.read(f"offsets/{newest - 2}") is not None)
+        previous = self.batch_source(newest - 1).digest if is_kept else None
+        return Planned(newest, self.batch_source(newest).digest, previous)
 
     def newest_planned(self) -> int | None:
         """The newest batch that Spark has planned."""

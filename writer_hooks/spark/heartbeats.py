@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from sluicegate.events import EventType, RegionHeartbeat
@@ -212,8 +213,9 @@ class Heartbeats:
         if run.options is None and self._options(run):
             self._examine(run)
             if run.options:
-                run.followed = SinkOptions.parse(run.options).region
-                self.outcomes.follow(run.followed)
+                parsed = SinkOptions.parse(run.options)
+                run.followed = parsed.region
+                self.outcomes.follow(run.followed, partial(_check_replaced, parsed))
         target = self._target(run)
         if target is not None:
             region, lineage = target
@@ -311,3 +313,20 @@ class Heartbeats:
             run.name,
             error,
         )
+
+
+def _check_replaced(options: SinkOptions, opened: str) -> None:
+    """Have the query ask again for its region, before its next batch, if another one has opened it since.
+
+    The coordinator refuses it then, with the way out, and the query fails: what it writes counts no more.
+    """
+    checkpoint = Checkpoint(options.checkpoint_location)
+    marker = checkpoint.known_lineage()
+    if marker is None or marker.lineage == opened or checkpoint.opened(marker.lineage) is None:
+        return
+    _log.error(
+        "region %s of stream %s was opened for the lineage %s, while the query of the lineage %s runs: that "
+        "one asks for the region again before its next batch, and fails if it is refused",
+        *(options.region.name, options.region.stream, opened, marker.lineage),
+    )
+    checkpoint.forget_opened(marker.lineage)

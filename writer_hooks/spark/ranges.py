@@ -58,8 +58,9 @@ def range_digest(location: Location, batch: int, upto: Offsets) -> str:
     """Return the digest of what a batch reads of all sources: equal for replays, different for other data."""
     before = read_offsets(location, batch - 1) if batch > 0 else Offsets({}, {})
     content: list[object] = [list(before.sources.items()), list(upto.sources.items())]
+    # Also of a source with nothing new: the last entry of its log, which Spark writes again if it is lost.
     files = {
-        name: _Files(_log_offset(before.sources.get(name, _NOTHING)), number)
+        name: _Files(min(_log_offset(before.sources.get(name, _NOTHING)), number - 1), number)
         for name, offset in upto.sources.items()
         if (number := _log_offset(offset)) >= 0
     }
