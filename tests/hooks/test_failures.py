@@ -15,7 +15,7 @@ from sluicegate.events import CheckpointCompleted, CheckpointFailed, FilesWritte
 from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.spark.checkpoint import LineageMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.source import SluicegateSource
 from sluicegate.writer_hooks.spark.writer import StreamWriter, TaskResult
@@ -177,3 +177,26 @@ def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: 
         assert sum(file.rows for body in log.named_files()[1] for file in body.files) == 4
     # The connection to this Kafka would outlive it, and look for it during other tests.
     publisher._shared.close()
+
+
+def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
+    """Its driver was frozen, and taken for dead: Spark would go on from the offsets that it has in memory."""
+    job.feed("a", 1)
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        job.log.wait_completed(0)
+        # The batch is at its end: what follows is another one.
+        job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
+        known = Checkpoint(str(job.checkpoint))
+        marker = known.known_lineage()
+        assert marker is not None
+        known.write_lineage(marker.model_copy(update={"generation": 1, "first": 1}))
+        job.feed("b", 1, start=100)
+        with pytest.raises(StreamingQueryException, match="was set back meanwhile, for the lineage"):
+            query.awaitTermination()
+    finally:
+        query.stop()
+    assert {envelope.lineage for envelope, _ in job.log.of(CheckpointCompleted)} == {job.lineage()}
+    assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [job.lineage()]
+    job.run()
+    job.log.wait(lambda: job.log.of(CheckpointCompleted, f"{marker.query}.1"), "it does not start again")

@@ -33,14 +33,15 @@ def test_a_folder_goes_at_the_next_attach_once_its_process_was_ended_by_a_signal
     registry = Registry(str(own))
     registry.hold()
     registry.hold()
-    registry.put("q", {"stream": "flights"})
+    registry.put("q", {"stream": "flights"}, "q.0")
     with _holder(left) as process:
-        Registry(str(left)).put("q", {"stream": "flights"})
+        Registry(str(left)).put("q", {"stream": "flights"}, "q.0")
         registry.remove_dead()
         assert left.is_dir(), "its process lives"
         process.send_signal(signal.SIGTERM)
     registry.remove_dead()
     assert sorted(tmp_path.iterdir()) == sorted([own, *others]), "what has no lock may be somebody's"
     assert registry.options("q") == {"stream": "flights"}
+    assert registry.announced("q") == "q.0"
     registry.remove()
     assert not own.exists()

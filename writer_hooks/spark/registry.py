@@ -12,10 +12,12 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 _LOCK: Final = "lock"
+_LINEAGE: Final = "lineage"
+_OPTIONS: Final = "options"
 _OURS: Final = re.compile(r"sluicegate-[0-9a-f]{32}")
 
 
@@ -44,27 +46,25 @@ class Registry:
                 with suppress(OSError):
                     _remove_if_dead(folder)
 
-    def put(self, query: str, options: Mapping[str, str]) -> None:
-        """Record that a run of the query has been announced, with the options of its sink."""
+    def put(self, query: str, options: Mapping[str, str], lineage: str) -> None:
+        """Record that a run of the query has been announced, with the options of its sink and its lineage."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = self._file(query)
         draft = target.with_suffix(f".{uuid4().hex}.tmp")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as stream:
-            json.dump(dict(options), stream)
+            json.dump({_LINEAGE: lineage, _OPTIONS: dict(options)}, stream)
         draft.replace(target)
 
     def options(self, query: str) -> dict[str, str] | None:
         """The options of the sink in the query's current run, None before it has been announced."""
-        try:
-            found = json.loads(self._file(query).read_text())
-        except FileNotFoundError:
-            return None
-        return {str(name): str(value) for name, value in found.items()}
+        found = self._read(query)
+        return None if found is None else {str(name): str(value) for name, value in found[_OPTIONS].items()}
 
-    def announced(self, query: str) -> bool:
-        """Whether the current run of the query has been announced."""
-        return self._file(query).exists()
+    def announced(self, query: str) -> str | None:
+        """The lineage with which the current run of the query has been announced, None before that."""
+        found = self._read(query)
+        return None if found is None else str(found[_LINEAGE])
 
     def new_run(self, query: str) -> None:
         """A new run of the query begins."""
@@ -82,6 +82,12 @@ class Registry:
     def remove(self) -> None:
         """Delete the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _read(self, query: str) -> Any:
+        try:
+            return json.loads(self._file(query).read_text())
+        except FileNotFoundError:
+            return None
 
     def _stop_mark(self, query: str) -> Path:
         return self._folder / f"{query}.stopped"

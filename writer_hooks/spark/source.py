@@ -24,7 +24,8 @@ _WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's mark on a column tha
 _GRACE: Final = 5.0
 """Seconds that a query which starts again gives the coordinator to refuse it before anything is written."""
 
-_announced: set[tuple[str, str]] = set()
+_announced: dict[str, str] = {}
+"""By checkpoint location, the lineage that this process has announced; used without `attach`."""
 
 
 class SluicegateSource(DataSource):  # type: ignore[misc]
@@ -64,6 +65,14 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
 
     def _ensure_open(self, options: SinkOptions, checkpoint: Checkpoint, marker: LineageMarker) -> None:
         region, lineage = options.region, marker.lineage
+        announced = self._announced_lineage(options, marker)
+        if announced not in (None, lineage):
+            raise BadCheckpointLocation(
+                f"the query ran with the lineage {announced}, and its checkpoint location was set back "
+                f"meanwhile, for the lineage {lineage}: what this driver has in memory is not what the "
+                "location says. Nothing of this batch counts. If another driver was started there, leave "
+                "this one stopped; else start the query again, in a new driver"
+            )
         wanted = OpenedMarker(
             stream=region.stream,
             region=region.name,
@@ -81,7 +90,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             asked = Opening(region, lineage, marker.parents, checkpoint.planned())
             asked.wait(partial(self._is_stopped, marker.query))
             checkpoint.write_opened(lineage, wanted)
-        elif self._is_announced(options, marker):
+        elif announced is not None:
             glance(checkpoint, lineage)
             return
         else:
@@ -97,16 +106,17 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
     def _is_stopped(self, query: str) -> bool:
         return self.registry_folder is not None and Registry(self.registry_folder).stopped(query)
 
-    def _is_announced(self, options: SinkOptions, marker: LineageMarker) -> bool:
+    def _announced_lineage(self, options: SinkOptions, marker: LineageMarker) -> str | None:
+        """The lineage with which this run of the query began to write; None if it has not."""
         if self.registry_folder is not None:
             return Registry(self.registry_folder).announced(marker.query)
-        return (options.checkpoint_location, marker.lineage) in _announced
+        return _announced.get(options.checkpoint_location)
 
     def _note_announced(self, options: SinkOptions, marker: LineageMarker) -> None:
         if self.registry_folder is not None:
-            Registry(self.registry_folder).put(marker.query, self.options)
+            Registry(self.registry_folder).put(marker.query, self.options, marker.lineage)
             return
-        _announced.add((options.checkpoint_location, marker.lineage))
+        _announced[options.checkpoint_location] = marker.lineage
         _log.warning(
             "sluicegate.writer_hooks.attach(spark) was not called: the region %s sends no heartbeats, so it "
             "holds back commits while its source is idle, and is not closed when a bounded source ends",

@@ -27,7 +27,7 @@ LINEAGES: Final = (
         "a lineage without parents is accepted",
         openings,
         "_lineage_problem",
-        "and _is_needed(book, name, others)",
+        "and _is_needed(book, name)",
         "and False",
         "I2",
     ),
