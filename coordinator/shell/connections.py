@@ -27,6 +27,7 @@ PATIENCE: Final = 2.0
 """Seconds that each connection may take to close."""
 HEARTBEAT_MS: Final = 500
 FETCH_WAIT_MS: Final = 100
+METADATA_MS: Final = 30_000
 """How long a broker may hold a fetch that finds nothing.
 
 aiokafka has one fetch under way for each broker: one of other, quiet partitions holds up a partition that has
@@ -87,6 +88,8 @@ async def open_consumer(settings: Settings, client_id: str, stack: AsyncExitStac
         session_timeout_ms=session,
         # By heartbeats a member hears that others have come or gone, so they decide how soon it takes over.
         heartbeat_interval_ms=max(100, min(session // 5, HEARTBEAT_MS)),
+        # A topic that was made anew is seen this late; nothing else tells.
+        metadata_max_age_ms=METADATA_MS,
         max_poll_interval_ms=max(300_000, session * 10),
         fetch_max_bytes=64 << 20,
         max_partition_fetch_bytes=8 << 20,

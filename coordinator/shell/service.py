@@ -347,15 +347,28 @@ class Service:
             # It fails every message from then on, and there is no public way to see it.
             if links.producer._sender.sender_task.done():
                 raise KafkaError("the producer's sender has ended")
-            for runner in [each for each in self._runners.values() if each.started][:1]:
-                try:
-                    async with asyncio.timeout(WATCH_INTERVAL):
-                        await runner.end_offset()
-                    self._away = None
-                    KAFKA.answered()
-                except (KafkaError, TimeoutError) as error:
-                    KAFKA.trouble(repr(error))
-                    self._away = f"Kafka does not answer: {error!r}"
+            try:
+                async with asyncio.timeout(WATCH_INTERVAL):
+                    self._away = await self._lacks()
+                KAFKA.answered()
+            except (KafkaError, TimeoutError) as error:
+                KAFKA.trouble(repr(error))
+                self._away = f"Kafka does not answer: {error!r}"
+
+    async def _lacks(self) -> str | None:
+        """Why nothing can be read though Kafka answers. Raises KafkaError or TimeoutError if it does not."""
+        started = [each for each in self._runners.values() if each.started]
+        if started:
+            await started[0].end_offset()
+            return None
+        topic = self._topics.events
+        if self._consumer is None or topic in await self._consumer.topics():
+            return None
+        # Without its metadata the group has no partitions to give to anybody.
+        return (
+            f"the topic {topic} does not exist any more, so that nothing is read. Make it again with "
+            "`sluicegate topics create`: each stream then says how it goes on"
+        )
 
     async def _keep_views(self, links: Links) -> None:
         """Write the views again when the state store has lost them."""

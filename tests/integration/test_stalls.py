@@ -34,7 +34,7 @@ from tests.integration.job import (
     rewrite,
 )
 from tests.integration.letters import home_of, stalls
-from tests.integration.orders import invoke_here
+from tests.integration.orders import invoke_here, sluicegate
 from tests.integration.test_replay import publish
 from tests.integration.waiting import until
 
@@ -174,6 +174,24 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
         held.clear()
         stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
         assert "were deleted before they were committed" in stalled
+        assert read_ids(place.table) == [1]
+
+
+async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place: Place) -> None:
+    async with place.job() as job, running(place.settings()) as service:
+        await job.open()
+        await job.run_batch([1])
+        await job.committed([1])
+        admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([place.topics.events])
+        finally:
+            await admin.close()
+        await until(service.unready, lambda reasons: any("does not exist any more" in x for x in reasons))
+        await sluicegate(place, "topics", "create")
+        stalled = await until(lambda: service.status()["streams"].get("flights", {}).get("stalled"))
+        assert "go on in a new stream" in stalled
         assert read_ids(place.table) == [1]
 
 
