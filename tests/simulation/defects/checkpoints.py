@@ -90,7 +90,7 @@ CHECKPOINTS: Final = (
         "_move",
         "region.ref_digest = said.source_digest",
         "region.ref_digest = region.ref_digest or said.source_digest",
-        "I12",
+        "fault",
         ("replay", "restart"),
     ),
 )
