@@ -113,9 +113,12 @@ class Follower:
         self._topic = topic
         self._callback = callback
         self._standings: dict[tuple[str, str], Standing] = {}
-        self._openings: dict[tuple[str, str], OnOpened] = {}
+        self._queries: dict[tuple[str, str], dict[str, OnOpened | None]] = {}
+        """By stream and region, the queries that follow it, by their ids."""
         self._opened: dict[tuple[str, str], str] = {}
         """By stream and region, the lineage whose opening was accepted last, as far as the topic was read."""
+        self._news: set[tuple[str, str]] = set()
+        """The regions whose last opening is still to be told."""
         self._positions: dict[TopicPartition, int] = {}
         """Where the next connection goes on."""
         self._since: dict[TopicPartition, int] = {}
@@ -125,22 +128,26 @@ class Follower:
         self._thread = LoopThread("sluicegate-outcomes")
         self._reading: Future[None] = self._thread.start(self._read())
 
-    def follow(self, region: Region, on_opened: OnOpened | None = None) -> None:
-        """Tell of a region from now on; may be repeated.
+    def follow(self, region: Region, query: str, on_opened: OnOpened | None = None) -> None:
+        """Tell a query of a region from now on; may be repeated.
 
-        `on_opened` is told of accepted openings of the region, also of the last ones before.
+        `on_opened` is told of accepted openings of the region, also of the last one before.
         """
         with self._lock:
             key = region.stream, region.name
             self._standings.setdefault(key, Standing(*key))
-            if on_opened is not None:
-                self._openings[key] = on_opened
+            self._queries.setdefault(key, {})[query] = on_opened
+            self._news.add(key)
 
-    def leave(self, region: Region) -> bool:
-        """Tell no more of a region; whether none is left."""
+    def leave(self, region: Region, query: str) -> bool:
+        """Tell a query no more of a region; whether nobody is left."""
         with self._lock:
-            self._standings.pop((region.stream, region.name), None)
-            self._openings.pop((region.stream, region.name), None)
+            key = region.stream, region.name
+            queries = self._queries.get(key, {})
+            queries.pop(query, None)
+            if not queries:
+                self._queries.pop(key, None)
+                self._standings.pop(key, None)
             return not self._standings
 
     def stop(self) -> None:
@@ -213,13 +220,13 @@ class Follower:
     def _tell_opened(self) -> None:
         """Tell of the openings that were accepted last, now that all has been read."""
         with self._lock:
-            told = [
-                (self._openings[key], self._opened.pop(key))
-                for key in self._openings.keys() & self._opened.keys()
-            ]
+            ready = self._news & self._opened.keys() & self._queries.keys()
+            self._news -= ready
+            told = [(each, self._opened[key]) for key in ready for each in self._queries[key].values()]
         for on_opened, lineage in told:
             try:
-                on_opened(lineage)
+                if on_opened is not None:
+                    on_opened(lineage)
             except Exception:
                 _log.exception("the opening of the lineage %s was not told", lineage)
 
@@ -230,7 +237,9 @@ class Follower:
         """
         envelope = event.envelope
         if isinstance(event.body, OpeningAnswered) and event.body.accepted:
-            self._opened[envelope.stream, envelope.region] = envelope.lineage
+            with self._lock:
+                self._opened[envelope.stream, envelope.region] = envelope.lineage
+                self._news.add((envelope.stream, envelope.region))
         if not is_new:
             return
         with self._lock:
@@ -258,18 +267,18 @@ class Outcomes:
         self._callback = callback
         self._followers: dict[tuple[KafkaSettings, str], Follower] = {}
 
-    def follow(self, region: Region, on_opened: OnOpened | None = None) -> None:
-        """Tell of a region from now on; may be repeated. Never blocks. As `Follower.follow`."""
+    def follow(self, region: Region, query: str, on_opened: OnOpened | None = None) -> None:
+        """Tell a query of a region from now on; may be repeated. Never blocks. As `Follower.follow`."""
         key = region.kafka, region.commits_topic
         if key not in self._followers:
             self._followers[key] = Follower(*key, self._callback)
-        self._followers[key].follow(region, on_opened)
+        self._followers[key].follow(region, query, on_opened)
 
-    def leave(self, region: Region) -> None:
-        """Tell no more of a region; with the last one the reading ends."""
+    def leave(self, region: Region, query: str) -> None:
+        """Tell a query no more of a region; with the last one the reading ends."""
         key = region.kafka, region.commits_topic
         follower = self._followers.get(key)
-        if follower is not None and follower.leave(region):
+        if follower is not None and follower.leave(region, query):
             self._followers.pop(key).stop()
 
     def stop(self) -> None:

@@ -105,7 +105,7 @@ def test_outcomes_are_read_from_now_on_and_a_callback_that_fails_ends_nothing(jo
 
     follower = Follower(region.kafka, region.commits_topic, tell)
     try:
-        follower.follow(region)
+        follower.follow(region, "q")
         decision = 1
 
         def announce_another() -> bool:
@@ -123,7 +123,7 @@ def test_outcomes_are_read_from_now_on_and_a_callback_that_fails_ends_nothing(jo
         assert 1 not in [each.decision for each in told]
         assert 99 not in [each.decision for each in told]
         assert len(told) > seen
-        assert follower.leave(region)
+        assert follower.leave(region, "q")
     finally:
         follower.stop()
 
@@ -132,10 +132,12 @@ def test_outcomes_are_read_from_now_on_and_a_callback_that_fails_ends_nothing(jo
 def test_followers_end_with_the_last_region(job: Job) -> None:
     outcomes = Outcomes()
     one = SinkOptions.parse(job.options).region
-    outcomes.follow(one)
-    outcomes.follow(one)
+    outcomes.follow(one, "q")
+    outcomes.follow(one, "q")
+    outcomes.follow(one, "p")
+    outcomes.leave(one, "q")
+    outcomes.leave(one, "q")
     assert len(outcomes._followers) == 1
-    outcomes.leave(one)
-    outcomes.leave(one)
+    outcomes.leave(one, "p")
     assert outcomes._followers == {}
     outcomes.stop()

@@ -172,7 +172,7 @@ class Heartbeats:
         if signal.kind in (Kind.ENDED, Kind.FAILED):
             del self._runs[signal.query]
             if run.followed is not None:
-                self.outcomes.leave(run.followed)
+                self.outcomes.leave(run.followed, run.query)
             if signal.kind is Kind.ENDED:
                 self._end(run, now)
         elif signal.kind is not Kind.STARTED:
@@ -215,7 +215,7 @@ class Heartbeats:
             if run.options:
                 parsed = SinkOptions.parse(run.options)
                 run.followed = parsed.region
-                self.outcomes.follow(run.followed, partial(_check_replaced, parsed))
+                self.outcomes.follow(run.followed, run.query, partial(_check_replaced, parsed))
         target = self._target(run)
         if target is not None:
             region, lineage = target
