@@ -35,7 +35,11 @@ PLAYED = {
     "raise the assignment's number to change the regions": "other_regions",
     "and let one be committed before assignment": "too_deep_committed_first",
     "raise max_consecutive_fallbacks": "too_deep_higher_maximum",
-    "start the query from the checkpoint location of the live lineage": "replaced",
+    "is the right one, start it from its own checkpoint location": "replaced",
+    "else stop that one, and start this one in an empty location": (
+        "tests/integration/test_second_query.py::"
+        "test_a_running_query_fails_once_another_has_its_region::one query writes a region"
+    ),
     "its option `parents` names who has that work now": "void_lineage",
     "Start the query in an empty checkpoint location: its option": "void_lineage_behind_a_rewind",
     "Put the old location back": "no_parent_old_location",
@@ -164,6 +168,8 @@ FACTS = (
     "before that lineage was opened",
     "for checkpoint {} of lineage {} of region {}",
     # refusals.py
+    "what the new query reads of that again would be written twice",
+    "what lies before the new query's start would be lost",
     ", which lineage {} of region {} goes on from,",
     "checkpoint {} of lineage {} of region {}",
 )
