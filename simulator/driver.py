@@ -225,6 +225,7 @@ class Driver(Batches):
         if (
             "beyond the named checkpoint" in reason
             or "is void; name that" in reason
+            or "went on from before its first checkpoint" in reason
             or "is held out of all" in reason
             or "was itself" in reason
         ):
