@@ -152,8 +152,8 @@ def moved_on(envelope: Envelope, behind: Position | None, ref: Position | None) 
     return (
         f"lineage {envelope.lineage} was accepted when region {envelope.region} stood at {_at(behind)}; it "
         f"stands at {_at(ref)} now, and {wrong}. Stop the old query, and start the new one in another empty "
-        "location, with a source that begins right after that; that is refused with a command of its own. "
-        f"Only if the source of this one begins there, accept it again: {_accept(envelope)}"
+        "location, with a source that begins right after that; if that is refused, the refusal has a command "
+        f"of its own. Only if the source of this one begins there, accept it again: {_accept(envelope)}"
     )
 
 

@@ -122,6 +122,7 @@ VARIANTS = {
     "is committed with other source data": "other_content_committed",
     "goes on from checkpoint 0 of lineage q.0 of region r1, but": "no_parent_of_an_heir",
     "cannot be read (no JSON)": "unreadable_completion_rewound",
+    "and what lies before the new query's start would be lost": "moved_on_after_a_void",
     "else rewind the region": "lacks_predecessor_rewound",
     "goes on from, is held out of all commits": "held_out_below",
     "another checkpoint already follows": "fault_two_followers",
