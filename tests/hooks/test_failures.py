@@ -11,7 +11,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.functions import col, lit, raise_error
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events import CheckpointCompleted, CheckpointFailed, FilesWritten, RegionOpened
+from sluicegate.events import (
+    CheckpointCompleted,
+    CheckpointFailed,
+    FilesWritten,
+    RegionHeartbeat,
+    RegionOpened,
+)
 from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.region import Attempt
@@ -175,6 +181,8 @@ def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: 
         job.run()
         log.wait_completed(1)
         assert sum(file.rows for body in log.named_files()[1] for file in body.files) == 4
+        # The last heartbeat is tried until it is acknowledged, so it would be tried during other tests.
+        log.wait(lambda: any(each.interval is None for _, each in log.of(RegionHeartbeat)), "not idle")
     # The connection to this Kafka would outlive it, and look for it during other tests.
     publisher._shared.close()
 
