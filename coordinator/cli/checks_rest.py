@@ -14,6 +14,7 @@ from sluicegate.coordinator.cli.checks_table import compare
 from sluicegate.coordinator.cli.finding import Finding, fine, problem, warning
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings import RedisSettings, StreamSettings
+from sluicegate.coordinator.shell.continuity import other_user
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 
@@ -77,6 +78,9 @@ def check_stream(
         )
         try:
             state = committer.inspect()
+            wrong = other_user(record, settings.commit_user) if record is not None else None
+            if wrong is not None:
+                return [problem(name, wrong)], False
             compared = compare(name, committer, state, record) if record is not None else None
         finally:
             committer.close()

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +12,7 @@ from sluicegate.coordinator.cli.errors import UserError, run_async
 from sluicegate.coordinator.cli.options import config_option, require_stream, stream_option
 from sluicegate.coordinator.cli.outcomes import parse_timeout, tell
 from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.overview import MISSED
 from sluicegate.coordinator.settings import Settings
 from sluicegate.events import (
     Body,
@@ -30,6 +31,13 @@ Step = Callable[[str], None]
 """Told of each step that is done."""
 
 
+_LEAST_SILENCE: Final = 15.0
+
+
+def _parse_silence(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else parse_timeout(context, option, value)
+
+
 @click.command()
 @config_option
 @stream_option
@@ -38,14 +46,20 @@ Step = Callable[[str], None]
 @click.option("--reason", default="", help="Why; noted beside what is moved away.")
 @click.option(
     "--silence",
-    default="15s",
-    show_default=True,
-    callback=parse_timeout,
-    help="How long nothing must have come from the query: its heartbeats come every 5 s by default.",
+    default=None,
+    callback=_parse_silence,
+    help="How long nothing must have come from the query. By default three times what it says between two "
+    "heartbeats, and 15 s at least.",
 )
 @click.option("--timeout", default="1m", show_default=True, callback=parse_timeout, help="For an answer.")
 def rewind(
-    settings: Settings, stream: str, region: str, location: str, reason: str, silence: float, timeout: float
+    settings: Settings,
+    stream: str,
+    region: str,
+    location: str,
+    reason: str,
+    silence: float | None,
+    timeout: float,
 ) -> None:
     """Set a region's query back to its committed checkpoint, as a new lineage; then start it again.
 
@@ -56,6 +70,8 @@ def rewind(
     require_stream(settings, stream)
     record = run_async(settings, known_record(settings, stream))
     require_region(record, region)
+    if silence is None:
+        silence = max(_LEAST_SILENCE, MISSED * record.heartbeats.get(region, 0) / 1000)
     sign = run_async(settings, last_sign(settings, record, region, silence))
     if sign is not None:
         raise UserError(

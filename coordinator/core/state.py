@@ -277,6 +277,8 @@ class StateRecord(Light):
     stream: str
     applied: int
     """P: every event at or before this offset is in `state`; -1 if none is."""
+    commit_user: str | None = None
+    """As whom the stream commits; None in records of older releases."""
     applied_id: str | None = None
     """Id of the stream's event at P: another one there means that the topic was made anew."""
     low_water: int

@@ -66,6 +66,17 @@ def grown(record: StateRecord, partition: int) -> str | None:
     )
 
 
+def other_user(record: StateRecord, commit_user: str) -> str | None:
+    """Why a stream may not go on as this commit user; None if it may, as before its first decision."""
+    if record.commit_user in (None, commit_user) or not record.state.decided:
+        return None
+    return (
+        f"the stream commits as {record.commit_user}, and the settings say {commit_user}: what is in the "
+        "table could not be told from what is not, and would be written twice. Set "
+        f'streams.{record.stream}.commit_user = "{record.commit_user}" again, for all coordinators'
+    )
+
+
 def deleted(needed: int, begin: int) -> str:
     """Say that events went before they were read or committed."""
     return (
@@ -77,6 +88,14 @@ def deleted(needed: int, begin: int) -> str:
 
 def _recreated(how: str) -> str:
     return f"{how}: the events topic was made anew. Put the old one back, or {ANEW}"
+
+
+def newer(offset: int, partition: int, reason: str) -> str:
+    """A record that only a newer release reads, or nobody."""
+    return (
+        f"the record at offset {offset} of partition {partition} of the events topic: {reason}. If no "
+        f"release of Sluicegate wrote it, {ANEW}"
+    )
 
 
 def failed_at(offset: int, error: Exception) -> str:

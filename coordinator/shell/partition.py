@@ -26,6 +26,8 @@ from sluicegate.coordinator.shell.continuity import (
     failed_at,
     grown,
     last_events,
+    newer,
+    other_user,
 )
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.joining import Changes
@@ -183,7 +185,7 @@ class PartitionRunner:
             if not isinstance(envelope, Poison):
                 self._take_in(runner, record, envelope)
             elif envelope.newer_version:
-                runner.machine.unreadable(record.offset, envelope.reason)
+                runner.machine.unreadable(record.offset, newer(record.offset, self.number, envelope.reason))
 
     def forget(self, name: str) -> None:
         """Forget what is measured of a stream."""
@@ -316,11 +318,18 @@ class PartitionRunner:
         )
         if readable is None:
             machine.low_water = held.begin
-        elif problem := grown(readable, self.number) or discontinuity(readable, held, events):
+        elif problem := (
+            grown(readable, self.number)
+            or other_user(readable, wanted.commit_user)
+            or discontinuity(readable, held, events)
+        ):
             machine.lost(problem, held.end)
         if isinstance(record, UnreadableRecord):
             machine.lost(str(record), held.end, keep_record=True)
-        return StreamRunner(machine, wanted, self._links, self, held.end)
+        runner = StreamRunner(machine, wanted, self._links, self, held.end)
+        if readable is not None and readable.commit_user is not None and readable.state.decided:
+            runner.commit_user = readable.commit_user
+        return runner
 
     def _take_in(self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope) -> None:
         """Hand a record to its stream; what the core fails at stalls this stream, and no other."""
@@ -386,6 +395,6 @@ class PartitionRunner:
     def _poison(self, record: ConsumerRecord, poison: Poison) -> None:
         runner = self.streams.get(poison.stream or "")
         if poison.newer_version and runner is not None:
-            runner.machine.unreadable(record.offset, poison.reason)
+            runner.machine.unreadable(record.offset, newer(record.offset, self.number, poison.reason))
         elif not poison.newer_version or not self._is_home(poison.stream or ""):
             self.letters.put(record, poison.flaw, poison.reason)

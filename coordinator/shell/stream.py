@@ -93,6 +93,8 @@ class StreamRunner:
         self.waiting = Waiting(machine.stream)
         self.news = News(machine.stream, links.metrics, machine.outbox.due)
         self.settings = settings
+        self.commit_user = settings.commit_user
+        """As whom the stream commits, for its records: as before, whatever the settings say."""
         self._links = links
         self._partition = partition
         self._kafka = StreamLog(machine.stream, partition.number, links)
@@ -217,7 +219,7 @@ class StreamRunner:
     async def _follow_up(self, effect: Effect) -> None:
         match effect:
             case WriteRecord(record):
-                await self._kafka.record(record)
+                await self._kafka.record(record.model_copy(update={"commit_user": self.commit_user}))
                 self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
             case Announce(due):
                 await self._kafka.announce(due)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sluicegate.events import Parent
+from sluicegate.events import EventType, Parent, RegionHeartbeat
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, Publication, Refused
 from tests.integration.conftest import Place
@@ -130,3 +130,19 @@ async def test_a_decision_that_the_table_never_takes_is_voided(
                 assert (await anew.open(Parent(region="r1", lineage="q1.0", checkpoint=1))).accepted
                 await anew.run_batch([7])
                 await first.committed([1, 2, 3, 6, 7, 9])
+
+
+async def test_a_rewind_waits_for_as_long_as_the_query_may_be_silent(place: Place) -> None:
+    where = ("--region", "r1", "--checkpoint-location", str(place.root / "nowhere"))
+    async with place.job() as job, running(place.settings()):
+        await job.open()
+        await job.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(interval=60_000))
+        await job.run_batch([1])
+        await job.committed([1])
+        refused = await until(
+            lambda: invoke(place, "rewind", "--stream", "flights", *where),
+            lambda said: "wait 180 s, and repeat" in said.stderr,
+        )
+        assert (refused.exit_code, "was alive" in refused.stderr) == (2, True)
+        given = await invoke(place, "rewind", "--stream", "flights", *where, "--silence", "10ms")
+        assert "was alive" not in given.stderr

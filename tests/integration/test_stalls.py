@@ -34,7 +34,7 @@ from tests.integration.job import (
     rewrite,
 )
 from tests.integration.letters import home_of, stalls
-from tests.integration.orders import invoke_here, sluicegate
+from tests.integration.orders import invoke, invoke_here, sluicegate
 from tests.integration.test_replay import publish
 from tests.integration.waiting import until
 
@@ -175,6 +175,26 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
         stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
         assert "were deleted before they were committed" in stalled
         assert read_ids(place.table) == [1]
+
+
+async def test_a_stream_does_not_go_on_as_another_commit_user(place: Place) -> None:
+    async with place.job() as job:
+        await one_commit(place, job)
+        another = place.settings(options={"commit_user": "somebody"})
+        user = {"STREAMS__FLIGHTS__COMMIT_USER": "somebody"}
+        for _ in range(2):
+            async with running(another) as service:
+                await job.run_batch([2])
+                stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
+                assert 'Set streams.flights.commit_user = "sluicegate-flights" again' in stalled
+                assert read_ids(place.table) == [1]
+        refused = await invoke(place, "replay", "--stream", "flights", "--verify", **user)
+        assert (refused.exit_code, "the stream commits as sluicegate-flights" in refused.stderr) == (2, True)
+        checked = await invoke(place, "check", **user)
+        assert (checked.exit_code, "the stream commits as sluicegate-flights" in checked.output) == (1, True)
+        async with running(place.settings()):
+            await job.committed([1, 2, 2])
+        assert read_ids(place.table) == [1, 2, 2]
 
 
 async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place: Place) -> None:

@@ -108,38 +108,37 @@ def _log_offset(offset: str) -> int:
 
 
 def _files(location: Location, ranges: dict[str, _Files]) -> dict[str, list[str]]:
-    """The entries that the file sources' logs have in these ranges, by the folder of the log."""
+    """The entries that the file sources' logs have in these ranges, by the folder of the log.
+
+    None where a log is read by two sources: which folder is whose cannot be told, so the offsets make the
+    digest alone.
+    """
+    if _is_shared(location, ranges):
+        return {}
     found = {name: _entries(location, name, each) for name, each in ranges.items()}
-    if None in found.values():
-        # A stream that a query reads twice has two offsets, and one log.
-        found = {name: _entries(location, name, each) for name, each in _logs(location, ranges).items()}
     lacking = [name for name, entries in found.items() if entries is None]
     if lacking:
+        wanted = ranges[lacking[0]]
         raise BadCheckpointLocation(
-            f"{location.uri}/{_SOURCES}/{lacking[0]} lacks files that Spark has planned to read (entries "
-            f"{ranges.get(lacking[0])}), so they would be passed over; the location was restored in part, or "
-            "partly deleted. Put it back whole"
+            f"{location.uri}/{_SOURCES}/{lacking[0]} lacks files that Spark has planned to read (its entries "
+            f"{wanted.after + 1} to {wanted.upto}), so they would be passed over. The location was restored "
+            "in part, or partly deleted. Put it back whole. If it is lost, start the query in an empty one: "
+            "where something is committed that is refused, and the refusal has the way on"
         )
     return {name: entries for name, entries in found.items() if entries is not None}
 
 
-def _logs(location: Location, ranges: dict[str, _Files]) -> dict[str, _Files]:
-    """The file sources' logs with their ranges, where some of the sources share one.
+def _is_shared(location: Location, ranges: dict[str, _Files]) -> bool:
+    """Return whether a query reads one stream twice: it has two equal offsets then, and one log.
 
-    Spark numbers the logs in the order in which their sources come first. Where that does not tell which of
-    them is shared, their offsets alone make the digest.
+    The newest offsets have all sources that have ever had a file, so a replay is judged as the batch was.
     """
-    folders = sorted(
-        {name.split("/")[1] for name in location.files(_SOURCES, below=True)},
-        key=lambda name: (len(name), name),
-    )
-    logs = [name for name in folders if _read(location, name, None)]
-    distinct = list(dict.fromkeys(ranges.values()))
-    if not logs or len(distinct) > len(logs):
-        return ranges
-    if len(distinct) == 1:
-        return dict.fromkeys(logs, distinct[0])
-    return dict(zip(logs, distinct, strict=True)) if len(distinct) == len(logs) else {}
+    if len({each.upto for each in ranges.values()}) == len(ranges):
+        return False
+    newest = location.newest("offsets")
+    known = read_offsets(location, newest).sources if newest is not None else {}
+    named = {*ranges, *(name for name, offset in known.items() if _log_offset(offset) >= 0)}
+    return any(not location.files(f"{_SOURCES}/{name}") for name in named)
 
 
 def _entries(location: Location, source: str, wanted: _Files) -> list[str] | None:
@@ -153,26 +152,22 @@ def _entries(location: Location, source: str, wanted: _Files) -> list[str] | Non
     return found
 
 
-def _read(location: Location, source: str, number: int | None) -> list[str]:
-    """The entries of one number, or of any, wherever the log has them."""
+def _read(location: Location, source: str, number: int) -> list[str]:
+    """The entries of one number, wherever the log has them."""
     folder = f"{_SOURCES}/{source}"
-    names = () if number is None else (f"{folder}/{number}", f"{folder}/{number}.compact")
-    for name in names:
+    for name in (f"{folder}/{number}", f"{folder}/{number}.compact"):
         content = location.read(name)
         if content is not None:
             return _of(content, number)
     held = [name.rpartition("/")[2] for name in location.files(folder)]
-    if number is None:
-        plain = [name for name in held if not name.startswith(".")]
-        return _of(location.read(f"{folder}/{plain[-1]}") or b"", None) if plain else []
     compacted = sorted(int(match[1]) for name in held if (match := _COMPACT.match(name)))
     holder = next((each for each in compacted if each > number), None)
     return [] if holder is None else _of(location.read(f"{folder}/{holder}.compact") or b"", number)
 
 
-def _of(content: bytes, number: int | None) -> list[str]:
-    """A log file's entries of a number, or all; a file of another kind has none."""
-    mark = "" if number is None else f'"batchId":{number}'
+def _of(content: bytes, number: int) -> list[str]:
+    """A log file's entries of a number; a file of another kind has none."""
+    mark = f'"batchId":{number}'
     found: list[str] = []
     for line in content.decode().splitlines()[1:]:
         # Most lines of a compacted log are of other numbers: parsing them all would take long.
@@ -184,7 +179,7 @@ def _of(content: bytes, number: int | None) -> list[str]:
             return []
         if not isinstance(entry, dict) or "path" not in entry or not isinstance(entry.get("batchId"), int):
             return []
-        if number in (None, entry["batchId"]):
+        if entry["batchId"] == number:
             found.append(json.dumps(entry, sort_keys=True))
     return found
 
