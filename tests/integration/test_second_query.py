@@ -25,7 +25,9 @@ async def test_a_running_query_fails_once_another_has_its_region(
     async with running(place.settings()):
         first.feed([1])
         query = await spark.call(lambda: first.start(processingTime="100 milliseconds"))
-        await until(lambda: first.names("commits") if first.checkpoint.exists() else [])
+        commits = first.checkpoint / "commits"
+        await until(lambda: (commits / "0").exists() or not query.isActive)
+        assert query.isActive, query.exception()
         second.feed([1], [2])
         await second.run()
         numbers = iter(range(2, 100_000))
