@@ -5,7 +5,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -50,10 +50,10 @@ class RegionOutcome:
 
 
 OnOutcome = Callable[[RegionOutcome], None]
-OnOpened = Callable[[str], None]
-"""Called with the lineage whose opening of the region was accepted last."""
+OnOpened = Callable[[str | None, Collection[str]], None]
+"""Called with the lineage whose opening of the region was accepted last, and those refused since."""
 _NEWS: Final = 600.0
-"""Seconds: accepted openings are read from so far back. A query may be replaced before its driver reads."""
+"""Seconds: openings are read from so far back. A query may be replaced before its driver reads."""
 
 
 class Standing:
@@ -117,6 +117,8 @@ class Follower:
         """By stream and region, the queries that follow it, by their ids."""
         self._opened: dict[tuple[str, str], str] = {}
         """By stream and region, the lineage whose opening was accepted last, as far as the topic was read."""
+        self._refused: dict[tuple[str, str], set[str]] = {}
+        """By stream and region, the lineages whose last opening was refused."""
         self._news: set[tuple[str, str]] = set()
         """The regions whose last opening is still to be told."""
         self._positions: dict[TopicPartition, int] = {}
@@ -220,15 +222,29 @@ class Follower:
     def _tell_opened(self) -> None:
         """Tell of the openings that were accepted last, now that all has been read."""
         with self._lock:
-            ready = self._news & self._opened.keys() & self._queries.keys()
+            ready = self._news & (self._opened.keys() | self._refused.keys()) & self._queries.keys()
             self._news -= ready
-            told = [(each, self._opened[key]) for key in ready for each in self._queries[key].values()]
-        for on_opened, lineage in told:
+            told = [
+                (each, self._opened.get(key), frozenset(self._refused.get(key, ())))
+                for key in ready
+                for each in self._queries[key].values()
+            ]
+        for on_opened, lineage, refused in told:
             try:
                 if on_opened is not None:
-                    on_opened(lineage)
+                    on_opened(lineage, refused)
             except Exception:
                 _log.exception("the opening of the lineage %s was not told", lineage)
+
+    def _answered(self, key: tuple[str, str], lineage: str, answer: OpeningAnswered) -> None:
+        with self._lock:
+            refused = self._refused.setdefault(key, set())
+            if answer.accepted:
+                self._opened[key] = lineage
+                refused.discard(lineage)
+            else:
+                refused.add(lineage)
+            self._news.add(key)
 
     def take(self, event: Event, *, is_new: bool = True) -> None:
         """Tell of a notification; a callback that fails is said, and ends nothing.
@@ -236,10 +252,8 @@ class Follower:
         Outcomes are told only while they are new.
         """
         envelope = event.envelope
-        if isinstance(event.body, OpeningAnswered) and event.body.accepted:
-            with self._lock:
-                self._opened[envelope.stream, envelope.region] = envelope.lineage
-                self._news.add((envelope.stream, envelope.region))
+        if isinstance(event.body, OpeningAnswered):
+            self._answered((envelope.stream, envelope.region), envelope.lineage, event.body)
         if not is_new:
             return
         with self._lock:

@@ -184,6 +184,37 @@ async def test_a_location_several_batches_behind_is_refused(
         await holds(place, 1, 2, 3, 4, 5)
 
 
+async def test_a_location_behind_that_runs_without_a_coordinator_ends_once_one_answers(
+    place: Place, spark: SparkThread, tmp_path: Path
+) -> None:
+    """Its numbers are below the committed one, so no completion contradicts; only the answer tells."""
+    job = FilesJob(spark, place)
+    async with running(place.settings()):
+        await batches(place, job, [1], [2], [3], [4], [5])
+    newest, patience = backup(job, tmp_path), dict(job.options)
+    job.set_back(4)
+    job.options["opening.timeout"] = "1"  # time: it has given up before the answer is there
+    rows = await spark.call(job.rows)
+    query = await spark.call(lambda: job.start(rows, processingTime="100 milliseconds"))
+    await until(lambda: "1" in job.names("commits") or not query.isActive)
+    assert query.isActive, query.exception()
+    async with running(place.settings()):
+        numbers = iter(range(6, 100_000))
+
+        def has_ended() -> bool:
+            job.feed([next(numbers)])
+            return not query.isActive
+
+        await until(has_ended)
+        assert "Opening" in str(query.exception())
+        job.options = patience
+        assert "its checkpoint location knows batches up to" in await refused(job)
+        restore(job, newest)
+        await job.run_all()
+        fed = sorted(int(path.stem) for path in job.source.iterdir())
+        await holds(place, *fed)
+
+
 async def test_a_location_that_has_the_same_batch_planned_again_goes_on(
     place: Place, spark: SparkThread
 ) -> None:

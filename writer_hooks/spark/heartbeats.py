@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -315,18 +315,22 @@ class Heartbeats:
         )
 
 
-def _check_replaced(options: SinkOptions, opened: str) -> None:
-    """Have the query ask again for its region, before its next batch, if another one has opened it since.
+def _check_replaced(options: SinkOptions, opened: str | None, refused: Collection[str]) -> None:
+    """Have the query ask again for its region, before its next batch, if it is not its own any more.
 
-    The coordinator refuses it then, with the way out, and the query fails: what it writes counts no more.
+    Another one has opened it since, or its own opening was refused later than it waited for the answer. The
+    coordinator refuses it then, with the way out, and the query fails: what it writes counts no more.
     """
     checkpoint = Checkpoint(options.checkpoint_location)
     marker = checkpoint.known_lineage()
-    if marker is None or marker.lineage == opened or checkpoint.opened(marker.lineage) is None:
+    if marker is None or checkpoint.opened(marker.lineage) is None:
+        return
+    is_own = opened in (None, marker.lineage) and marker.lineage not in refused
+    if is_own:
         return
     _log.error(
-        "region %s of stream %s was opened for the lineage %s, while the query of the lineage %s runs: that "
-        "one asks for the region again before its next batch, and fails if it is refused",
-        *(options.region.name, options.region.stream, opened, marker.lineage),
+        "region %s of stream %s is not open for the lineage %s of this query any more (the last that was "
+        "accepted is %s): it asks for the region again before its next batch, and fails if it is refused",
+        *(options.region.name, options.region.stream, marker.lineage, opened),
     )
     checkpoint.forget_opened(marker.lineage)
