@@ -208,3 +208,25 @@ def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
     assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [job.lineage()]
     job.run()
     job.log.wait(lambda: job.log.of(CheckpointCompleted, f"{marker.query}.1"), "it does not start again")
+
+
+def test_a_query_that_waits_for_data_ends_too_when_its_location_is_set_back(job: Job) -> None:
+    """Started again, it has had no batch yet; what it goes on from is in its memory all the same."""
+    job.feed("a", 1)
+    job.run()
+    job.log.wait_completed(0)
+    said = len(job.log.of(RegionHeartbeat))
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        job.log.wait(
+            lambda: any(body.interval for _, body in job.log.of(RegionHeartbeat)[said:]), "no heartbeat"
+        )
+        known = Checkpoint(str(job.checkpoint))
+        marker = known.known_lineage()
+        assert marker is not None
+        known.write_lineage(marker.model_copy(update={"generation": 1, "first": 1}))
+        job.feed("b", 1, start=100)
+        with pytest.raises(StreamingQueryException, match="was set back meanwhile, for the lineage"):
+            query.awaitTermination()
+    finally:
+        query.stop()

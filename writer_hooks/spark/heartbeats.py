@@ -97,6 +97,8 @@ class Heartbeats:
     idle_after: float
     outcomes: Outcomes = field(default_factory=Outcomes)
     """Told of the regions while their queries run."""
+    begin: Callable[[str, str], None] | None = None
+    """Told of each run's query, and of the lineage that it found in its checkpoint location."""
     _signals: "queue.SimpleQueue[Signal | None]" = field(default_factory=queue.SimpleQueue)
     _runs: dict[str, _Run] = field(default_factory=dict)
     _thread: threading.Thread | None = None
@@ -214,6 +216,7 @@ class Heartbeats:
             self._examine(run)
             if run.options:
                 parsed = SinkOptions.parse(run.options)
+                self._note_lineage(run, parsed)
                 run.followed = parsed.region
                 self.outcomes.follow(run.followed, run.query, partial(_check_replaced, parsed))
         target = self._target(run)
@@ -222,6 +225,12 @@ class Heartbeats:
             body = RegionHeartbeat(idle=run.idle, interval=max(1, round(self.interval * 1000)))
             beat = region.event(EventType.REGION_HEARTBEAT, lineage, body)
             shared_publisher(region.kafka).publish(region.events_topic, [beat], self.interval)
+
+    def _note_lineage(self, run: _Run, options: SinkOptions) -> None:
+        """Note what the run goes on from: another life of its location is not its own."""
+        marker = Checkpoint(options.checkpoint_location).known_lineage()
+        if self.begin is not None and marker is not None:
+            self.begin(run.query, marker.lineage)
 
     def _rest(self, run: _Run) -> None:
         """Say that a region is idle whose query has ended; one that left a batch unfinished falls silent."""

@@ -73,7 +73,12 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
 
     def _tell(self, kind: Kind, about: Any, rows: int = 0) -> None:
         if self._heartbeats is None:
-            self._heartbeats = Heartbeats(self._interval, self._idle_after, Outcomes(self._on_outcome))
+            self._heartbeats = Heartbeats(
+                self._interval,
+                self._idle_after,
+                Outcomes(self._on_outcome),
+                Registry(self._folder).begin,
+            )
         query, run = str(about.id), str(about.runId)
         self._heartbeats.tell(Signal(kind, query, run, self._finder(query, run), rows))
 

@@ -66,9 +66,24 @@ class Registry:
         found = self._read(query)
         return None if found is None else str(found[_LINEAGE])
 
+    def begin(self, query: str, lineage: str) -> None:
+        """Record the lineage that a run of the query found in its checkpoint location."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._began(query).with_suffix(f".{uuid4().hex}.tmp")
+        draft.write_text(lineage)
+        draft.replace(self._began(query))
+
+    def lineage(self, query: str) -> str | None:
+        """The lineage that the current run of the query began with, None if it had none yet."""
+        try:
+            return self._began(query).read_text()
+        except FileNotFoundError:
+            return self.announced(query)
+
     def new_run(self, query: str) -> None:
         """A new run of the query begins."""
         self._file(query).unlink(missing_ok=True)
+        self._began(query).unlink(missing_ok=True)
         self._stop_mark(query).unlink(missing_ok=True)
 
     def stop_run(self, query: str) -> None:
@@ -91,6 +106,9 @@ class Registry:
 
     def _stop_mark(self, query: str) -> Path:
         return self._folder / f"{query}.stopped"
+
+    def _began(self, query: str) -> Path:
+        return self._folder / f"{query}.lineage"
 
     def _file(self, query: str) -> Path:
         return self._folder / f"{query}.json"

@@ -65,10 +65,10 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
 
     def _ensure_open(self, options: SinkOptions, checkpoint: Checkpoint, marker: LineageMarker) -> None:
         region, lineage = options.region, marker.lineage
-        announced = self._announced_lineage(options, marker)
-        if announced not in (None, lineage):
+        began = self._began_with(options, marker)
+        if began not in (None, lineage):
             raise BadCheckpointLocation(
-                f"the query ran with the lineage {announced}, and its checkpoint location was set back "
+                f"the query ran with the lineage {began}, and its checkpoint location was set back "
                 f"meanwhile, for the lineage {lineage}: what this driver has in memory is not what the "
                 "location says. Nothing of this batch counts. If another driver was started there, leave "
                 "this one stopped; else start the query again, in a new driver"
@@ -90,7 +90,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             asked = Opening(region, lineage, marker.parents, checkpoint.planned())
             asked.wait(partial(self._is_stopped, marker.query))
             checkpoint.write_opened(lineage, wanted)
-        elif announced is not None:
+        elif self._is_announced(options, marker):
             glance(checkpoint, lineage)
             return
         else:
@@ -106,11 +106,16 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
     def _is_stopped(self, query: str) -> bool:
         return self.registry_folder is not None and Registry(self.registry_folder).stopped(query)
 
-    def _announced_lineage(self, options: SinkOptions, marker: LineageMarker) -> str | None:
-        """The lineage with which this run of the query began to write; None if it has not."""
+    def _began_with(self, options: SinkOptions, marker: LineageMarker) -> str | None:
+        """The lineage with which this run of the query began; None if it had none yet."""
         if self.registry_folder is not None:
-            return Registry(self.registry_folder).announced(marker.query)
+            return Registry(self.registry_folder).lineage(marker.query)
         return _announced.get(options.checkpoint_location)
+
+    def _is_announced(self, options: SinkOptions, marker: LineageMarker) -> bool:
+        if self.registry_folder is not None:
+            return Registry(self.registry_folder).announced(marker.query) is not None
+        return options.checkpoint_location in _announced
 
     def _note_announced(self, options: SinkOptions, marker: LineageMarker) -> None:
         if self.registry_folder is not None:
