@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -93,6 +94,7 @@ def carry_out(
     """Do it, step by step; `how` is the reason and the seconds for an answer. Raises UserError."""
     committed = record.state.regions[region].ref if region in record.state.regions else None
     if committed is None:
+        _check_region(location, region)
         raise UserError(
             f"nothing of region {region} is committed, so there is no checkpoint to go back to. Delete the "
             "checkpoint location and start the query; if it is refused, the refusal names the command "
@@ -102,6 +104,20 @@ def carry_out(
         return _carry_out(settings, record, (region, committed, location), how, done)
     except _hook_error() as error:
         raise UserError(str(error)) from error
+
+
+def _check_region(location: str, region: str) -> None:
+    """Refuse the location of another region: to delete that would have its rows read again."""
+    with suppress(_hook_error()):
+        from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+
+        opened, _ = Checkpoint(location).opened_region()
+        if opened != region:
+            raise UserError(
+                f"{location} is the checkpoint location of a query of region {opened}, and nothing of region "
+                f"{region} is committed. If the option region of the query is wrong, correct it there; to set "
+                f"region {opened} back, give --region {opened}"
+            )
 
 
 def _carry_out(

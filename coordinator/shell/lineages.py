@@ -29,6 +29,18 @@ def _committed(book: Book, region: str) -> bool:
     return held is not None and held.ref is not None
 
 
+def not_live_then(book: Book, envelope: Envelope, offset: int) -> str | None:
+    """As `not_live`, of a completion that is read again: what its region is by now says too little."""
+    held = book.state.regions.get(envelope.region)
+    lineages = held.lineages if held is not None else {}
+    lived = lineages.get(envelope.lineage)
+    if lived is not None and offset > lived.opened_at:
+        later = [each.opened_at for each in lineages.values() if each.opened_at > lived.opened_at]
+        if not later or offset < min(later):
+            return None
+    return not_live(book, envelope) or _not_live(envelope, "it was not opened then")
+
+
 def not_live(book: Book, envelope: Envelope) -> str | None:
     """Why a completion without effect never will have one, and what to do; None if it is only a replay."""
     held = book.state.regions.get(envelope.region)
@@ -38,7 +50,10 @@ def not_live(book: Book, envelope: Envelope) -> str | None:
         return None
     if lived is not None and lived.limit is not None and envelope.checkpoint <= lived.limit:
         return None
-    other = f"which is {live}" if live else "none was opened"
+    return _not_live(envelope, f"which is {live}" if live else "none was opened")
+
+
+def _not_live(envelope: Envelope, other: str) -> str:
     return (
         f"lineage {envelope.lineage} of region {envelope.region} of stream {envelope.stream} is not the live "
         f"one ({other}), so that its checkpoint {envelope.checkpoint} is not committed: two queries with one "

@@ -31,7 +31,13 @@ from sluicegate.coordinator.shell.continuity import (
 )
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.joining import Changes
-from sluicegate.coordinator.shell.lineages import not_live, tell_acceptance, tell_replacement, undecided
+from sluicegate.coordinator.shell.lineages import (
+    not_live,
+    not_live_then,
+    tell_acceptance,
+    tell_replacement,
+    undecided,
+)
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import Rivals, refuse_other_groups
 from sluicegate.coordinator.shell.reading import UNREADABLE_NAME
@@ -361,8 +367,10 @@ class PartitionRunner:
         ignored = self._hand_in(runner, record, envelope, body)
         if ignored is None:
             return
-        if fresh and envelope.type is EventType.CHECKPOINT_COMPLETED:
-            problem = not_live(runner.machine.book, envelope)
+        if envelope.type is EventType.CHECKPOINT_COMPLETED:
+            # Read again, it may be one whose letter was not acknowledged before.
+            book = runner.machine.book
+            problem = not_live(book, envelope) if fresh else not_live_then(book, envelope, record.offset)
             if problem is not None:
                 self.letters.put(record, LetterCode.LINEAGE_NOT_LIVE, problem)
         refused = ignored.startswith(VOID) or envelope.type is EventType.REGION_OPENED

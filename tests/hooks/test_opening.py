@@ -149,6 +149,20 @@ def test_a_run_of_one_batch_that_is_refused_fails(job: Job) -> None:
     assert len(batches) < 4
 
 
+def test_a_location_of_another_region_is_refused(job: Job) -> None:
+    """Its rows are that region's: the new one would go on without them, or have them twice."""
+    job.feed("a", 1)
+    job.run()
+    job.options["region"] = "EWR"
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException, match=r"wrote the region JFK of the stream .* not EWR"):
+        job.run()
+    job.options["region"] = "JFK"
+    job.run()
+    job.log.wait_completed(1)
+    assert {envelope.region for envelope, _ in job.log.of(CheckpointCompleted)} == {"JFK"}
+
+
 def test_a_location_of_another_stream_is_refused_and_can_be_taken_along(job: Job) -> None:
     job.feed("a", 1)
     job.run()

@@ -121,6 +121,18 @@ async def test_a_query_that_lives_or_has_nothing_committed_is_left_alone(
         assert (job.checkpoint / "sluicegate" / "lineage.json").read_bytes() == marker
 
 
+async def test_the_location_of_another_region_is_not_to_be_deleted(place: Place, spark: SparkThread) -> None:
+    job = SparkJob(spark, place, options={"regions": "r1,r2", "assignment": "1"})
+    async with running(place.settings()):
+        job.feed([1])
+        await job.run()
+        where = ("--checkpoint-location", str(job.checkpoint), "--silence", "10ms")
+        wrong = await invoke(place, "rewind", "--stream", "flights", "--region", "r2", *where)
+        assert wrong.exit_code == 2
+        assert "is the checkpoint location of a query of region r1" in wrong.stderr
+        assert "Delete the checkpoint location" not in wrong.stderr
+
+
 async def test_another_location_is_told_apart(place: Place, spark: SparkThread, tmp_path: Path) -> None:
     job = SparkJob(spark, place)
     async with running(place.settings()):

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from sluicegate.coordinator.metrics import PREFIX
 from sluicegate.coordinator.shell import waiting
+from sluicegate.coordinator.shell.letterbox import Letterbox
 from sluicegate.coordinator.shell.service import Service
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
@@ -69,6 +70,27 @@ async def test_an_event_that_never_arrives_is_named_again_and_again(
     first, second = warnings(logged)[:2]
     assert all("never-arrives" in line["waits_for"][0] for line in (first, second))
     assert second["seconds"] - first["seconds"] >= 1
+
+
+async def test_a_letter_that_was_not_sent_is_sent_after_a_restart(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state record is behind the event by then, so it is only read again."""
+    async with place.job() as job, place.job(lineage="ghost.0") as ghost:
+        with monkeypatch.context() as patched:
+            patched.setattr(Letterbox, "next", lambda *_: [])
+            async with running(place.settings()):
+                await job.open()
+                await ghost.run_batch([1])
+                await job.run_batch([2])
+                await job.committed([2])
+        assert await letters(job) == []
+        for _ in range(2):
+            async with running(place.settings()):
+                ((_, reason),) = await until(lambda: letters(job))
+                assert "lineage ghost.0 of region r1 of stream flights is not the live one" in reason
+                await job.run_batch([3])
+                await until(lambda: len(read_ids(place.table)), lambda rows: rows > 1)
 
 
 async def test_completions_of_a_replaced_query_are_put_aside_with_the_reason(place: Place) -> None:

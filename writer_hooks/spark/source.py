@@ -86,6 +86,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         held = checkpoint.opened(lineage)
         if held is not None:
             _check_stream(options.checkpoint_location, checkpoint, held, region.stream)
+            _check_region(options.checkpoint_location, held, region.name)
         if held != wanted:
             asked = Opening(region, lineage, marker.parents, checkpoint.planned())
             asked.wait(partial(self._is_stopped, marker.query))
@@ -141,4 +142,16 @@ def _check_stream(location: str, checkpoint: Checkpoint, held: OpenedMarker, str
         f"If batch {first} is committed in {old} too, start the query in that stream once more, so that it "
         "finishes the batch, which would be written twice else. Or use a new checkpoint location, with a "
         "source that begins right after the committed rows"
+    )
+
+
+def _check_region(location: str, held: OpenedMarker, region: str) -> None:
+    """Refuse a location whose batches so far belong to another region: what that has would come twice."""
+    if held.region == region:
+        return
+    raise BadCheckpointLocation(
+        f"the query in {location} wrote the region {held.region} of the stream {held.stream} so far, not "
+        f"{region}. If the option region is wrong, correct it. To cut the stream into other regions, start "
+        f"the query in an empty checkpoint location, with a higher assignment, parents.from = {location}, and a "
+        "source that begins behind what this one has read"
     )
