@@ -139,8 +139,8 @@ class Publisher:
             if waited < _TOPIC_GRACE:
                 return
             raise TopicMissing(
-                f"the topic {topic} does not exist on {self._settings.bootstrap_servers}; "
-                "create it with: sluicegate topics create; or correct the option topic.prefix"
+                f"the topic {topic} does not exist on {self._settings.bootstrap_servers}; correct the option "
+                "topic.prefix, or, if the coordinator's is the same, create it with: sluicegate topics create"
             ) from error
         if isinstance(error, BrokerResponseError) and "AUTHORIZATION" in error.message:
             raise TopicMissing(f"no permission to write to the topic {topic}: {error}") from error

@@ -115,8 +115,8 @@ def _check_region(location: str, region: str) -> None:
         if opened != region:
             raise UserError(
                 f"{location} is the checkpoint location of a query of region {opened}, and nothing of region "
-                f"{region} is committed. If the option region of the query is wrong, correct it there; to set "
-                f"region {opened} back, give --region {opened}"
+                f"{region} is committed. If the option region of the query is wrong, correct it there; to "
+                f"set region {opened} back, give --region {opened}"
             )
 
 

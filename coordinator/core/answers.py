@@ -25,7 +25,7 @@ class Answers:
     """The openings that are not answered yet."""
 
     refused: dict[str, str]
-    """By region, why its last opening was refused, until one is accepted."""
+    """By region, why its last opening was refused, until one is accepted or its own query goes on."""
     _asked: list[_Asked] = field(default_factory=list)
 
     @property
@@ -44,7 +44,10 @@ class Answers:
         self._asked.append(_Asked(envelope, refusal, table, start))
 
     def forget(self, region: str) -> None:
-        """An operator has removed the region: why its opening was refused matters to nobody any more."""
+        """Why the region's last opening was refused matters to nobody any more.
+
+        An operator has given an order, or the region's own query goes on.
+        """
         self.refused.pop(region, None)
 
     def give(self, book: Book, outbox: Outbox, locations: tuple[str, ...], halted: str | None) -> None:

@@ -51,6 +51,7 @@ from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Body,
+    CheckpointCompleted,
     CutAbandoned,
     CutDecided,
     CutVoided,
@@ -338,6 +339,9 @@ class StreamMachine:
             case StreamPolicy():
                 self._retries.ended("append")
                 self._proposal.recheck()
+            case CheckpointCompleted() if ignored is None:
+                # What was refused was another query's, or is mended.
+                self._answers.forget(envelope.region)
             case RegionClosed():
                 self.outbox.note_change()
             case LineageCarried():
@@ -351,7 +355,7 @@ class StreamMachine:
                 # The order may be about what the table stalls for; and who asks for the state sees it.
                 self._table.pause(self._now, 0)
                 self.outbox.note_change()
-                if body.command == "remove" and body.region is not None:
+                if body.command in ("remove", "accept") and body.region is not None:
                     self._answers.forget(body.region)
             case CutDecided() | CutAbandoned() | CutVoided() if ignored is None:
                 self._retries.ended("append")

@@ -103,7 +103,9 @@ def older_assignment(wanted: Assignment, held: Assignment) -> str:
 def other_regions(wanted: Assignment, held: Assignment) -> str:
     return (
         f"assignment {wanted.number} was opened with the regions {', '.join(sorted(held.regions))}, "
-        f"not {', '.join(sorted(wanted.regions))}; raise the assignment's number to change the regions"
+        f"not {', '.join(sorted(wanted.regions))}. If the option region or regions is wrong, correct it. To "
+        "change the regions, raise the assignment's number for all queries: what a new one reads that an old "
+        "one has read comes twice, so let its source begin behind that"
     )
 
 

@@ -292,7 +292,7 @@ class StateRecord(Light):
     waits: list[str] = []
     """What the next cut waits for; for status only."""
     refused: dict[str, str] = {}
-    """By region, why its last opening was refused, until one is accepted; for status only."""
+    """By region, why its last opening was refused, until one is accepted or its query goes on; for status."""
     misplaced: dict[str, tuple[str, str, int]] = {}
     """Events that completions name, and in which region, lineage and checkpoint they lie instead."""
     heard: dict[str, int] = {}

@@ -32,7 +32,7 @@ PLAYED = {
     "start the query in an empty checkpoint location, with the option parents": "passed_on_behind_a_rewind",
     "list every region of the stream in the option `regions`": "not_in_its_own",
     "is older than the stream's assignment": "older_assignment",
-    "raise the assignment's number to change the regions": "other_regions",
+    "change the regions, raise the assignment's number for all queries": "other_regions",
     "and let one be committed before assignment": "too_deep_committed_first",
     "raise max_consecutive_fallbacks": "too_deep_higher_maximum",
     "is the right one, start it from its own checkpoint location": "replaced",

@@ -1,7 +1,7 @@
 """What is known of when a region's job was last heard of."""
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Parent, RegionHeartbeat
+from sluicegate.events.models import Parent, RegionHeartbeat, StreamCommand
 from tests.core.scene import Scene, opened
 
 
@@ -51,3 +51,17 @@ def test_the_last_heartbeat_of_a_query_ends_what_is_expected_of_it() -> None:
         scene.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=idle, interval=interval), "r1", "q.0")
         scene.settle()
         assert scene.machine.record().heartbeats == known
+
+
+def test_a_refusal_is_shown_until_the_regions_own_query_goes_on_or_an_operator_accepts() -> None:
+    scene = opened()
+    for number in range(2):
+        scene.batch(number)
+        scene.settle()
+        assert scene.machine.record().refused == {}
+        scene.open("r1", "stray.0")
+        assert list(scene.machine.record().refused) == ["r1"]
+    accepted = StreamCommand(command="accept", region="r1", lineage="stray.0")
+    scene.say(EventType.STREAM_COMMAND, accepted)
+    scene.settle()
+    assert scene.machine.record().refused == {}

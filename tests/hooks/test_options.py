@@ -104,6 +104,11 @@ def test_wrong(name: str, value: str) -> None:
         SinkOptions.parse(GOOD | {name: value})
 
 
+def test_a_region_that_is_not_in_the_list_is_to_be_corrected() -> None:
+    with pytest.raises(BadOption, match="correct the option region or the option regions"):
+        SinkOptions.parse(GOOD | {"regions": "EWR,LGA"})
+
+
 def test_several_regions_need_a_numbered_list() -> None:
     with pytest.raises(BadOption, match="option assignment is missing"):
         SinkOptions.parse(GOOD | {"regions": "EWR,JFK"})

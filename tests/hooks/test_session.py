@@ -1,6 +1,8 @@
 """What attaching does to a session, and what it says about its settings."""
 
 import logging
+import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -39,3 +41,15 @@ def test_source_registered_by_hand_is_noticed(spark: SparkSession, monkeypatch: 
     monkeypatch.setattr(sluicegate.writer_hooks.spark.session, "_attached", {})
     with pytest.raises(HookError, match=r"call attach\(spark\) instead"):
         attach(spark.newSession())
+
+
+def test_another_python_of_the_workers_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = tmp_path / "python3"
+    other.write_text("")
+    other.chmod(0o700)
+    with caplog.at_level("WARNING"):
+        sluicegate.writer_hooks.spark.session._check_python(sys.executable)
+        sluicegate.writer_hooks.spark.session._check_python("./not-unpacked-yet/bin/python")
+        assert caplog.messages == []
+        sluicegate.writer_hooks.spark.session._check_python(str(other))
+    assert f"set PYSPARK_PYTHON={sys.executable}" in caplog.text

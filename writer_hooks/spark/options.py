@@ -118,7 +118,7 @@ def _region(options: Mapping[str, str]) -> Region:
     if region not in regions or len(set(regions)) != len(regions):
         raise BadOption(
             f"the option regions must list each region of the stream once, this one ({region}) too: "
-            f"{options['regions']!r}"
+            f"{options['regions']!r}; correct the option region or the option regions"
         )
     if len(regions) > 1 and "assignment" not in options:
         raise BadOption(

@@ -2,6 +2,8 @@
 
 import atexit
 import logging
+import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -57,6 +59,8 @@ def attach_to(
     except OSError as error:
         _log.warning("no folder can be made in %s (%s): there will be no heartbeats", _FOLDER, error)
     _tune(spark)
+    if not _is_remote(spark):
+        _check_python(spark.sparkContext.pythonExec)
     _register(spark, listener_state)
     listener = RegionListener(_FOLDER, *beats, on_outcome)
     if not _is_remote(spark):
@@ -64,6 +68,18 @@ def attach_to(
         _at_exit(listener.close)
     spark.streams.addListener(listener)
     _attached[spark] = listener
+
+
+def _check_python(used: str) -> None:
+    """Say that Spark's workers run another Python, which may not have what the first batch needs."""
+    found = shutil.which(used)
+    if found is not None and Path(found).absolute().parent != Path(sys.executable).absolute().parent:
+        _log.warning(
+            "Spark runs its Python workers with %s, and this driver runs %s. If sluicegate is not installed "
+            "there, the first batch fails with ModuleNotFoundError: set PYSPARK_PYTHON=%s before the session "
+            "is made",
+            *(found, sys.executable, sys.executable),
+        )
 
 
 def _at_exit(work: Callable[[], None]) -> None:

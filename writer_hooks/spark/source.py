@@ -152,6 +152,6 @@ def _check_region(location: str, held: OpenedMarker, region: str) -> None:
     raise BadCheckpointLocation(
         f"the query in {location} wrote the region {held.region} of the stream {held.stream} so far, not "
         f"{region}. If the option region is wrong, correct it. To cut the stream into other regions, start "
-        f"the query in an empty checkpoint location, with a higher assignment, parents.from = {location}, and a "
-        "source that begins behind what this one has read"
+        f"the query in an empty checkpoint location, with a higher assignment, parents.from = {location}, "
+        "and a source that begins behind what this one has read"
     )
