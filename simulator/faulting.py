@@ -26,6 +26,7 @@ _CAUSES: Final = {
         "unheard append: ",
         "view lost: ",
         "conflict: ",
+        "unknown, ",
         "foreign commit",
     ),
 }
