@@ -89,7 +89,7 @@ class Book:
             return DUPLICATE
         written = (envelope.files, envelope.rows, envelope.writer, envelope.attempt)
         entry.parts[envelope.id] = Part(offset, *written)
-        entry.last_time = time
+        entry.last_time = max(entry.last_time, time)
         if entry.completion is not None:
             if envelope.id not in entry.missing:
                 return None
@@ -127,7 +127,7 @@ class Book:
             if fresh:
                 self._compare(region, envelope, entry.completion.body.source_digest, body.source_digest)
             return REPLAYED
-        entry.last_time = time
+        entry.last_time = max(entry.last_time, time)
         problem = _misplaced(ledger, envelope.checkpoint, body.predecessor)
         if problem is None and not ledger.complete(
             envelope.checkpoint, entry, Completion(offset, time, body, offset)

@@ -166,9 +166,12 @@ class LineageLedger:
     def advance(self, time: int) -> None:
         """Seal what has become contiguous: completed, whole, and its predecessor sealed or decided."""
         while (successor := self._successors.get(self._tail)) is not None:
-            if not self.checkpoints[successor].whole:
+            entry = self.checkpoints[successor]
+            if not entry.whole:
                 return
-            self.checkpoints[successor].sealed_at = time
+            # Copies of older events come behind younger ones.
+            time = max(time, entry.last_time)
+            entry.sealed_at = time
             self.sealed.append(successor)
             self._tail = successor
 

@@ -90,8 +90,9 @@ def _other_content(book: Book, envelope: Envelope, at: Position, digest: str | N
     known = book.source_digest(envelope.region, at)
     if known is None or digest is None or known == digest:
         return None
-    ref = book.state.regions[envelope.region].ref
-    return refusals.other_content(envelope.stream, envelope.region, at, ref)
+    region = book.state.regions[envelope.region]
+    is_heir = _inherits(region)
+    return refusals.other_content(envelope.stream, envelope.region, at, region.ref, is_heir=is_heir)
 
 
 def _passed_on(book: Book, region: RegionState, envelope: Envelope) -> str | None:
@@ -218,7 +219,12 @@ def _is_needed(book: Book, name: str) -> bool:
     """
     region = book.state.regions[name]
     # What builds on others' checkpoints would read anew what those have in the table.
-    return region.ref is not None or any(region.lineages[each].parents for each in region.chain)
+    return region.ref is not None or _inherits(region)
+
+
+def _inherits(region: RegionState) -> bool:
+    """Return whether a region goes on from the checkpoints of others."""
+    return any(region.lineages[each].parents for each in region.chain)
 
 
 def _others_problem(book: Book, others: list[Parent], body: RegionOpened) -> str | None:

@@ -49,10 +49,15 @@ def older_location(region: str, ref: Position, known: int) -> str:
     )
 
 
-def other_content(stream: str, region: str, at: Position, ref: Position | None) -> str:
-    """Return the reason for a location that has a checkpoint with other source data than the log."""
+def other_content(stream: str, region: str, at: Position, ref: Position | None, *, is_heir: bool) -> str:
+    """Return the reason for a location that has a checkpoint with other source data than the log.
+
+    An heir goes on from other regions: begun anew from nothing, it would read again what those have.
+    """
     if ref == at:
         has, way_out = "is committed", _EMPTY_LOCATION
+    elif ref is None and is_heir:
+        has, way_out = "was completed", _EMPTY_LOCATION
     elif ref is not None:
         has = "was completed"
         way_out = (

@@ -121,7 +121,8 @@ class Log:
         if body is None:
             return
         stream = event.envelope.stream
-        envelope = Envelope(str(uuid.uuid4()), EventType.OPENING_ANSWERED, stream, event.envelope.region)
+        place = (stream, event.envelope.region, event.envelope.lineage)
+        envelope = Envelope(str(uuid.uuid4()), EventType.OPENING_ANSWERED, *place)
         message = encode(Event(envelope, body))
         await producer.send_and_wait(
             self.names.commits,

@@ -191,7 +191,7 @@ DESCENTS: Final = (
         "what was taken over is read again",
         openings,
         "_is_needed",
-        "or any(region.lineages[each].parents for each in region.chain)",
+        "or _inherits(region)",
         "",
         "I2",
         ("resplit", "amnesia"),
