@@ -147,6 +147,11 @@ class Driver(Batches):
         self.world.saw("lost uploads given up")
         return "give lost uploads up"
 
+    @property
+    def completes_later(self) -> bool:
+        """Whether a completion is still on its way, so that nothing can contradict it yet."""
+        return any(isinstance(body, CheckpointCompleted) for _, body in self.uploads)
+
     def contradict(self) -> None:
         """Complete the last checkpoint again, for another range of the source."""
         body = CheckpointCompleted(

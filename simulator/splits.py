@@ -64,7 +64,7 @@ class Splits:
         count = dice.between(1, 2)
         self._follow(ended, [driver.stands() for driver in ended], count)
         self.world.saw(f"split {len(ended)} to {count}")
-        if dice.chance(0.1):
+        if dice.chance(0.1) and not ended[0].completes_later:
             # A job of before is still there, with another log of offsets.
             ended[0].contradict()
             self.world.saw("contradict what others build on")

@@ -7,7 +7,6 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
     Body,
-    CheckpointCompleted,
     CheckpointFailed,
     FilesWritten,
     Parent,
@@ -264,9 +263,7 @@ def _out_of_order(driver: Driver, dice: Dice) -> bool:
 
 def _contradict(driver: Driver, dice: Dice) -> bool:
     """The last checkpoint is completed again, for another range of the source."""
-    if not driver.active or not driver.finished:
-        return False
-    if any(isinstance(body, CheckpointCompleted) for _, body in driver.uploads):
+    if not driver.active or not driver.finished or driver.completes_later:
         return False
     last = driver.last
     driver.contradict()
