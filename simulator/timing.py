@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CutAbandoned, Position
 from sluicegate.simulator.reading import Reading
 from sluicegate.simulator.violation import Violation
@@ -59,6 +60,8 @@ class Timing:
         raise Violation("timer", f"{sorted(late)} fall back after {waited} ms, not after {self.timeout}")
 
     def _has_changed(self, late: frozenset[str], read: int, offset: int) -> bool:
-        """Whether something that it had not read made regions late, or a cut complete."""
-        news = self.world.log[read:offset]
-        return any(each.envelope.region in late or not each.envelope.region for each in news)
+        """Whether something that it had not read made regions late, a cut complete, or void what waited."""
+        news = [each.envelope for each in self.world.log[read:offset]]
+        return any(
+            each.region in late or not each.region or each.type is EventType.REGION_OPENED for each in news
+        )
