@@ -121,7 +121,7 @@ class Driver(Batches):
 
     def _miss(self) -> None:
         """Nobody has told of an event that was sent for another checkpoint."""
-        if not self.world.carries and self.active and not self._was_told():
+        if not self.world.carries and self.opened and not self.dead and not self._was_told():
             raise Violation("fault", f"nobody tells why {self.region} waits at {self.mislabelled}")
         # Carrying forgets events that are not named where they lie, and may be faster here than who looks.
         self.never += self.mislabelled
