@@ -128,7 +128,7 @@ class Driver(Batches):
         self.mislabelled.clear()
 
     def _was_told(self) -> bool:
-        """Whether the stall was told before this run of the job began."""
+        """Return whether the stall was told before this run of the job began."""
         signs = [f"checkpoint {number} of lineage {self.lineage} names event" for number in self.mislabelled]
         stalls = [due.body.reason for due in self.world.commits if isinstance(due.body, StreamStalled)]
         return any(sign in reason for sign in signs for reason in stalls)
@@ -149,7 +149,7 @@ class Driver(Batches):
 
     @property
     def completes_later(self) -> bool:
-        """Whether a completion is still on its way, so that nothing can contradict it yet."""
+        """A completion is still on its way, so that nothing can contradict it yet."""
         return any(isinstance(body, CheckpointCompleted) for _, body in self.uploads)
 
     def contradict(self) -> None:

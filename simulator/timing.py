@@ -60,7 +60,7 @@ class Timing:
         raise Violation("timer", f"{sorted(late)} fall back after {waited} ms, not after {self.timeout}")
 
     def _has_changed(self, late: frozenset[str], read: int, offset: int) -> bool:
-        """Whether something that it had not read made regions late, a cut complete, or void what waited."""
+        """Return whether unread news made regions late, a cut complete, or void what waited."""
         news = [each.envelope for each in self.world.log[read:offset]]
         return any(
             each.region in late or not each.region or each.type is EventType.REGION_OPENED for each in news

@@ -122,9 +122,9 @@ class Follower:
         self._news: set[tuple[str, str]] = set()
         """The regions whose last opening is still to be told."""
         self._positions: dict[TopicPartition, int] = {}
-        """Where the next connection goes on."""
+        """The next connection goes on there."""
         self._since: dict[TopicPartition, int] = {}
-        """Where the outcomes begin that are told: at the end as of the first connection."""
+        """Outcomes are told from there on: from the end as of the first connection."""
         self._lock = threading.Lock()
         self._failed = 0
         self._thread = LoopThread("sluicegate-outcomes")
@@ -211,7 +211,7 @@ class Follower:
     async def _starts(
         self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where to begin to read: where the last connection ended, or some minutes back."""
+        """Find the offsets to begin at: those of the last connection's end, or of some minutes back."""
         self._since = {**ends, **self._since}
         found = await consumer.offsets_for_times(dict.fromkeys(ends, int((time.time() - _NEWS) * 1000)))
         starts = {source: at.offset if (at := found.get(source)) else end for source, end in ends.items()}

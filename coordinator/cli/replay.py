@@ -33,7 +33,7 @@ from sluicegate.coordinator.replay.repair import Repair
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import list_decisions, verify
 from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.continuity import other_user
+from sluicegate.coordinator.shell.continuity import Home
 from sluicegate.coordinator.shell.ownership import OwnedElsewhere, refuse_other_groups
 from sluicegate.coordinator.shell.records import read_held
 from sluicegate.lakes.port import TableRefused
@@ -148,13 +148,12 @@ async def _replay(settings: Settings, wanted: _Wanted) -> Said:
 async def _opened(settings: Settings, wanted: _Wanted) -> AsyncIterator[_Setup]:
     stream = wanted.stream
     records = await stream_records(settings, stream)
-    if records and (wrong := other_user(records[-1], settings.streams[stream].commit_user)):
-        raise ReplayRefused(wrong)
     with ThreadPoolExecutor(1) as threads:
         table = ReplayTable(settings.streams[stream], threads)
         async with open_log(settings, stream) as log:
             held = await log.range()
-            await check_continuity(log.fetcher, log.source.partition, records, held)
+            home = Home(log.source.partition, settings.streams[stream].commit_user)
+            await check_continuity(log.fetcher, home, records, held)
             yield _Setup(log, records, bases(records, held, wanted.start), table, threads)
         table.close()
 

@@ -44,10 +44,7 @@ class Answers:
         self._asked.append(_Asked(envelope, refusal, table, start))
 
     def forget(self, region: str) -> None:
-        """Why the region's last opening was refused matters to nobody any more.
-
-        An operator has given an order, or the region's own query goes on.
-        """
+        """Show no refusal of the region: an operator has given an order, or its own query goes on."""
         self.refused.pop(region, None)
 
     def give(self, book: Book, outbox: Outbox, locations: tuple[str, ...], halted: str | None) -> None:

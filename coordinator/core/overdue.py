@@ -50,7 +50,7 @@ class Overdue:
         """An event that a checkpoint names, and where it lies instead."""
         self._unused = {event: _Place(*place) for event, place in known.items()}
         self._decided: dict[str, _Place] = {}
-        """Where the events of the last decisions lie."""
+        """The places of the last decisions' events."""
 
     @property
     def known(self) -> dict[str, Place]:

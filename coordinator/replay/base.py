@@ -7,7 +7,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.replay.errors import ReplayRefused
 from sluicegate.coordinator.replay.marks import Mark
 from sluicegate.coordinator.shell.bodies import BodyFetcher
-from sluicegate.coordinator.shell.continuity import LogRange, discontinuity, grown, last_events
+from sluicegate.coordinator.shell.continuity import Home, LogRange, last_events, obstacle
 
 
 class Base(NamedTuple):
@@ -27,19 +27,16 @@ class Base(NamedTuple):
 
 
 async def check_continuity(
-    fetcher: BodyFetcher, partition: int, records: Sequence[StateRecord], log: LogRange
+    fetcher: BodyFetcher, home: Home, records: Sequence[StateRecord], log: LogRange
 ) -> None:
-    """Refuse a log that is not the one of the stream's records. Raises ReplayRefused, KafkaError."""
+    """Refuse a log or a commit user other than the records'. Raises ReplayRefused, KafkaError."""
     if not records:
         return
     newest = records[-1]
-    if (moved := grown(newest, partition)) is not None:
-        raise ReplayRefused(moved)
-    events = await last_events(fetcher, partition, [newest], log)
+    events = await last_events(fetcher, home.partition, [newest], log)
     # A record that needs events which are deleted is another matter.
     reached = newest.model_copy(update={"low_water": max(newest.low_water, log.begin)})
-    problem = discontinuity(reached, log, events)
-    if problem is not None:
+    if (problem := obstacle(reached, home, log, events)) is not None:
         raise ReplayRefused(problem)
 
 

@@ -19,6 +19,7 @@ from sluicegate.coordinator.replay.marks import Window, parse_mark
 from sluicegate.coordinator.replay.run import run_over
 from sluicegate.coordinator.settings import Settings
 from sluicegate.coordinator.shell.bodies import BodyFetcher, BodyUnavailable
+from sluicegate.coordinator.shell.continuity import Home
 from sluicegate.coordinator.shell.deadletters import PARTITION
 from sluicegate.events.codec import BadBody, read_body, read_envelope
 from sluicegate.events.envelope import Envelope, Poison
@@ -188,7 +189,8 @@ async def judge(settings: Settings, sent: Sent) -> str | None:
     records = await stream_records(settings, sent.stream)
     async with open_log(settings, sent.stream) as log:
         held = await log.range()
-        await check_continuity(log.fetcher, log.source.partition, records, held)
+        home = Home(log.source.partition, settings.streams[sent.stream].commit_user)
+        await check_continuity(log.fetcher, home, records, held)
         choices = bases(records, held, Bound("", offset=sent.offset))
         everything = Window(parse_mark("earliest"), parse_mark("latest"))
         done = await run_over(

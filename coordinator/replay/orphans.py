@@ -26,7 +26,7 @@ from sluicegate.coordinator.replay.marks import parse_mark
 from sluicegate.coordinator.replay.progress import Progress
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
-from sluicegate.coordinator.shell.continuity import other_user
+from sluicegate.coordinator.shell.continuity import Home
 from sluicegate.events.codec import BadBody, read_envelope, read_files
 from sluicegate.events.envelope import EventType, Poison
 from sluicegate.events.locations import normal
@@ -91,10 +91,10 @@ class Search:
     async def find(self, now: int) -> Found:
         """Everything that is deletable at a time in milliseconds. Raises ReplayRefused, KafkaError."""
         held = await self._log.range()
-        await check_continuity(self._log.fetcher, self._log.source.partition, self._records, held)
-        if self._records and (wrong := other_user(self._records[-1], self._table.settings.commit_user)):
-            raise ReplayRefused(wrong)
-        self._comparison = Comparison(await self._table.history(), self._table.settings.commit_user)
+        user = self._table.settings.commit_user
+        home = Home(self._log.source.partition, user)
+        await check_continuity(self._log.fetcher, home, self._records, held)
+        self._comparison = Comparison(await self._table.history(), user)
         if not self._records:
             return Found([], 0, 0, 0)
         self._committed, self._begin = self._records[-1].state.committed, held.begin

@@ -32,6 +32,14 @@ def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
                     yield f"stream {name}: {each.effect} fails and is tried again: {each.reason}"
 
 
+def absent(topic: str) -> str:
+    """Say that the events topic is gone: without its metadata the group has no partitions to give."""
+    return (
+        f"the topic {topic} does not exist any more, so that nothing is read. Make it again with "
+        "`sluicegate topics create`: each stream then says how it goes on"
+    )
+
+
 def account(settings: KafkaSettings, epoch: int, runners: Mapping[int, PartitionRunner]) -> dict[str, Any]:
     """What this member owns, and where it stands."""
     now = time.time_ns() // 1_000_000

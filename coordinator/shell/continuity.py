@@ -41,6 +41,22 @@ async def last_events(
     return {offset: each.id if isinstance(each, Envelope) else None for offset, each in read.items()}
 
 
+class Home(NamedTuple):
+    """A stream's place as the settings and the topic have it now."""
+
+    partition: int
+    commit_user: str
+
+
+def obstacle(record: StateRecord, home: Home, log: LogRange, events: Mapping[int, str | None]) -> str | None:
+    """Return why nobody may go on from the record; None if the log continues it as the same commit user."""
+    return (
+        grown(record, home.partition)
+        or other_user(record, home.commit_user)
+        or discontinuity(record, log, events)
+    )
+
+
 def discontinuity(record: StateRecord, log: LogRange, events: Mapping[int, str | None]) -> str | None:
     """Why the log does not continue the record; None if it does."""
     reached = max(record.low_water, record.applied + 1)
@@ -67,8 +83,11 @@ def grown(record: StateRecord, partition: int) -> str | None:
 
 
 def other_user(record: StateRecord, commit_user: str) -> str | None:
-    """Why a stream may not go on as this commit user; None if it may, as before its first decision."""
-    if record.commit_user in (None, commit_user) or not record.state.decided:
+    """Return why a stream may not go on as this commit user; None if it may.
+
+    Also before its first decision: that may be in the table, and the record behind it.
+    """
+    if record.commit_user in (None, commit_user):
         return None
     return (
         f"the stream commits as {record.commit_user}, and the settings say {commit_user}: what is in the "

@@ -1,7 +1,8 @@
 """Ends tasks that are not needed any more, also those that do not hear it the first time."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 AGAIN: Final = 2.0
@@ -24,3 +25,13 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
         if not task.cancelled():
             # Nobody else may look at how it failed, and it must not be reported as unseen.
             task.exception()
+
+
+@asynccontextmanager
+async def ended_with(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something beside a block, and end it with the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        await end([task])

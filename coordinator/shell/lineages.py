@@ -34,11 +34,13 @@ def not_live_then(book: Book, envelope: Envelope, offset: int) -> str | None:
     held = book.state.regions.get(envelope.region)
     lineages = held.lineages if held is not None else {}
     lived = lineages.get(envelope.lineage)
-    if lived is not None and offset > lived.opened_at:
+    if lived is not None:
+        if offset < lived.opened_at:
+            return _not_live(envelope, "it was not opened then")
         later = [each.opened_at for each in lineages.values() if each.opened_at > lived.opened_at]
         if not later or offset < min(later):
             return None
-    return not_live(book, envelope) or _not_live(envelope, "it was not opened then")
+    return not_live(book, envelope)
 
 
 def not_live(book: Book, envelope: Envelope) -> str | None:

@@ -19,15 +19,14 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.letter_form import LetterCode
 from sluicegate.coordinator.settings import StreamSettings
 from sluicegate.coordinator.shell.continuity import (
+    Home,
     LogRange,
     committed_with_note,
     deleted,
-    discontinuity,
     failed_at,
-    grown,
     last_events,
     newer,
-    other_user,
+    obstacle,
 )
 from sluicegate.coordinator.shell.ending import end
 from sluicegate.coordinator.shell.joining import Changes
@@ -324,18 +323,12 @@ class PartitionRunner:
         )
         if readable is None:
             machine.low_water = held.begin
-        elif problem := (
-            grown(readable, self.number)
-            or other_user(readable, wanted.commit_user)
-            or discontinuity(readable, held, events)
-        ):
+        elif problem := obstacle(readable, Home(self.number, wanted.commit_user), held, events):
             machine.lost(problem, held.end)
         if isinstance(record, UnreadableRecord):
             machine.lost(str(record), held.end, keep_record=True)
-        runner = StreamRunner(machine, wanted, self._links, self, held.end)
-        if readable is not None and readable.commit_user is not None and readable.state.decided:
-            runner.commit_user = readable.commit_user
-        return runner
+        recorded = readable.commit_user if readable is not None else None
+        return StreamRunner(machine, wanted, self._links, self, held.end, recorded)
 
     def _take_in(self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope) -> None:
         """Hand a record to its stream; what the core fails at stalls this stream, and no other."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import structlog
@@ -22,11 +22,11 @@ from sluicegate.coordinator.health import HealthServer
 from sluicegate.coordinator.metrics import Metrics
 from sluicegate.coordinator.reloading import plan_reload, read_settings
 from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.account import account, hindrances
+from sluicegate.coordinator.shell.account import absent, account, hindrances
 from sluicegate.coordinator.shell.bodies import BodyUnavailable
 from sluicegate.coordinator.shell.connections import open_consumer, open_links
 from sluicegate.coordinator.shell.dismissal import dismiss_dead
-from sluicegate.coordinator.shell.ending import end
+from sluicegate.coordinator.shell.ending import end, ended_with
 from sluicegate.coordinator.shell.janitor import Janitor
 from sluicegate.coordinator.shell.links import Links
 from sluicegate.coordinator.shell.ownership import OwnedElsewhere
@@ -108,7 +108,7 @@ class Service:
         loading = asyncio.create_task(load_adapters(self._settings))
         async with (
             HealthServer(self, self._metrics, http.host, http.port) as server,
-            _ended_with(self._reload_when_asked()),
+            ended_with(self._reload_when_asked()),
         ):
             self.http_port = server.port
             log.info("listening", host=http.host, port=server.port)
@@ -356,19 +356,13 @@ class Service:
                 self._away = f"Kafka does not answer: {error!r}"
 
     async def _lacks(self) -> str | None:
-        """Why nothing can be read though Kafka answers. Raises KafkaError or TimeoutError if it does not."""
+        """Say why nothing can be read though Kafka answers. Raises KafkaError or TimeoutError if not."""
         started = [each for each in self._runners.values() if each.started]
         if started:
             await started[0].end_offset()
             return None
-        topic = self._topics.events
-        if self._consumer is None or topic in await self._consumer.topics():
-            return None
-        # Without its metadata the group has no partitions to give to anybody.
-        return (
-            f"the topic {topic} does not exist any more, so that nothing is read. Make it again with "
-            "`sluicegate topics create`: each stream then says how it goes on"
-        )
+        known = {self._topics.events} if self._consumer is None else await self._consumer.topics()
+        return None if self._topics.events in known else absent(self._topics.events)
 
     async def _keep_views(self, links: Links) -> None:
         """Write the views again when the state store has lost them."""
@@ -398,13 +392,3 @@ class Service:
     def status(self) -> dict[str, Any]:
         """What this member owns, and where it stands."""
         return account(self._settings.kafka, self._epoch, self._runners)
-
-
-@asynccontextmanager
-async def _ended_with(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something beside a block, and end it with the block."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        await end([task])

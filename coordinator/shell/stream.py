@@ -84,8 +84,12 @@ class StreamRunner:
         links: Links,
         partition: LogPartition,
         since: int,
+        recorded_user: str | None = None,
     ) -> None:
-        """`since`: the end of the log when the stream became ours; what stands before it is no news."""
+        """`since`: the end of the log when the stream became ours; what stands before it is no news.
+
+        `recorded_user`: as whom the stream commits by its record.
+        """
         self.since = since
         self.machine = machine
         self.bodies = Bodies(links.budget)
@@ -93,8 +97,8 @@ class StreamRunner:
         self.waiting = Waiting(machine.stream)
         self.news = News(machine.stream, links.metrics, machine.outbox.due)
         self.settings = settings
-        self.commit_user = settings.commit_user
-        """As whom the stream commits, for its records: as before, whatever the settings say."""
+        self._recorded_user = recorded_user or settings.commit_user
+        """For the next records: the same as before, whatever the settings say."""
         self._links = links
         self._partition = partition
         self._kafka = StreamLog(machine.stream, partition.number, links)
@@ -219,7 +223,7 @@ class StreamRunner:
     async def _follow_up(self, effect: Effect) -> None:
         match effect:
             case WriteRecord(record):
-                await self._kafka.record(record.model_copy(update={"commit_user": self.commit_user}))
+                await self._kafka.record(record.model_copy(update={"commit_user": self._recorded_user}))
                 self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
             case Announce(due):
                 await self._kafka.announce(due)
