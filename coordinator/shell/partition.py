@@ -327,8 +327,7 @@ class PartitionRunner:
             machine.lost(problem, held.end)
         if isinstance(record, UnreadableRecord):
             machine.lost(str(record), held.end, keep_record=True)
-        recorded = readable.commit_user if readable is not None else None
-        return StreamRunner(machine, wanted, self._links, self, held.end, recorded)
+        return StreamRunner(machine, wanted, self._links, self, held.end, readable)
 
     def _take_in(self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope) -> None:
         """Hand a record to its stream; what the core fails at stalls this stream, and no other."""

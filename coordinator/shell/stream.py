@@ -84,11 +84,11 @@ class StreamRunner:
         links: Links,
         partition: LogPartition,
         since: int,
-        recorded_user: str | None = None,
+        record: StateRecord | None = None,
     ) -> None:
         """`since`: the end of the log when the stream became ours; what stands before it is no news.
 
-        `recorded_user`: as whom the stream commits by its record.
+        `record`: the one that the machine began with, which names the commit user of the stream.
         """
         self.since = since
         self.machine = machine
@@ -97,7 +97,7 @@ class StreamRunner:
         self.waiting = Waiting(machine.stream)
         self.news = News(machine.stream, links.metrics, machine.outbox.due)
         self.settings = settings
-        self._recorded_user = recorded_user or settings.commit_user
+        self._recorded_user = (record and record.commit_user) or settings.commit_user
         """For the next records: the same as before, whatever the settings say."""
         self._links = links
         self._partition = partition

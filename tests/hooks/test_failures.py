@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.functions import col, lit, raise_error
+from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events import (
@@ -187,6 +188,17 @@ def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: 
     publisher._shared.close()
 
 
+def ends_when_set_back(job: Job, query: StreamingQuery) -> None:
+    """Set the location of a running query back, as a rewind does, and wait for the query's end."""
+    known = Checkpoint(str(job.checkpoint))
+    marker = known.known_lineage()
+    assert marker is not None
+    known.write_lineage(marker.model_copy(update={"generation": 1, "first": 1}))
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException, match="was set back meanwhile, for the lineage"):
+        query.awaitTermination()
+
+
 def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
     """Its driver was frozen, and taken for dead: Spark would go on from the offsets that it has in memory."""
     job.feed("a", 1)
@@ -195,19 +207,15 @@ def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
         job.log.wait_completed(0)
         # The batch is at its end: what follows is another one.
         job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
-        known = Checkpoint(str(job.checkpoint))
-        marker = known.known_lineage()
-        assert marker is not None
-        known.write_lineage(marker.model_copy(update={"generation": 1, "first": 1}))
-        job.feed("b", 1, start=100)
-        with pytest.raises(StreamingQueryException, match="was set back meanwhile, for the lineage"):
-            query.awaitTermination()
+        ends_when_set_back(job, query)
     finally:
         query.stop()
     assert {envelope.lineage for envelope, _ in job.log.of(CheckpointCompleted)} == {job.lineage()}
     assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [job.lineage()]
     job.run()
-    job.log.wait(lambda: job.log.of(CheckpointCompleted, f"{marker.query}.1"), "it does not start again")
+    job.log.wait(
+        lambda: job.log.of(CheckpointCompleted, job.lineage().replace(".0", ".1")), "it does not start again"
+    )
 
 
 def test_a_query_that_waits_for_data_ends_too_when_its_location_is_set_back(job: Job) -> None:
@@ -221,12 +229,6 @@ def test_a_query_that_waits_for_data_ends_too_when_its_location_is_set_back(job:
         job.log.wait(
             lambda: any(body.interval for _, body in job.log.of(RegionHeartbeat)[said:]), "no heartbeat"
         )
-        known = Checkpoint(str(job.checkpoint))
-        marker = known.known_lineage()
-        assert marker is not None
-        known.write_lineage(marker.model_copy(update={"generation": 1, "first": 1}))
-        job.feed("b", 1, start=100)
-        with pytest.raises(StreamingQueryException, match="was set back meanwhile, for the lineage"):
-            query.awaitTermination()
+        ends_when_set_back(job, query)
     finally:
         query.stop()
