@@ -2,9 +2,10 @@
 
     python -m bench.scale [--files 10000 100000 1000000] [--each 100] [--rounds 1] [--json]
 
-Every size has a table, topics and a coordinator (a process of its own, default settings) for itself. The
-files are hard links of ten real ones, with entries of their own (about 650 bytes each, statistics of 28
-columns, equal but for the name), so that the coordinator looks at every one of them as at any. The events
+Every size has a table, topics and a coordinator (a process of its own) for itself, with default settings but
+for the limit of the files in one checkpoint (`max_files_per_checkpoint`), which is raised. The files are hard
+links of ten real ones, with entries of their own (about 650 bytes each, statistics of 28 columns, equal but
+for the name), so that the coordinator looks at every one of them as at any. The events
 are appended while the coordinator reads; when it has read them all, the completion that names them follows.
 Time counts from its append to the snapshot's appearance. Memory is the peak of the resident set
 (VmHWM) from the first event to the end, above the resident set when the opening had been answered.
@@ -18,6 +19,8 @@ import os
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from statistics import median
@@ -29,15 +32,19 @@ from bench.bulk import ROWS, Bulk
 from bench.common import (
     STREAM,
     Region,
-    coordinator,
     create_table,
     machine,
     make_topics,
     report,
+    start_coordinator,
     wait_for_answer,
+    wait_ready,
+    write_settings,
 )
 from sluicegate.embedded import EmbeddedKafka
+from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
+from sluicegate.events.topics import TopicNames
 
 PATIENCE: Final = 1800.0
 _KIB: Final = 1024
@@ -57,14 +64,22 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def wait_for_snapshot(table: Path, process: ChildProcess) -> float:
-    """When the first snapshot of the table appeared, in seconds since the Unix epoch."""
+async def wait_for_snapshot(table: Path, process: ChildProcess, port: int) -> float:
+    """When the first snapshot of the table appeared, in seconds since the Unix epoch.
+
+    Raises RuntimeError if the stream stalls instead.
+    """
     snapshot = table / "snapshot" / "snapshot-1"
-    deadline = time.monotonic() + PATIENCE
+    deadline, looks = time.monotonic() + PATIENCE, 0
     while time.monotonic() < deadline and process.poll() is None:
         if snapshot.exists():
             return snapshot.stat().st_mtime
         await asyncio.sleep(0.02)
+        looks += 1
+        if looks % 500 == 0:
+            streams = (await asyncio.to_thread(status_of, port))["streams"]
+            if stalled := next((each["stalled"] for each in streams.values() if each["stalled"]), None):
+                raise RuntimeError(stalled)
     raise TimeoutError("no snapshot")
 
 
@@ -82,18 +97,34 @@ async def wait_until_read(port: int, offset: int) -> None:
     """Wait until the coordinator has read up to an offset."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        partitions = await asyncio.to_thread(partitions_of, port)
-        if any(each["position"] >= offset for each in partitions.values()):
+        status = await asyncio.to_thread(status_of, port)
+        if any(each["position"] >= offset for each in status["partitions"].values()):
             return
         await asyncio.sleep(0.1)
     raise TimeoutError("the events are not read")
 
 
-def partitions_of(port: int) -> dict[str, Any]:
-    """What the coordinator's status says of its partitions."""
+def status_of(port: int) -> dict[str, Any]:
+    """The coordinator's status."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
-        found: dict[str, Any] = json.load(answer)["partitions"]
+        found: dict[str, Any] = json.load(answer)
         return found
+
+
+@contextmanager
+def coordinator(
+    folder: Path, bootstrap: str, topics: TopicNames, files: int
+) -> Iterator[tuple[int, ChildProcess]]:
+    """Give the port and the process of a coordinator that takes so many files in a checkpoint."""
+    port = free_port()
+    settings = write_settings(folder, bootstrap, topics, folder / "db.db" / "t", port)
+    limit = f"SLUICEGATE_STREAMS__{STREAM.upper()}__MAX_FILES_PER_CHECKPOINT"
+    process = start_coordinator(settings, {limit: str(max(files, 100_000))})
+    try:
+        wait_ready(process, port, folder / "coordinator.log")
+        yield port, process
+    finally:
+        process.end(20.0)
 
 
 async def one(folder: Path, bootstrap: str, files: int, each: int) -> dict[str, Any]:
@@ -102,18 +133,18 @@ async def one(folder: Path, bootstrap: str, files: int, each: int) -> dict[str, 
     table = folder / "db.db" / "t"
     topics = await make_topics(bootstrap)
     bulk = Bulk(table)
-    with coordinator(folder, bootstrap, topics, table) as process:
+    with coordinator(folder, bootstrap, topics, files) as (port, process):
         async with Region(bootstrap, topics) as region:
             await region.open()
             await wait_for_answer(bootstrap, topics)
             idle = memory(process.pid, "VmRSS")
             ids = await bulk.append(region, files // each, each)
             # The policy, the opening, and the events stand before it.
-            await wait_until_read(port_of(folder), len(ids) + 2)
+            await wait_until_read(port, len(ids) + 2)
             read = memory(process.pid, "VmHWM")
             before = processor_seconds(process.pid)
             appended = (await (await region.complete(0, ids))).timestamp / 1000
-            visible = await wait_for_snapshot(table, process)
+            visible = await wait_for_snapshot(table, process, port)
             cpu = processor_seconds(process.pid) - before
             peak = memory(process.pid, "VmHWM")
     if committed(table) != (files, files * ROWS):
@@ -129,14 +160,6 @@ async def one(folder: Path, bootstrap: str, files: int, each: int) -> dict[str, 
         "us_per_file": round((visible - appended) / files * 1e6, 1),
         "cpu_us_per_file": round(cpu / files * 1e6, 1),
     }
-
-
-def port_of(folder: Path) -> int:
-    """The port that the settings name."""
-    for line in (folder / "sluicegate.toml").read_text().splitlines():
-        if line.startswith("port = "):
-            return int(line.split()[-1])
-    raise RuntimeError("no port")
 
 
 def main() -> None:
