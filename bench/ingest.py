@@ -199,12 +199,15 @@ async def ours(bootstrap: str, topics: TopicNames, table: Path, home: TopicParti
 
 
 async def _beyond(service: Service, running: "asyncio.Task[None]", home: TopicPartition, offset: int) -> Mark:
-    """Wait until the service has read beyond an offset."""
+    """Wait until the service has read beyond an offset.
+
+    Each look has a cost that grows with what is pending, so there are few: the rate counts from look to look.
+    """
     while not running.done():
         partition = service.status()["partitions"].get(str(home.partition))
         if partition is not None and partition["position"] > offset:
             return mark(partition["position"])
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.05)
     raise RuntimeError("the service ended")
 
 

@@ -88,7 +88,7 @@ class Book:
         if envelope.id in entry.parts:
             return DUPLICATE
         written = (envelope.files, envelope.rows, envelope.writer, envelope.attempt)
-        entry.parts[envelope.id] = Part(offset, *written)
+        entry.add(envelope.id, Part(offset, *written))
         entry.last_time = max(entry.last_time, time)
         if entry.completion is not None:
             if envelope.id not in entry.missing:

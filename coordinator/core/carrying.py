@@ -75,7 +75,7 @@ def _part(ledger: LineageLedger, entry: Checkpoint, copy: Copy, envelope: Envelo
     if envelope.id in entry.parts:
         return DUPLICATE
     written = (envelope.files, envelope.rows, envelope.writer, envelope.attempt)
-    entry.parts[envelope.id] = Part(copy.offset, *written)
+    entry.add(envelope.id, Part(copy.offset, *written))
     entry.last_time = max(entry.last_time, copy.first_time)
     if envelope.id in entry.missing:
         entry.missing.discard(envelope.id)

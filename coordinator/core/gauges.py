@@ -9,12 +9,7 @@ from sluicegate.coordinator.core.state import Waiting
 
 def pending_files(book: Book) -> int:
     """How many files have been written and are not in a decision."""
-    return sum(
-        part.files
-        for ledger in book.ledgers.values()
-        for entry in ledger.checkpoints.values()
-        for part in entry.parts.values()
-    )
+    return sum(entry.files for ledger in book.ledgers.values() for entry in ledger.checkpoints.values())
 
 
 def waiting(book: Book) -> dict[str, Waiting]:
@@ -24,8 +19,8 @@ def waiting(book: Book) -> dict[str, Waiting]:
         for entry in ledger.checkpoints.values():
             known = found.get(region)
             found[region] = Waiting(
-                files=sum(part.files for part in entry.parts.values()) + (known.files if known else 0),
-                rows=sum(part.rows for part in entry.parts.values()) + (known.rows if known else 0),
+                files=entry.files + (known.files if known else 0),
+                rows=entry.rows + (known.rows if known else 0),
                 since=min(entry.first_time, known.since if known else entry.first_time),
             )
     return found

@@ -40,17 +40,21 @@ class Checkpoint:
     __slots__ = (
         "completion",
         "copies",
+        "files",
         "first_offset",
         "first_time",
         "last_time",
         "missing",
         "parts",
+        "rows",
         "sealed_at",
         "stored_at",
     )
 
     def __init__(self, offset: int, time: int) -> None:
         self.parts: dict[str, Part] = {}
+        self.files = self.rows = 0
+        """Of all parts. Each record and each look at the status has them, so nobody adds them up then."""
         self.completion: Completion | None = None
         self.missing: set[str] = set()
         self.first_offset = offset
@@ -61,6 +65,17 @@ class Checkpoint:
         """Append time of the oldest record that holds it; of the copies, once it was carried."""
         self.copies: dict[str, Copy] = {}
         """Of what was appended again, by event id; the completion's under its checkpoint's empty name."""
+
+    def add(self, event: str, part: Part) -> None:
+        """Enter an event, or the copy of one in its place."""
+        known = self.parts.get(event)
+        if known is None:
+            self.files += part.files
+            self.rows += part.rows
+        else:
+            self.files += part.files - known.files
+            self.rows += part.rows - known.rows
+        self.parts[event] = part
 
     @property
     def whole(self) -> bool:
