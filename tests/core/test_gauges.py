@@ -1,4 +1,4 @@
-"""Figures of what waits, which nobody adds up anew: they follow each event, duplicates and copies included."""
+"""Figures of what waits: each event changes them, and duplicates and copies do not count twice."""
 
 from sluicegate.coordinator.core.gauges import pending_files, waiting
 from tests.core.scene import opened
