@@ -88,9 +88,9 @@ class Life:
         return not ended and any(number > self.floor for number in self.piles)
 
     def hold(self, checkpoint: int) -> None:
-        """Let nothing build on a checkpoint that something is wrong with."""
-        if checkpoint > self.floor:
-            self.held = checkpoint if self.held is None else min(self.held, checkpoint)
+        """Let nothing build on a checkpoint that something is wrong with, nor on what follows the last decided."""
+        first = max(checkpoint, self.floor + 1)
+        self.held = first if self.held is None else min(self.held, first)
 
     def open(self) -> dict[int, Pile]:
         """The piles that are neither decided nor void."""

@@ -161,8 +161,8 @@ class Reading(Standing):
         if pile is None:
             at = Position(lineage=envelope.lineage, checkpoint=envelope.checkpoint)
             other = account.ref == at and account.digest not in (None, body.source_digest)
-            account.fault = account.fault or other
             if other:
+                _stall(account, life, envelope.checkpoint)
                 self.faults.add((envelope.region, envelope.checkpoint, _OTHER_RANGE))
             self.saw(f"completion: {'contradicted at the ref' if other else 'decided or void'}")
         elif pile.completion is not None:

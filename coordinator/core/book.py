@@ -250,8 +250,9 @@ class Book:
 
     def _hold(self, region: RegionState, lineage: str, checkpoint: int) -> None:
         lived = region.lineages[lineage]
-        if checkpoint > _decided(lived):
-            lived.held = checkpoint if lived.held is None else min(lived.held, checkpoint)
+        # What follows a contradicted ref may have been read from elsewhere, so none of it counts either.
+        first = max(checkpoint, _decided(lived) + 1)
+        lived.held = first if lived.held is None else min(lived.held, first)
 
     def _compare(self, region: RegionState, envelope: Envelope, known: str | None, digest: str) -> None:
         if known is not None and known != digest:
