@@ -88,7 +88,7 @@ class Life:
         return not ended and any(number > self.floor for number in self.piles)
 
     def hold(self, checkpoint: int) -> None:
-        """Let nothing build on a checkpoint that something is wrong with, nor on what follows the last decided."""
+        """Let nothing build on a checkpoint that something is wrong with, nor on what follows it."""
         first = max(checkpoint, self.floor + 1)
         self.held = first if self.held is None else min(self.held, first)
 

@@ -16,6 +16,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.overview import MISSED
 from sluicegate.coordinator.settings import Settings
 from sluicegate.events import (
+    Assignment,
     Body,
     Envelope,
     Event,
@@ -136,10 +137,12 @@ def _carry_out(
         if step.is_back and _is_live(record, region, step.marker.lineage):
             return [f"region {region} is at checkpoint {committed.checkpoint} already; start the query"]
         at = record.state.regions[region]
+        # Before the location is marked: one that is refused here stays as it is.
+        assignment = _assignment(record, region, step)
         step.examine(at.ref_digest if at.ref == committed else None)
         step.raise_generation()
         done("generation")
-        answer = _open(settings, record, region, step, patience)
+        answer = _open(settings, record, region, step, assignment, patience)
         if answer.accepted or answer.committed in (None, committed):
             break
         # More was decided than the record knew: go back to that.
@@ -167,9 +170,8 @@ def _is_live(record: StateRecord, region: str, lineage: str) -> bool:
     return held.live == lineage and held.fault is None
 
 
-def _open(
-    settings: Settings, record: StateRecord, region: str, step: "Rewind", patience: float
-) -> OpeningAnswered:
+def _assignment(record: StateRecord, region: str, step: "Rewind") -> Assignment:
+    """Return the newest assignment that the region may be opened in. Raises UserError."""
     opened, state = step.opened, record.state
     if opened is not None and (opened.stream, opened.region) != (record.stream, region):
         raise UserError(
@@ -182,6 +184,18 @@ def _open(
     assignment = max(named, key=lambda each: each.number, default=None)
     if assignment is None:
         raise UserError(f"stream {record.stream} has no assignment yet; start its query first")
+    return assignment
+
+
+def _open(
+    settings: Settings,
+    record: StateRecord,
+    region: str,
+    step: "Rewind",
+    assignment: Assignment,
+    patience: float,
+) -> OpeningAnswered:
+    opened, state = step.opened, record.state
     body = RegionOpened.model_validate(
         {
             "parents": step.marker.parents,

@@ -1,0 +1,203 @@
+"""What `check`, `status`, `servers` and others advise is followed here; then the same command succeeds."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluicegate.coordinator.cli import kafka
+from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
+from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.embedded.ports import free_port
+from sluicegate.events import Position
+from sluicegate.lakes.port import CommitRequest
+from sluicegate.lakes.registry import adapter
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
+from tests.cli.deployment import Deployment, findings
+from tests.integration.waiting import BACKSTOP
+
+pytestmark = pytest.mark.kafka
+PROGRAM = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
+
+
+def told(deployment: Deployment, check: str, verdict: str = "PROBLEM") -> str:
+    """What a check says that is not well."""
+    result = deployment.run("check", "--create")
+    assert result.exit_code == (1 if verdict == "PROBLEM" else 0), result.output
+    found = findings(result)[check]
+    assert found[0] == verdict
+    return found[1]
+
+
+def all_is_well(deployment: Deployment) -> None:
+    result = deployment.run("check")
+    assert result.exit_code == 0, result.output
+    assert {verdict for verdict, _ in findings(result).values()} == {"OK"}
+
+
+def test_names_of_files_are_compared_once_it_is_set(deployment: Deployment) -> None:
+    deployment.env["SLUICEGATE_STREAMS__FLIGHTS__FILE_NAMES"] = "unchecked"
+    said = told(deployment, "table of flights, file names", "WARNING")
+    assert "the names of data files are not compared with the attempts that wrote" in said
+    assert 'set streams.flights.file_names = "checked"' in said
+    deployment.env["SLUICEGATE_STREAMS__FLIGHTS__FILE_NAMES"] = "checked"
+    all_is_well(deployment)
+
+
+def test_a_table_is_read_again_once_its_storage_is_mended(deployment: Deployment, table: Path) -> None:
+    (table / "snapshot").symlink_to("snapshot")
+    assert "check the storage, try again" in told(deployment, "table of flights")
+    (table / "snapshot").unlink()
+    all_is_well(deployment)
+
+
+def test_a_table_is_written_once_this_user_may(deployment: Deployment, table: Path) -> None:
+    (table / "manifest").symlink_to("/proc")
+    said = told(deployment, "table of flights, writing")
+    assert "let this user write there, on a file system that has hard links" in said
+    (table / "manifest").unlink()
+    all_is_well(deployment)
+
+
+@pytest.mark.redis
+def test_redis_answers_once_it_runs(deployment: Deployment) -> None:
+    valkey = EmbeddedValkey(port=free_port())
+    deployment.env["SLUICEGATE_REDIS__URL"] = f"redis://127.0.0.1:{valkey.port}/0"
+    assert "check redis.url, redis.ca_file and that it runs" in told(deployment, "redis")
+    with valkey:
+        all_is_well(deployment)
+
+
+@pytest.mark.redis
+def test_redis_lets_in_whom_it_knows(deployment: Deployment, redis_url: str) -> None:
+    deployment.env["SLUICEGATE_REDIS__URL"] = redis_url.replace("redis://", "redis://me:hunter2@")
+    assert "check redis.username, redis.password and redis.url" in told(deployment, "redis")
+    deployment.env["SLUICEGATE_REDIS__URL"] = redis_url
+    all_is_well(deployment)
+
+
+def test_kafka_answers_at_the_right_address(nobody: Deployment, table: Path, kafka_bootstrap: str) -> None:
+    nobody.env["SLUICEGATE_STREAMS__FLIGHTS__TABLE"] = str(table)
+    assert "and that the brokers run and can be reached from here" in told(nobody, "kafka")
+    assert "check kafka.bootstrap_servers" in nobody.run("topics", "create").stderr.replace("\n", " ")
+    nobody.env["SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS"] = kafka_bootstrap
+    nobody.env["SLUICEGATE_KAFKA__REQUEST_TIMEOUT"] = "20s"
+    nobody.env["SLUICEGATE_KAFKA__TOPIC_PREFIX"] = nobody.env["SLUICEGATE_KAFKA__GROUP_ID"] = table.parts[-3]
+    assert nobody.run("topics", "create").exit_code == 0
+    all_is_well(nobody)
+
+
+def test_the_brokers_logs_say_why_groups_have_no_coordinator(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "PATIENCE", 1.0)
+    wrong = {"offsets.topic.replication.factor": "3"}
+    with EmbeddedKafka(tmp_path / "kafka", settings=wrong) as broker:
+        port, log = broker.port, broker.log_file
+        deployment.env["SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS"] = broker.bootstrap
+        group = f"group {deployment.settings.kafka.group_id}"
+        assert "look at the brokers' logs" in told(deployment, group)
+        assert "replication" in log.read_text(encoding="utf-8", errors="replace")
+    monkeypatch.undo()
+    with EmbeddedKafka(tmp_path / "kafka", port):
+        all_is_well(deployment)
+
+
+def test_a_table_that_is_ahead_is_verified_and_goes_with_its_record_again(
+    deployment: Deployment, table: Path
+) -> None:
+    deployment.create_topics()
+    settings = deployment.settings.streams["flights"]
+    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    identity = committer.inspect().identity
+    committer.publish(CommitRequest(1, "digest", None, None, ()))
+    committer.close()
+    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LightState(table=identity))
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    said = told(deployment, "table of flights, history")
+    assert "the table is ahead of its record: it has decision 1" in said
+    assert "To see which: sluicegate replay --stream flights --verify" in said
+    verified = deployment.run("replay", "--stream", "flights", "--verify")
+    assert (verified.exit_code, "FOREIGN" in verified.stdout) == (1, True), verified.output
+    (table / "snapshot" / "snapshot-1").unlink()
+    (table / "snapshot" / "LATEST").unlink(missing_ok=True)
+    assert deployment.run("replay", "--stream", "flights", "--verify").exit_code == 0
+    all_is_well(deployment)
+
+
+def test_an_upgraded_release_shows_the_record_of_a_newer_one(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.create_topics()
+    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LightState(), version=2)
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    shown = deployment.run("status")
+    assert "its state record has version 2, this release reads 1; upgrade it" in shown.stdout
+    refused = deployment.run("pause", "--stream", "flights")
+    assert (refused.exit_code, "upgrade it" in refused.stderr) == (2, True), refused.output
+    monkeypatch.setattr(kafka, "RECORD_VERSION", 2)
+    assert "upgrade it" not in deployment.run("status").stdout
+    assert deployment.run("pause", "--stream", "flights").exit_code == 0
+
+
+def test_a_rewind_needs_a_stream_whose_query_was_started(deployment: Deployment, tmp_path: Path) -> None:
+    """No coordinator writes such a record, with something committed and no assignment."""
+    location = tmp_path / "checkpoint"
+    for folder in ("offsets", "commits"):
+        (location / folder).mkdir(parents=True)
+        (location / folder / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":0}')
+    (location / "metadata").write_text('{"id":"q7"}')
+    Checkpoint(str(location)).write_lineage(LineageMarker(query="q7"))
+    deployment.create_topics()
+    at = Position(lineage="q7.0", checkpoint=0)
+    region = RegionState(lineages={"q7.0": LineageState(opened_at=0, decided=0)}, chain=["q7.0"], ref=at)
+    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LightState(regions={"r1": region}))
+    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    where = ("--stream", "flights", "--region", "r1", "--checkpoint-location", str(location))
+    result = deployment.run("rewind", *where, "--silence", "10ms")
+    assert result.exit_code == 2, result.output
+    assert "stream flights has no assignment yet; start its query first" in result.stderr
+
+
+@pytest.mark.redis
+def test_servers_say_whose_log_to_read_and_start_again(tmp_path: Path) -> None:
+    ports = ["--kafka-port", str(free_port()), "--valkey-port", str(free_port())]
+    command = [sys.executable, "-c", PROGRAM, "servers", "--dir", str(tmp_path / "servers"), *ports]
+
+    def run(end: str) -> tuple[int, str]:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert "[kafka]" in process.stdout.readline()
+                os.kill(valkey_of(process.pid) if end == "valkey" else process.pid, signal.SIGTERM)
+                _, said = process.communicate(timeout=BACKSTOP)
+            finally:
+                process.kill()
+        return process.returncode, said
+
+    status, said = run("valkey")
+    line = said.splitlines()[-1]
+    assert status == 2
+    assert "has ended by itself; see " in line
+    log = Path(line.partition("see ")[2])
+    assert "SIGTERM" in log.read_text(encoding="utf-8")
+    status, said = run("both")
+    assert (status, said.splitlines()[-1]) == (0, "both have ended")
+
+
+def valkey_of(parent: int) -> int:
+    """The process of Valkey among the descendants of one."""
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            line = (folder / "cmdline").read_bytes()
+            above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if above == parent and b"valkey-server" in line:
+            return int(folder.name)
+    raise AssertionError("no Valkey below the command")

@@ -1,0 +1,191 @@
+"""What replays and the search for orphans advise is followed here, and the table is exact then."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from sluicegate.coordinator.replay import log, tables
+from sluicegate.coordinator.shell.records import read_held
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Publication, Published
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import PARTITIONS, create_table, delete_records, make_topics, read_ids
+from tests.integration.letters import home_of
+from tests.integration.orders import invoke_here
+from tests.integration.test_replay import REPLAY, USER, forget, publish, spoken, three_commits, verified
+
+pytestmark = pytest.mark.kafka
+ORPHANS = ("orphans", "--stream", "flights", "--grace", "1ms")
+MEND = (*REPLAY, "--commit-missing")
+
+
+async def refusal(place: Place, *arguments: str) -> str:
+    """What a command says that is refused."""
+    said = await invoke_here(place, *arguments)
+    assert said.exit_code == 2, said.output
+    return said.stderr
+
+
+def publish_as(table: str, user: str, decision: int, digest: str) -> None:
+    """Commit on the head of a table."""
+    committer = ADAPTER.open_committer(table, user, {})
+    asked = committer.ask(decision, digest, committer.inspect().identity, None)
+    assert isinstance(asked, Absent), asked
+    assert isinstance(committer.publish(CommitRequest(decision, digest, asked.head, None, [])), Published)
+    committer.close()
+
+
+async def test_other_content_is_settled_by_what_verify_tells(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    forget(Path(place.table), 3)
+    publish(place.table, 3, "made elsewhere")
+    said = await refusal(place, *ORPHANS)
+    assert "nothing can be told of orphans before that is settled" in said
+    assert "sluicegate replay --stream flights --verify" in said
+    said = await refusal(place, *MEND)
+    assert "): another deployment commits as the same commit user. See --verify" in said
+    assert (await verified(place))[1]["counts"]["other content"] == 1
+    # The other one is stopped, and what it committed is rolled back.
+    forget(Path(place.table), 3)
+    await spoken(place, *MEND)
+    assert (await verified(place))[0] == 0
+    await spoken(place, *ORPHANS)
+    assert read_ids(place.table) == [1, 2, 3]
+
+
+async def test_what_is_doubled_is_settled_by_what_verify_tells(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    digest = ADAPTER.open_caretaker(place.table, {}).history().commits[0].digest
+    assert digest is not None
+    publish(place.table, 3, digest)
+    said = await refusal(place, *MEND)
+    assert "is in the table more than once (snapshots 3, 4): see --verify" in said
+    assert (await verified(place))[1]["counts"]["doubled"] == 1
+    forget(Path(place.table), 4)
+    assert "nothing is missing" in await spoken(place, *MEND)
+    assert (await verified(place))[0] == 0
+    assert read_ids(place.table) == [1, 2, 3]
+
+
+async def test_a_replaced_table_is_put_back(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+        os.rename(place.table, place.root / "old")
+        create_table(place.root)
+        said = await invoke_here(place, "check")
+        assert said.exit_code == 1, said.output
+        assert "and the stream has committed to " in said.stdout
+        assert "Put the old one back, or make a fresh one" in said.stdout
+        shutil.rmtree(place.table)
+        os.rename(place.root / "old", place.table)
+        assert (await invoke_here(place, "check")).exit_code == 0
+        async with running(place.settings()):
+            await job.run_batch([4])
+            await job.committed([1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("user", "advice"),
+    [
+        ("somebody", "is not empty: it has commits of somebody. Name a fresh table"),
+        (USER, "is not empty: it has another commit 1 (other content). Name a fresh table"),
+    ],
+)
+async def test_a_fresh_table_is_named(place: Place, user: str, advice: str) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    used, fresh = create_table(place.root, "used"), str(place.root / "db.db" / "fresh")
+    publish_as(used, user, 1, "made elsewhere")
+    own = await refusal(place, *REPLAY, "--into", place.table)
+    assert "that is the stream's own table; name another one" in own
+    assert advice in await refusal(place, *REPLAY, "--into", used)
+    await spoken(place, *REPLAY, "--into", fresh)
+    assert read_ids(fresh) == [1, 2, 3]
+
+
+async def test_a_race_that_others_won_is_run_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    forget(Path(place.table), 3)
+    commit, lost = PaimonCommitter.publish, list[Publication]()
+
+    def outrun(self: PaimonCommitter, request: CommitRequest) -> Publication:
+        """Others commit first, each time."""
+        monkeypatch.setattr(PaimonCommitter, "publish", commit)
+        publish_as(place.table, "somebody", len(lost) + 1, "theirs")
+        monkeypatch.setattr(PaimonCommitter, "publish", outrun)
+        lost.append(commit(self, request))
+        return lost[-1]
+
+    monkeypatch.setattr(PaimonCommitter, "publish", outrun)
+    monkeypatch.setattr(tables, "MOST_RETRIES", 3)
+    assert "try again when fewer others write to it" in await refusal(place, *MEND)
+    assert [type(each) for each in lost] == [Conflict] * 3
+    monkeypatch.undo()
+    await spoken(place, *MEND)
+    assert read_ids(place.table) == [1, 2, 3]
+
+
+async def test_an_upgraded_release_replays_behind_the_record_of_a_newer_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+        options = place.settings().kafka.client_options()
+        held = await read_held(place.topics.state, PARTITIONS, options, ["flights"], 20.0)
+        newer = held["flights"].record.model_copy(update={"version": 2})  # type: ignore[union-attr]
+        await job.producer.send_and_wait(
+            place.topics.state, newer.model_dump_json().encode(), b"flights", home_of("flights")
+        )
+    said = await refusal(place, *REPLAY, "--verify")
+    assert "cannot be read by this release (it reads version 1); upgrade it" in said
+    monkeypatch.setattr(log, "RECORD_VERSION", 2)
+    status, found = await verified(place)
+    assert (status, found["counts"]["there"]) == (0, 3)
+
+
+async def test_a_log_that_is_kept_longer_the_next_time_is_replayed(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+        await job.run_batch([4])
+    await delete_records(place.bootstrap, place.topics.events, "flights")
+    said = await refusal(place, *REPLAY, "--verify")
+    assert "Raise retention.ms of the events topic for the next time" in said
+    # The next time: new topics, a new table, and a log that is kept for good.
+    topics = await make_topics(place.bootstrap, f"{place.prefix}-next")
+    table = create_table(place.root, "next")
+    following = Place(place.bootstrap, f"{place.prefix}-next", topics, place.root, table)
+    admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
+    await admin.start()
+    try:
+        wanted = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topics.events, wanted)])
+    finally:
+        await admin.close()
+    async with following.job() as job:
+        await three_commits(following, job)
+    status, found = await verified(following)
+    assert (status, found["counts"]["there"]) == (0, 3)
+    assert read_ids(table) == [1, 2, 3]
+
+
+async def test_a_table_whose_log_is_gone_is_moved_as_a_folder(place: Place) -> None:
+    moved = place.root / "moved" / "db.db" / "flights"
+    async with place.job() as job:
+        await three_commits(place, job)
+        await delete_records(place.bootstrap, place.topics.events, "flights")
+        async with running(place.settings()):
+            await job.run_batch([4])
+            await job.committed([1, 2, 3, 4])
+    said = await refusal(place, *REPLAY, "--into", str(place.root / "again"))
+    assert "to move a table, copy its whole folder" in said
+    shutil.copytree(place.table, moved)
+    assert read_ids(str(moved)) == [1, 2, 3, 4]

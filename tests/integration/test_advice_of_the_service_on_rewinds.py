@@ -1,0 +1,64 @@
+"""What a rewind advises that is given the wrong names is followed here, and the queries go on exact."""
+
+import shutil
+
+import pytest
+
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import read_ids
+from tests.integration.orders import invoke, sluicegate
+from tests.integration.sparkjob import SparkJob, SparkThread
+from tests.integration.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+OPTIONS = {"regions": "r1,r2", "assignment": "1"}
+
+
+def rewinding(region: str, job: SparkJob) -> tuple[str, ...]:
+    where = ("--region", region, "--checkpoint-location", str(job.checkpoint), "--silence", "10ms")
+    return ("rewind", "--stream", "flights", *where)
+
+
+async def test_the_location_of_that_region_is_given(place: Place, spark: SparkThread) -> None:
+    """Both queries have one source and one id, so that only the region tells their locations apart."""
+    first, second = (SparkJob(spark, place, region, options=OPTIONS) for region in ("r1", "r2"))
+
+    async def run_both() -> None:
+        reader = spark.session.readStream.schema("id long, origin string, at timestamp_ntz")
+        await first.run()
+        second.checkpoint.mkdir(parents=True, exist_ok=True)
+        shutil.copy(first.checkpoint / "metadata", second.checkpoint)
+        await second.run(
+            await spark.call(lambda: reader.option("maxFilesPerTrigger", 1).json(str(first.source)))
+        )
+
+    async with running(place.settings()):
+        first.feed([1])
+        await run_both()
+        await until(lambda: read_ids(place.table), lambda found: found == [1, 1])
+        wrong = await invoke(place, *rewinding("r1", second))
+        assert wrong.exit_code == 2, wrong.output
+        assert "the location belongs to region r2 of stream flights, not to r1 of flights" in wrong.stderr
+        assert "give the one of that region" in wrong.stderr
+        assert "is set back to checkpoint 0" in await sluicegate(place, *rewinding("r1", first))
+        # The refused command has left the other location as it was.
+        first.feed([2])
+        await run_both()
+        await until(lambda: read_ids(place.table), lambda found: found == [1, 1, 2, 2])
+
+
+async def test_the_region_of_that_location_is_given(place: Place, spark: SparkThread) -> None:
+    job = SparkJob(spark, place, options=OPTIONS)
+    partial = {"partial": "allow", "alignment_timeout": "200ms"}
+    async with running(place.settings(options=partial)):
+        job.feed([1])
+        await job.run()
+        await until(lambda: read_ids(place.table), lambda found: found == [1])
+        wrong = await invoke(place, *rewinding("r2", job))
+        assert wrong.exit_code == 2, wrong.output
+        assert "to set region r1 back, give --region r1" in wrong.stderr
+        assert "is set back to checkpoint 0" in await sluicegate(place, *rewinding("r1", job))
+        job.feed([2])
+        await job.run()
+        await until(lambda: read_ids(place.table), lambda found: found == [1, 2])
