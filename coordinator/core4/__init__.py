@@ -1,0 +1,1 @@
+"""The core of protocol version 4: pure, synchronous, deterministic."""

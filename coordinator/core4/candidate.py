@@ -1,0 +1,155 @@
+"""The next cut on its way into the log: chosen, its files checked, appended, read back."""
+
+from collections.abc import Container
+from typing import Final
+
+from sluicegate.coordinator.core4 import cuts
+from sluicegate.coordinator.core4.effects import CheckFiles, PartsOf
+from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.pending import Sealed
+from sluicegate.coordinator.core4.settings import MachineSettings
+from sluicegate.coordinator.core4.timers import Alignment, Cadence, LogClock
+from sluicegate.events.problems import Code, Problem
+from sluicegate.events.version4 import CutAbandoned, CutDecided, Position
+
+_FIRST_PAUSE: Final = 50
+_LONGEST_PAUSE: Final = 10_000
+
+
+class Candidate:
+    """The cut that one coordinator would decide next. Only a decision that is read back is one."""
+
+    def __init__(self, log: Log, settings: MachineSettings) -> None:
+        self.clock = LogClock()
+        self.alignment = Alignment(settings.alignment_timeout, self.clock)
+        self.cadence = Cadence(settings.commit_interval, settings.commit_max_files, settings.commit_max_bytes)
+        self.excluded: dict[str, Problem] = {}
+        """Regions whose files the table would not take."""
+        self.appended_at: int | None = None
+        """Offset of the last entry of this coordinator, until it is read back."""
+        self._log = log
+        self._recheck_pause = settings.stall_pause
+        self._recheck_at = 0
+        self._checked: set[int] = set()
+        self._unseen = True
+        """Whether something was read since the alignment last looked."""
+        self._expired = False
+        self._voids = 0
+        """How many decisions of this coordinator in a row were void."""
+        self._resume_at = 0
+
+    def arrived(self, time: int) -> None:
+        """Note a record that was read; `time` is its append time."""
+        self.clock.read(time)
+        self._unseen = True
+
+    def judged(self, offset: int, now: int, *, void: bool) -> None:
+        """Note that a decision was read. A coordinator repeats void ones ever more slowly."""
+        if not void:
+            self.cadence.decided(now)
+        if offset == self.appended_at:
+            # One may have been overtaken; the next one took that into account.
+            self._voids = self._voids + 1 if void else 0
+            pause = _FIRST_PAUSE * 2 ** min(self._voids, 16) if self._voids > 1 else 0
+            self._resume_at = now + min(pause, _LONGEST_PAUSE)
+
+    def read_upto(self, position: int) -> None:
+        """Note that the log was read up to there."""
+        if self.appended_at is not None and position > self.appended_at:
+            self.appended_at = None
+
+    def align(self, now: int, *, acting: bool) -> bool:
+        """Check whether lagging regions fall back now. Return whether the log's end must be fetched first."""
+        self.clock.tick(now)
+        log = self._log
+        if acting and self._unseen:
+            self._unseen = False
+            first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
+            self.alignment.look({name: (each.position, each.time) for name, each in first.items()}, now)
+        self._expired = False
+        if not acting or log.state.pending is not None or not cuts.may_be_partial(log):
+            return False
+        since = self.alignment.since(cuts.movable(log, self.excluded), self._due_at(now))
+        self._expired = self.alignment.expired(since, now)
+        return self._expired and self.alignment.needs_end(since)
+
+    def _due_at(self, now: int) -> int:
+        parts = [part for each in self._all_sealed() for part in each.checkpoint.named]
+        return self.cadence.due_at(now, sum(each.files for each in parts), sum(each.bytes for each in parts))
+
+    def _all_sealed(self) -> list[Sealed]:
+        return [each for name in self._log.state.regions for each in self._log.sealed(name)]
+
+    def find(self, now: int, excluded: Container[str] | None = None) -> CutDecided | CutAbandoned | None:
+        """Return the cut to decide now; None while there is none, or while it is not due."""
+        log = self._log
+        chosen = cuts.choose(log, self.excluded if excluded is None else excluded, expired=self._expired)
+        if chosen is None or isinstance(chosen, CutAbandoned) or chosen.final or cuts.is_forced(log):
+            return chosen
+        return chosen if now >= self._due_at(now) else None
+
+    def next_check(self, now: int) -> CheckFiles | None:
+        """Return the check of files that no check has passed yet, for the next cut."""
+        state = self._log.state
+        if state.policy is None or state.paused or self.appended_at is not None:
+            return None
+        again = bool(self.excluded) and now >= self._recheck_at
+        chosen = self.find(now, () if again else None)
+        parts: tuple[PartsOf, ...] = ()
+        if isinstance(chosen, CutDecided):
+            parts = self._unchecked(chosen.cut)
+        elif again:
+            parts = self._unchecked(self._excluded_moves())
+        if not parts:
+            return None
+        return CheckFiles(parts, state.policy.allowed_locations, "", state.policy.file_names == "checked")
+
+    def next_entry(self, now: int) -> CutDecided | CutAbandoned | None:
+        """Return the cut, once all of its files are checked."""
+        if now < self._resume_at:
+            return None
+        chosen = self.find(now)
+        if isinstance(chosen, CutDecided) and self._unchecked(chosen.cut):
+            return None
+        return chosen
+
+    def checked(self, effect: CheckFiles, problems: dict[str, str], now: int) -> None:
+        """Note the result of a check: a region with a problem is excluded until the next check."""
+        for part in effect.parts:
+            self.excluded.pop(part.region, None)
+            if part.region not in problems:
+                self._checked.update(part.offsets)
+        for name, reason in problems.items():
+            self.excluded[name] = Problem(code=Code.FILES_EXCLUDED, region=name, detail=reason)
+        if problems:
+            self._recheck_at = now + self._recheck_pause
+
+    def recheck(self) -> None:
+        """Check the files of excluded regions at once."""
+        self._recheck_at = 0
+
+    def resolved(self, offsets: list[int]) -> None:
+        """Forget the checks of a decision that has its outcome."""
+        self._checked.difference_update(offsets)
+
+    def _excluded_moves(self) -> dict[str, Position]:
+        """Return how far the excluded regions could move; those without sealed work are not excluded."""
+        found: dict[str, Position] = {}
+        for name in list(self.excluded):
+            sealed = self._log.sealed(name)
+            if not sealed or self._log.state.regions[name].fault is not None:
+                del self.excluded[name]
+            else:
+                found[name] = sealed[-1].position
+        return found
+
+    def _unchecked(self, cut: dict[str, Position]) -> tuple[PartsOf, ...]:
+        regions = self._log.state.regions
+        moves = {name: at for name, at in cut.items() if at != regions[name].position}
+        found: list[PartsOf] = []
+        for name, checkpoints in cuts.included(self._log, moves).items():
+            parts = [part.offset for each in checkpoints for part in each.checkpoint.named]
+            fresh = tuple(offset for offset in parts if offset not in self._checked)
+            if fresh:
+                found.append(PartsOf(name, fresh))
+        return tuple(found)

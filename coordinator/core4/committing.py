@@ -1,0 +1,136 @@
+"""One commit against the table: ask, publish on the head that was asked, and the meaning of each answer."""
+
+from dataclasses import dataclass
+
+from sluicegate.coordinator.core4.decisions import revert_digest
+from sluicegate.coordinator.core4.effects import Ask, Publish, Result
+from sluicegate.coordinator.core4.log_state import Decision, LogState
+from sluicegate.coordinator.core4.state_record import TableProgress
+from sluicegate.events.problems import Code, Problem
+from sluicegate.events.version4 import CutCommitted, CutReverted, Head
+from sluicegate.lakes.port import (
+    Absent,
+    Ahead,
+    Conflict,
+    Found,
+    NotPublished,
+    OtherDigest,
+    OutcomeUnknown,
+    Published,
+    Refused,
+    SnapshotRef,
+    TableReplaced,
+    Unproven,
+)
+
+Outcome = CutCommitted | CutReverted
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """The commit does not go on until the cause is gone."""
+
+    problem: Problem
+
+
+def head_of(ref: SnapshotRef | None) -> Head | None:
+    """Return a snapshot of the port as it stands in events."""
+    return Head(snapshot=ref.id, identity=ref.identity) if ref is not None else None
+
+
+def ref_of(head: Head | None) -> SnapshotRef | None:
+    """Return the opposite of `head_of`."""
+    return SnapshotRef(head.snapshot, head.identity) if head is not None else None
+
+
+def known_head(table: TableProgress, state: LogState) -> Head | None:
+    """Return the newest head that no commit of the unresolved, or else the next, decision precedes.
+
+    A decision names a head that was read before it was appended, and nobody publishes a decision that is not in
+    the log yet. None: the whole history has to be read.
+    """
+    made = state.pending
+    asked = made.id if made is not None else state.decided + 1
+    if state.proof is not None and state.proof.decision == asked:
+        return state.proof.head
+    if table.upto == asked - 1:
+        return table.head
+    return made.head if made is not None else state.snapshot
+
+
+class Commit:
+    """The unresolved decision on its way into the table."""
+
+    def __init__(self, decision: Decision, table: TableProgress) -> None:
+        self.decision = decision
+        self.retries = 0
+        """How often a publication had to be asked about again."""
+        self._table = table
+        self._absent: Absent | None = None
+        self._reverted = False
+        """Whether the empty commit of the revert was seen in the table."""
+
+    def next(self, state: LogState) -> Ask | Publish:
+        """Ask first, every time; publish only on a head where the decision is absent."""
+        made, revert = self.decision, revert_digest(self.decision)
+        if self._absent is None:
+            digest = revert if self._reverted and revert is not None else made.digest
+            return Ask(made.id, digest, self._table.identity or "", known_head(self._table, state))
+        policy = state.policy
+        return Publish(
+            decision=made.id,
+            digest=revert or made.digest,
+            head=head_of(self._absent.head),
+            watermark=made.undo_watermark if revert else made.watermark,
+            offsets=() if revert else tuple(made.parts),
+            allowed_locations=policy.allowed_locations if policy else (),
+            names_checked=policy is None or policy.file_names == "checked",
+        )
+
+    def take(self, effect: Ask | Publish, result: Result) -> Outcome | Stalled | None:
+        """Apply a result; None: the commit continues with `next`."""
+        if isinstance(effect, Ask):
+            return self._asked(result)
+        return self._published(effect, result)
+
+    def _asked(self, answer: Result) -> Outcome | Stalled | None:
+        number, revert = self.decision.id, revert_digest(self.decision)
+        match answer:
+            case Found(snapshot):
+                return self._resolved(snapshot, reverted=self._reverted)
+            case Absent(head):
+                self._absent, self._reverted = answer, False
+                self._table.head, self._table.upto = head_of(head), number - 1
+                return None
+            case OtherDigest(digest) if digest == revert and not self._reverted:
+                self._reverted = True
+                return None
+            case OtherDigest(digest):
+                return Stalled(Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,)))
+            case Ahead(newest):
+                return Stalled(Problem(code=Code.TABLE_AHEAD, number=number, other=newest))
+            case Unproven(reason):
+                return Stalled(Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason))
+            case TableReplaced(identity):
+                return Stalled(Problem(code=Code.TABLE_REPLACED, detail=identity))
+        raise TypeError(f"{answer!r} is no answer to an ask")
+
+    def _published(self, effect: Publish, publication: Result) -> Outcome | Stalled | None:
+        self._absent = None
+        match publication:
+            case Published(snapshot):
+                return self._resolved(snapshot, reverted=effect.digest != self.decision.digest)
+            case Conflict() | NotPublished() | OutcomeUnknown():
+                self.retries += 1
+                return None
+            case Refused(reason):
+                return Stalled(Problem(code=Code.COMMIT_REFUSED, number=self.decision.id, detail=reason))
+        raise TypeError(f"{publication!r} is no outcome of a publication")
+
+    def _resolved(self, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:
+        made, head, table = self.decision, head_of(snapshot), self._table.identity or ""
+        self._table.head, self._table.upto = head, made.id
+        if reverted:
+            digest = revert_digest(made) or ""
+            return CutReverted(decision=made.id, digest=digest, table=table, snapshot=head)
+        return CutCommitted(decision=made.id, digest=made.digest, table=table, snapshot=head)

@@ -1,0 +1,270 @@
+"""Cuts: which one is next, and whether a logged one is valid.
+
+A commit's content is a function of the log up to its decision. Time says when a partial cut is proposed; it
+never makes a decision valid. Fallback, its maximum and the forced full cut follow the Flink discussion of
+independent checkpoints per pipeline region.
+"""
+
+import hashlib
+import json
+from collections.abc import Container, Mapping
+from math import floor
+
+from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.pending import Sealed
+from sluicegate.events.problems import Code, Problem
+from sluicegate.events.version4 import CutAbandoned, CutDecided, Position
+
+Moves = Mapping[str, Position]
+"""By region, the sealed position that it moves to."""
+
+
+# --- choosing -------------------------------------------------------------------------------------
+
+
+def choose(
+    log: Log, excluded: Container[str] = (), *, expired: bool = False
+) -> CutDecided | CutAbandoned | None:
+    """Return the next cut, as far as everything is sealed; None while waiting is better.
+
+    `excluded` are regions whose files the table would not take. `expired`: the alignment timeout has passed,
+    so lagging regions fall back.
+    """
+    state = log.state
+    if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
+        return None
+    whole = _frontiers(log, excluded)
+    if whole and not behind(log, whole, full=True) and barrier_reached(log, whole):
+        return decision(log, whole)
+    moves = {name: at for name in whole if (at := _before_barrier(log, name)) is not None}
+    late = behind(log, moves)
+    if moves and not late and not state.assignment.provisional:
+        return decision(log, moves)
+    if not expired or state.assignment.provisional or not may_be_partial(log):
+        return None
+    if is_forced(log):
+        return _abandon(log, "forced", late) if late else None
+    if len(late) > most_behind(log):
+        return _abandon(log, "ratio", late)
+    return decision(log, moves) if moves else None
+
+
+def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
+    """Return the regions that could move in a partial cut: the alignment timeout counts for these."""
+    return [name for name in _frontiers(log, excluded) if _before_barrier(log, name) is not None]
+
+
+def _frontiers(log: Log, excluded: Container[str]) -> dict[str, Position]:
+    found: dict[str, Position] = {}
+    for name, region in sorted(log.state.regions.items()):
+        sealed = log.sealed(name)
+        if sealed and region.fault is None and name not in excluded:
+            found[name] = sealed[-1].position
+    return found
+
+
+def _before_barrier(log: Log, name: str) -> Position | None:
+    """Return the last sealed position that is no target, and follows none; None if there is none."""
+    found: Position | None = None
+    for each in log.sealed(name):
+        if log.at_barrier(name, each.position):
+            break
+        found = each.position
+    return found
+
+
+def _abandon(log: Log, kind: str, late: list[str]) -> CutAbandoned:
+    state = log.state
+    return CutAbandoned.model_validate(
+        {"decision": state.decided + 1, "attempt": state.attempt + 1, "kind": kind, "regions": tuple(late)}
+    )
+
+
+def decision(log: Log, moves: Moves) -> CutDecided:
+    """Return the event of the decision for these moves; the caller adds the table's head."""
+    return CutDecided(
+        decision=log.state.decided + 1,
+        cut=whole_cut(log, moves),
+        final=reaches_barrier(log, moves),
+        digest=digest_of(log, moves),
+    )
+
+
+# --- who is left behind ---------------------------------------------------------------------------
+
+
+def behind(log: Log, moves: Container[str], *, full: bool = False) -> list[str]:
+    """Return the regions that a cut leaves behind: active, not idle, not held by a barrier, and not moved.
+
+    `full`: held regions count too, since only this cut may move them.
+    """
+    return [name for name in log.expected() if name not in moves and (full or not log.is_held(name))]
+
+
+def most_behind(log: Log) -> int:
+    """Return how many regions one cut may leave behind, by the logged policy."""
+    policy = log.state.policy
+    return floor((policy.max_failure_ratio if policy else 1.0) * sum(1 for _ in log.expected()))
+
+
+def is_forced(log: Log) -> bool:
+    """Return whether the next cut must be full, since a region fell back as often in a row as it may."""
+    policy, regions = log.state.policy, log.state.regions
+    most = policy.max_consecutive_fallbacks if policy else 1
+    return any(name in regions and regions[name].fallbacks >= most for name in log.expected())
+
+
+def single_region_reason(log: Log) -> str | None:
+    """Return why the stream is one failure domain; None if its regions are independent."""
+    state = log.state
+    if state.policy is not None and state.policy.single_region is not None:
+        return state.policy.single_region
+    return next((each.single_region for _, each in state.active() if each and each.single_region), None)
+
+
+def may_be_partial(log: Log) -> bool:
+    """Return whether a cut may leave regions behind at all."""
+    policy = log.state.policy
+    return policy is not None and policy.partial == "allow" and single_region_reason(log) is None
+
+
+# --- barriers -------------------------------------------------------------------------------------
+
+
+def reaches_barrier(log: Log, moves: Moves) -> bool:
+    """Return whether a move reaches a target, which only full cuts may."""
+    return any(log.at_barrier(name, at) for name, at in moves.items())
+
+
+def barrier_reached(log: Log, moves: Moves) -> bool:
+    """Return whether these moves leave no target behind, or touch none at all."""
+    if not reaches_barrier(log, moves):
+        return True
+    state = log.state
+    if any(log.is_awaited(each, name) for each in state.savepoints for name in each.awaited):
+        return False
+    return all(
+        name in moves and _reaches(moves[name], target.incarnation, target.checkpoint)
+        for name in state.regions
+        for target in log.targets(name)
+    )
+
+
+def _reaches(at: Position, incarnation: str, checkpoint: int) -> bool:
+    return at.incarnation == incarnation and at.checkpoint >= checkpoint
+
+
+# --- validity -------------------------------------------------------------------------------------
+
+
+def problem_of(log: Log, body: CutDecided) -> Problem | None:
+    """Return why a decision is void at the offset that the log has reached; None if it is valid."""
+    state, number = log.state, body.decision
+    if number != state.decided + 1:
+        return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
+    if state.pending is not None:
+        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
+    if state.paused:
+        return Problem(code=Code.PAUSED, number=number)
+    moves = {name: at for name, at in body.cut.items() if at != _position(log, name)}
+    for name, at in moves.items():
+        if problem := _move_problem(log, name, at):
+            return problem
+    if not moves:
+        return Problem(code=Code.NOTHING_MOVES, number=number)
+    if body.cut != whole_cut(log, moves):
+        return Problem(code=Code.INCOMPLETE_CUT, number=number)
+    return _fullness_problem(log, number, moves) or _content_problem(log, body, moves)
+
+
+def _position(log: Log, name: str) -> Position | None:
+    region = log.state.regions.get(name)
+    return region.position if region is not None else None
+
+
+def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
+    region = log.state.regions.get(name)
+    if region is None or all(each.position != at for each in log.sealed(name)):
+        return Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
+    if region.fault is not None:
+        return Problem(code=Code.REGION_STALLED, region=name)
+    return None
+
+
+def _fullness_problem(log: Log, number: int, moves: Moves) -> Problem | None:
+    """Return why the cut must be full, or fuller, if it is not."""
+    provisional = log.state.assignment is not None and log.state.assignment.provisional
+    if provisional or reaches_barrier(log, moves):
+        late = behind(log, moves, full=True)
+        if late or not barrier_reached(log, moves):
+            return Problem(code=Code.NOT_FULL, number=number, names=tuple(late))
+        return None
+    late = behind(log, moves)
+    if late and (not may_be_partial(log) or is_forced(log)):
+        return Problem(code=Code.NOT_FULL, number=number, names=tuple(late))
+    if len(late) > most_behind(log):
+        return Problem(code=Code.TOO_MANY_BEHIND, number=number, names=tuple(late))
+    return None
+
+
+def _content_problem(log: Log, body: CutDecided, moves: Moves) -> Problem | None:
+    if body.final != reaches_barrier(log, moves) or body.digest != digest_of(log, moves):
+        return Problem(code=Code.OTHER_DIGEST, number=body.decision)
+    return None
+
+
+def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
+    """Return why an abandoned attempt is void at the offset that the log has reached."""
+    state, number = log.state, body.decision
+    if (number, body.attempt) != (state.decided + 1, state.attempt + 1):
+        return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
+    if state.pending is not None:
+        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
+    if state.paused:
+        return Problem(code=Code.PAUSED, number=number)
+    forced = is_forced(log)
+    if not may_be_partial(log) or (body.kind == "forced") != forced:
+        return Problem(code=Code.NOT_FORCED, number=number)
+    named = {*body.regions}
+    if not named or not {*log.lagging()} <= named <= {*behind(log, ())}:
+        return Problem(code=Code.NOT_APPLICABLE, number=number, names=body.regions)
+    if not forced and len(body.regions) <= most_behind(log):
+        return Problem(code=Code.NOT_FORCED, number=number, names=body.regions)
+    return None
+
+
+# --- content --------------------------------------------------------------------------------------
+
+
+def whole_cut(log: Log, moves: Moves) -> dict[str, Position]:
+    """Return the whole vector: the moves, and the positions of the regions that stay."""
+    stay = {name: each.position for name, each in log.state.regions.items() if each.position is not None}
+    return dict(sorted({**stay, **moves}.items()))
+
+
+def included(log: Log, moves: Moves) -> dict[str, list[Sealed]]:
+    """Return, by region, the sealed checkpoints that the moves include, in commit order."""
+    found: dict[str, list[Sealed]] = {}
+    for name in sorted(moves):
+        found[name] = []
+        for each in log.sealed(name):
+            found[name].append(each)
+            if each.position == moves[name]:
+                break
+    return found
+
+
+def digest_of(log: Log, moves: Moves) -> str:
+    """Return the digest of the completions that the moves include."""
+    content = [
+        [name, each.position.incarnation, each.position.checkpoint, each.position.digest, _events(each)]
+        for name, checkpoints in included(log, moves).items()
+        for each in checkpoints
+    ]
+    text = json.dumps([log.stream, content], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _events(sealed: Sealed) -> list[str]:
+    body = sealed.checkpoint.body
+    return list(dict.fromkeys(body.events)) if body is not None else []

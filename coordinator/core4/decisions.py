@@ -1,0 +1,222 @@
+"""Decisions and their outcomes: how they change the log's state, and how a revert undoes that."""
+
+import hashlib
+
+from sluicegate.coordinator.core4 import cuts
+from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.log_state import Decision, Incarnation, Move, RegionState, Undo
+from sluicegate.coordinator.core4.pending import Sealed
+from sluicegate.coordinator.core4.registration import confirm
+from sluicegate.events.problems import Code, Problem
+from sluicegate.events.version4 import CutAbandoned, CutCommitted, CutDecided, CutReverted, Position
+
+
+def decide(log: Log, offset: int, body: CutDecided) -> Decision:
+    """Apply a valid decision: positions, watermark and counters move at its offset."""
+    state = log.state
+    moves = {name: at for name, at in body.cut.items() if at != state.regions[name].position}
+    late = cuts.behind(log, moves)
+    expected = {*log.expected(), *moves}
+    content = cuts.included(log, moves)
+    flat = [each.checkpoint for checkpoints in content.values() for each in checkpoints]
+    parts = [part for entry in flat for part in entry.named]
+    made = Decision(
+        id=body.decision,
+        digest=body.digest,
+        offset=offset,
+        cut=body.cut,
+        moves={name: _move(state.regions[name], at) for name, at in moves.items()},
+        fallbacks={name: _position_of(log, name) for name in late},
+        watermark=None,
+        parts=[part.offset for part in parts],
+        files=sum(part.files for part in parts),
+        first_offset=min((entry.first_offset for entry in flat), default=offset),
+        last_time=max((entry.last_time for entry in flat), default=0),
+        head=body.head,
+        undo={name: _undo(region) for name, region in state.regions.items()},
+        undo_watermark=state.watermark,
+    )
+    _count(log, late, moves)
+    _advance(log, content)
+    if state.assignment is not None and state.assignment.provisional:
+        made.undo_provisional, made.undo_former = True, state.former
+        made.undo_suspended = confirm(log)
+        state.assignment.provisional, state.former = False, None
+    state.watermark = made.watermark = _watermark(log, expected)
+    state.decided, state.attempt, state.pending = made.id, 0, made
+    return made
+
+
+def _move(region: RegionState, to: Position) -> Move:
+    since = region.incarnation.since if region.incarnation is not None else 0
+    return Move(after=region.position, to=to, since=since)
+
+
+def _position_of(log: Log, name: str) -> Position | None:
+    region = log.state.regions.get(name)
+    return region.position if region is not None else None
+
+
+def _undo(region: RegionState) -> Undo:
+    return Undo(
+        watermark=region.watermark,
+        source_offsets=region.source_offsets,
+        listeners=region.listeners,
+        fallbacks=region.fallbacks,
+        owned=region.owned,
+    )
+
+
+def _count(log: Log, late: list[str], moves: cuts.Moves) -> None:
+    """Count the fallbacks. A full cut is also what takes ownership of the files of earlier restores."""
+    regions = log.state.regions
+    for name in late:
+        regions.setdefault(name, RegionState()).fallbacks += 1
+    for name in moves:
+        regions[name].fallbacks = 0
+    if not late:
+        for region in regions.values():
+            region.owned = True
+
+
+def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
+    """Move the positions, with everything that the included completions state."""
+    log.included = {}
+    for name, checkpoints in content.items():
+        region = log.state.regions[name]
+        log.included[name] = log.pending[name].split(checkpoints[-1].position)
+        for each in checkpoints:
+            _advance_to(region, each)
+
+
+def _advance_to(region: RegionState, sealed: Sealed) -> None:
+    body, before = sealed.checkpoint.body, region.position
+    region.position = sealed.position
+    if body is None:
+        return
+    same = before is not None and before.incarnation == sealed.position.incarnation
+    if body.watermark is not None:
+        # A writer sends each checkpoint's own maximum, which may be lower than the one before.
+        lower = same and region.watermark is not None and body.watermark < region.watermark
+        region.watermark = region.watermark if lower else body.watermark
+    if body.listeners:
+        region.listeners = {**region.listeners, **body.listeners}
+    region.source_offsets = body.source_offsets
+
+
+def _watermark(log: Log, names: set[str]) -> int | None:
+    """Return the maximum of the former watermark and the minimum over these regions.
+
+    Without a watermark of one of them, the former one stays.
+    """
+    former, regions = log.state.watermark, log.state.regions
+    known = [at for name in names if name in regions and (at := regions[name].watermark) is not None]
+    if not names or len(known) < len(names):
+        return former
+    return min(known) if former is None else max(former, min(known))
+
+
+def abandon(log: Log, body: CutAbandoned) -> None:
+    """Apply an abandoned attempt: forced ones reset all counters, the others raise them."""
+    state = log.state
+    if body.kind == "forced":
+        for region in state.regions.values():
+            region.fallbacks = 0
+    else:
+        for name in body.regions:
+            state.regions.setdefault(name, RegionState()).fallbacks += 1
+    state.attempt += 1
+
+
+# --- outcomes -------------------------------------------------------------------------------------
+
+
+def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
+    """Return why an outcome is void; None if it is valid."""
+    made = log.state.pending
+    if made is None or made.id != body.decision:
+        return Problem(code=Code.OUT_OF_ORDER, number=body.decision, other=log.state.decided)
+    wanted = made.digest if isinstance(body, CutCommitted) else revert_digest(made)
+    if body.digest != wanted:
+        return Problem(code=Code.OTHER_DIGEST, number=body.decision)
+    return None
+
+
+def commit(log: Log, body: CutCommitted) -> None:
+    """Apply the outcome that the decision is visible."""
+    state = log.state
+    state.pending = None
+    state.snapshot, state.table = body.snapshot, state.table or body.table
+    log.included = {}
+
+
+def revert_digest(made: Decision) -> str | None:
+    """Return the digest of the empty commit that takes a decision's place; None without a valid order."""
+    if made.revert is None:
+        return None
+    text = f"revert/{made.id}/{made.digest}/{made.revert.offset}/{made.revert.region}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def revert(log: Log, body: CutReverted) -> None:
+    """Apply the outcome that the decision was given up: undo its effects.
+
+    Its checkpoints are pending again, except those of incarnations that have ended. The incarnation of the
+    named region ends, and so does every incarnation that started from a position of the decision.
+    """
+    state, made = log.state, log.state.pending
+    if made is None or made.revert is None:
+        return
+    state.pending = None
+    state.snapshot, state.table = body.snapshot, state.table or body.table
+    _restore_assignment(log, made)
+    for name, region in state.regions.items():
+        was = made.undo.get(name)
+        if was is not None:
+            region.watermark, region.source_offsets = was.watermark, was.source_offsets
+            region.listeners, region.owned = was.listeners, was.owned and region.owned
+        region.fallbacks = was.fallbacks if was is not None else 0
+        if name in made.moves:
+            _restore(log, name, region, made.moves[name])
+    state.watermark = made.undo_watermark
+    for name, move in made.moves.items():
+        region = state.regions[name]
+        is_named = name == made.revert.region
+        life = region.incarnation
+        if is_named or (life is not None and life.base == move.to and not region.removed):
+            _end_reverted(log, name, region, made.id)
+    log.included = {}
+
+
+def _restore(log: Log, name: str, region: RegionState, move: Move) -> None:
+    """Put one region back to the position before the decision."""
+    region.position = move.after
+    checkpoints, life = log.included.get(name, []), region.incarnation
+    if life is not None and life.id == move.to.incarnation:
+        log.pending[name].restore(checkpoints, move.after)
+    elif region.removed:
+        # The operator removed it at the position that is undone, which it must reach again.
+        region.incarnation = Incarnation(id=move.to.incarnation, since=move.since, base=None)
+        log.begin_pending(name, region)
+        log.pending[name].restore(checkpoints, move.after)
+    if region.removed and region.final is None:
+        region.final = move.to.checkpoint
+
+
+def _end_reverted(log: Log, name: str, region: RegionState, number: int) -> None:
+    """End an incarnation that a revert leaves without its position: the region must read that source again."""
+    log.end_incarnation(name)
+    region.final = None
+    if not region.removed:
+        region.closed = False
+        region.fault = Problem(code=Code.REVERTED, region=name, number=number)
+
+
+def _restore_assignment(log: Log, made: Decision) -> None:
+    state = log.state
+    if not made.undo_provisional or state.assignment is None:
+        return
+    state.assignment.provisional, state.former = True, made.undo_former
+    for name, incarnation in made.undo_suspended.items():
+        state.regions[name].suspended = incarnation
+        state.ended = [each for each in state.ended if each != incarnation.id]

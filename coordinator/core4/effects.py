@@ -1,0 +1,163 @@
+"""Effects: everything that the core wants done, and the results. Both are data.
+
+Effects that are handed out together are independent. One that depends on a result is handed out after it, so
+the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. Each effect may be
+repeated after any crash.
+"""
+
+from dataclasses import dataclass
+
+from sluicegate.coordinator.core4.state_record import Due, StateRecord
+from sluicegate.events.models import Body
+from sluicegate.events.version4 import EventType, Head
+from sluicegate.lakes.port import Answer, Conflict, NotPublished, OutcomeUnknown, Publication, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class InspectTable:
+    """Check that the table is in scope, and read its state. Result: TableState, TableUnfit or Failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchEnd:
+    """Fetch the end offset of the partition. Result: EndOffset or Failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsOf:
+    """Offsets of the `files.written` events that a cut would take from one region."""
+
+    region: str
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFiles:
+    """Check that the table would take the files of these events.
+
+    Result: FilesChecked, TableReplaced or Failed.
+    """
+
+    parts: tuple[PartsOf, ...]
+    allowed_locations: tuple[str, ...]
+    table: str
+    names_checked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append an event of the coordinator to the log. Result: Appended or Failed (it may be in the log)."""
+
+    type: EventType
+    body: Body
+    region: str = ""
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the table whether it has a decision. Result: an Answer of the port, or Failed."""
+
+    decision: int
+    digest: str
+    table: str
+    known: Head | None
+    """A head that no commit of this decision precedes; None: the table was empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Commit on exactly the head that was asked. Result: a Publication of the port."""
+
+    decision: int
+    digest: str
+    head: Head | None
+    watermark: int | None
+    offsets: tuple[int, ...]
+    allowed_locations: tuple[str, ...]
+    names_checked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """Write the state record. Result: Done or Failed."""
+
+    record: StateRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Append a notification to the commits topic. Result: Done or Failed."""
+
+    due: Due
+
+
+@dataclass(frozen=True, slots=True)
+class WriteView:
+    """Write the stream's view to the state store, atomically. Result: Done or Failed."""
+
+    record: StateRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseOffsets:
+    """Set the group's offset to the smallest one that the partition still needs. Result: Done or Failed."""
+
+
+Effect = (
+    InspectTable
+    | FetchEnd
+    | CheckFiles
+    | Append
+    | Ask
+    | Publish
+    | WriteRecord
+    | Announce
+    | WriteView
+    | ReleaseOffsets
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The effect is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The effect was not seen to succeed; it may have."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableUnfit:
+    """The table is out of scope, or unusable until somebody changes it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndOffset:
+    """The offset after the last record of the partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The event is in the log at this offset."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilesChecked:
+    """By region, why its files cannot be committed; empty if all can."""
+
+    problems: dict[str, str]
+
+
+Retried = Failed | Conflict | NotPublished | OutcomeUnknown
+"""Results after which an effect is tried again."""
+Result = Done | Failed | TableState | TableUnfit | EndOffset | Appended | FilesChecked | Answer | Publication

@@ -1,0 +1,178 @@
+"""The outbox: everything that follows an outcome. The order is record, notifications, view, offsets.
+
+Notifications are part of the record that precedes them, so a crash between the two repeats them and never loses
+them. Their ids are derived, so a repetition is recognised.
+"""
+
+import hashlib
+from collections.abc import Callable
+
+from sluicegate.coordinator.core4.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
+from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
+from sluicegate.coordinator.core4.replica import Answer
+from sluicegate.coordinator.core4.state_record import Due, Outcome, StateRecord
+from sluicegate.events.problems import Problem
+from sluicegate.events.version4 import (
+    Committed,
+    CutAbandoned,
+    CutReverted,
+    Envelope,
+    Head,
+    OutcomeType,
+    RegistrationAnswered,
+    SavepointTaken,
+    Stalled,
+)
+
+
+class Outbox:
+    """The state record that is to be written, and the notifications that are to be sent."""
+
+    def __init__(self, stream: str, due: list[Due], interval: int) -> None:
+        self.due = due
+        self._stream = stream
+        self._interval = interval
+        self._durable = len(due)
+        """How many notifications, from the front, are part of a written record."""
+        self._recorded = True
+        self._changes = self._writing = 0
+        self._written_at: int | None = None
+        self._view: StateRecord | None = None
+        self._release = False
+        self._release_at = 0
+        self._announced: dict[str, Problem] = {}
+        """By scope, the condition that was announced last."""
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a record or a notification is still to be written."""
+        return self._changes > 0 or bool(self.due)
+
+    def keep_record(self) -> None:
+        """Write no record, since a newer release wrote the one that is there."""
+        self._recorded = False
+
+    def note_change(self) -> None:
+        """Have a record written."""
+        self._changes += 1
+
+    # --- notifications ----------------------------------------------------------------------------
+
+    def answer(self, envelope: Envelope, answer: Answer, problem: Problem | None) -> None:
+        """Answer a registration; `problem` may be one of the stream or the region."""
+        body = RegistrationAnswered(
+            registration=envelope.id,
+            accepted=problem is None,
+            problem=problem,
+            committed=answer.committed,
+            source_offsets=answer.source_offsets,
+            decision=answer.decision,
+        )
+        # A registration that is read again may have another answer, once a stall is over.
+        name = f"answer/{envelope.id}/{problem.identity if problem else ''}"
+        self._add(OutcomeType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
+
+    def committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
+        """Announce a visible commit."""
+        body = Committed(
+            decision=made.id,
+            cut=made.cut,
+            fallbacks=made.fallbacks,
+            listeners={name: each.listeners for name, each in state.regions.items() if each.listeners},
+            snapshot=snapshot,
+            watermark=made.watermark,
+            files=made.files,
+        )
+        kind = OutcomeType.PARTIALLY_COMMITTED if made.fallbacks else OutcomeType.COMMITTED
+        self._add(kind, f"commit/{made.id}", body)
+
+    def reverted(self, body: CutReverted) -> None:
+        """Announce that a decision was given up."""
+        self._add(OutcomeType.REVERTED, f"reverted/{body.decision}", body)
+
+    def abandoned(self, body: CutAbandoned) -> None:
+        """Announce an abandoned attempt."""
+        self._add(OutcomeType.ABANDONED, f"abandoned/{body.decision}/{body.attempt}", body)
+
+    def saved(self, savepoint: Savepoint, state: LogState) -> None:
+        """Announce a savepoint or a drain that is reached."""
+        cut = {name: each.position for name, each in state.regions.items() if each.position is not None}
+        body = SavepointTaken(
+            name=savepoint.name,
+            drained=savepoint.drain,
+            decision=state.decided,
+            cut=cut,
+            snapshot=state.snapshot,
+            watermark=state.watermark,
+        )
+        self._add(OutcomeType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
+
+    def stalls(self, problems: list[Problem], applied: int) -> None:
+        """Announce each stall once, and its end."""
+        current = {each.region or "": each for each in reversed(problems)}
+        for scope, problem in current.items():
+            if self._announced.get(scope) != problem:
+                self._add_stall(problem, applied, ended=False)
+        for scope, problem in self._announced.items():
+            if scope not in current:
+                self._add_stall(problem, applied, ended=True)
+        self._announced = current
+
+    def _add_stall(self, problem: Problem, applied: int, *, ended: bool) -> None:
+        body = Stalled(problem=problem, ended=ended)
+        name = f"stalled/{applied}/{problem.identity}/{ended}"
+        self._add(OutcomeType.STALLED, name, body, problem.region or "")
+
+    def _add(
+        self, kind: OutcomeType, name: str, body: Outcome, region: str = "", incarnation: str = ""
+    ) -> None:
+        identity = hashlib.sha256(f"{self._stream}/{name}".encode()).hexdigest()[:32]
+        self.due.append(Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body))
+        self._changes += 1
+
+    # --- effects ----------------------------------------------------------------------------------
+
+    def next(self, record: Callable[[], StateRecord], now: int, *, writable: bool) -> Effect | None:
+        """Return the next effect, if one is due; a record only while the state may be written."""
+        if not self._recorded:
+            return Announce(self.due[0]) if self.due else None
+        if writable and (self._changes > 0 or self._is_old(now)):
+            self._writing = self._changes
+            return WriteRecord(record())
+        if self._durable > 0:
+            return Announce(self.due[0])
+        if self._release and now >= self._release_at:
+            return ReleaseOffsets()
+        return None
+
+    def view(self) -> WriteView | None:
+        """Return the write of the newest view, if one is due. Nothing depends on it."""
+        return WriteView(self._view) if self._view is not None else None
+
+    def show(self, record: StateRecord) -> None:
+        """Have a view written although no record is due."""
+        self._view = record
+
+    def not_released(self, now: int, pause: int) -> None:
+        """Release the offsets later: nothing depends on it."""
+        self._release_at = now + pause
+
+    def done(self, effect: Effect, now: int) -> None:
+        """Note an effect that is durable."""
+        match effect:
+            case WriteRecord(record):
+                self._changes -= self._writing
+                self._durable = len(record.due)
+                self._written_at = now
+                self._view = record
+                self._release = True
+            case Announce():
+                self.due.pop(0)
+                self._durable = max(0, self._durable - 1)
+            case WriteView(record) if self._view is record:
+                self._view = None
+            case ReleaseOffsets():
+                self._release = False
+
+    def _is_old(self, now: int) -> bool:
+        return self._written_at is not None and now - self._written_at >= self._interval

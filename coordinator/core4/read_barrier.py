@@ -1,0 +1,30 @@
+"""ReadBarrier: the end of the log that must be read before anything is decided."""
+
+from sluicegate.coordinator.core4.effects import Effect
+
+
+class ReadBarrier:
+    """An end of the log, fetched after the last reason to doubt."""
+
+    def __init__(self) -> None:
+        self._end: int | None = None
+        self._overtaken: Effect | None = None
+        """A fetch that began before the last doubt."""
+
+    @property
+    def unknown(self) -> bool:
+        """Return whether an end is still to be fetched."""
+        return self._end is None
+
+    def doubt(self, running: Effect | None) -> None:
+        """Require another end; a fetch that is running does not count."""
+        self._end = None
+        self._overtaken = running
+
+    def fetched(self, effect: Effect, end: int) -> None:
+        """Note an end."""
+        self._end = None if effect is self._overtaken else end
+
+    def passed(self, position: int) -> bool:
+        """Return whether everything before the end was read."""
+        return self._end is not None and position >= self._end

@@ -1,0 +1,186 @@
+"""Registrations: which incarnation may add checkpoints to a region, and which assignment is in force.
+
+Both are compare-and-set operations on the newest decided cut. A registration is judged at its own offset, by
+the log alone, so every reader judges alike.
+"""
+
+from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.log_state import AssignmentState, Incarnation, RegionState
+from sluicegate.events.locations import table_problem
+from sluicegate.events.problems import Code, Problem
+from sluicegate.events.version4 import Envelope, RegionRegistered
+
+
+def judge(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+    """Return why a registration is refused; None if it is valid. Nothing is changed."""
+    return (
+        _policy_problem(log, envelope, body)
+        or _assignment_problem(log, envelope.region, body)
+        or _incarnation_problem(log, envelope, body)
+    )
+
+
+def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> None:
+    """Apply a valid registration."""
+    state = log.state
+    if state.assignment is None or body.assignment.number > state.assignment.number:
+        _begin_assignment(log, body)
+    region = state.regions.setdefault(envelope.region, RegionState())
+    if not region.is_live(envelope.incarnation):
+        _begin_incarnation(log, offset, envelope, body)
+    region.bounded, region.owned = body.bounded, region.owned and body.owned
+    region.single_region = body.single_region
+    region.idle = region.closed = False
+    region.final = None
+
+
+def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+    policy, name = log.state.policy, envelope.region
+    if policy is None:
+        return Problem(code=Code.NO_POLICY, region=name)
+    if policy.regions and not {*body.assignment.regions} <= {*policy.regions}:
+        return Problem(code=Code.REGION_NOT_ALLOWED, region=name, names=policy.regions)
+    if table_problem(body.table, policy.allowed_locations):
+        return Problem(
+            code=Code.OTHER_TABLE, region=name, names=policy.allowed_locations, detail=body.table or ""
+        )
+    return None
+
+
+# --- assignments ----------------------------------------------------------------------------------
+
+
+def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem | None:
+    wanted, held = body.assignment, log.state.assignment
+    if name not in wanted.regions:
+        return Problem(code=Code.REGION_NOT_ASSIGNED, region=name, names=wanted.regions)
+    if held is not None and wanted.number < held.number:
+        return Problem(code=Code.ASSIGNMENT_OLDER, number=wanted.number, other=held.number)
+    if held is not None and wanted.number == held.number:
+        if {*wanted.regions} != {*held.regions}:
+            return Problem(code=Code.ASSIGNMENT_DIFFERS, number=held.number, names=tuple(held.regions))
+        return None
+    if wanted.number <= log.state.withdrawn:
+        return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
+    return _barrier_problem(log, body) if held is not None else None
+
+
+def _barrier_problem(log: Log, body: RegionRegistered) -> Problem | None:
+    """Return why the current assignment has not ended, or why this one does not start from its end."""
+    number = body.assignment.number
+    if open_regions := tuple(name for name, _ in log.state.active()):
+        return Problem(code=Code.ASSIGNMENT_OPEN, number=number, names=open_regions)
+    if log.state.pending is not None:
+        return Problem(code=Code.ASSIGNMENT_UNRESOLVED, number=number, other=log.state.decided)
+    if body.assignment.after != log.state.decided:
+        return Problem(code=Code.ASSIGNMENT_AFTER_OTHER_CUT, number=number, other=log.state.decided)
+    return None
+
+
+def _begin_assignment(log: Log, body: RegionRegistered) -> None:
+    """Put an assignment in force. The incarnations before it are suspended until its first cut."""
+    state, wanted = log.state, body.assignment
+    state.former = state.assignment
+    state.assignment = AssignmentState(number=wanted.number, regions=list(wanted.regions))
+    for name, region in state.regions.items():
+        region.suspended = region.incarnation if region.live else None
+        region.live, region.fallbacks = False, 0
+        if name in wanted.regions:
+            region.removed = region.closed = region.idle = False
+            region.final = None
+
+
+def confirm(log: Log) -> dict[str, Incarnation]:
+    """End the suspended incarnations for ever, and return them by region."""
+    state = log.state
+    suspended = {name: each.suspended for name, each in state.regions.items() if each.suspended}
+    for name, incarnation in suspended.items():
+        state.regions[name].suspended = None
+        state.ended.append(incarnation.id)
+    return suspended
+
+
+def withdraw(log: Log, offset: int, number: int) -> Problem | None:
+    """Undo the acceptance of an assignment; return why that is impossible."""
+    state, held = log.state, log.state.assignment
+    if held is None or held.number != number or not held.provisional:
+        return Problem(code=Code.NOT_APPLICABLE, number=number)
+    for name, region in state.regions.items():
+        if region.live:
+            log.end_incarnation(name)
+        region.closed, region.final = True, None
+        if region.suspended is not None:
+            # What a zombie of it has sent meanwhile had no effect, and has none now.
+            region.incarnation = region.suspended.model_copy(update={"since": offset})
+            region.suspended, region.live = None, True
+            log.begin_pending(name, region)
+    state.assignment, state.former = state.former, None
+    state.withdrawn = max(state.withdrawn, number)
+    return None
+
+
+# --- incarnations ---------------------------------------------------------------------------------
+
+
+def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+    name, incarnation, regions = envelope.region, envelope.incarnation, log.state.regions
+    region, held = regions.get(name, RegionState()), log.state.assignment
+    same_assignment = held is not None and held.number == body.assignment.number
+    if same_assignment and region.is_live(incarnation):
+        return _restart_problem(log, name, region, body)
+    for other, each in regions.items():
+        known = [life.id for life in (each.incarnation, each.suspended) if life is not None]
+        if incarnation in known and other != name:
+            return Problem(code=Code.INCARNATION_OF_OTHER_REGION, region=name, names=(other,))
+        if incarnation in (*known, *log.state.ended):
+            return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
+    if same_assignment and region.removed:
+        return Problem(code=Code.REGION_REMOVED, region=name)
+    if body.base != region.position:
+        # The answer contains the committed position.
+        return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
+    return None
+
+
+def _restart_problem(log: Log, name: str, region: RegionState, body: RegionRegistered) -> Problem | None:
+    """Compare the location of a plain restart with the log."""
+    life = region.incarnation
+    if life is None:
+        return None
+    incarnation = life.id
+    if body.base != life.base:
+        return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
+    at = region.position
+    own = at is not None and at.incarnation == incarnation
+    newest = body.planned[0].checkpoint if body.planned else None
+    if own and at is not None and (newest is None or newest < at.checkpoint):
+        return Problem(
+            code=Code.LOCATION_OLDER,
+            region=name,
+            incarnation=incarnation,
+            checkpoint=newest,
+            other=at.checkpoint,
+        )
+    for planned in body.planned:
+        known = log.pending[name].digest_of(planned.checkpoint)
+        if own and at is not None and planned.checkpoint == at.checkpoint:
+            known = at.digest
+        if known is not None and known != planned.digest:
+            return Problem(
+                code=Code.SOURCE_DIFFERS,
+                region=name,
+                incarnation=incarnation,
+                checkpoint=planned.checkpoint,
+            )
+    return None
+
+
+def _begin_incarnation(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> None:
+    """Make the incarnation the live one; undecided checkpoints of the former one are discarded."""
+    name = envelope.region
+    region = log.state.regions[name]
+    if region.live:
+        log.end_incarnation(name)
+    region.incarnation = Incarnation(id=envelope.incarnation, since=offset, base=body.base)
+    region.live, region.fault = True, None
+    log.begin_pending(name, region)

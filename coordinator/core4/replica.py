@@ -1,0 +1,231 @@
+"""Replica: the fold of a stream's log. Coordinators, replay, commands and the simulator share it.
+
+`apply` is the only writer of LogState. `refill` reads records again that a state record already includes, and
+collects the pending checkpoints of it; it changes nothing else.
+"""
+
+from dataclasses import dataclass
+
+from sluicegate.coordinator.core4 import commands, cuts, decisions, progress, registration
+from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
+from sluicegate.coordinator.core4.pending import PendingCheckpoints
+from sluicegate.events.problems import Code, Problem
+from sluicegate.events.version4 import (
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutAbandoned,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    EventType,
+    LogRecord,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionRegistered,
+    StreamCommand,
+    StreamPolicy,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The verdict on a registration or a probe, and the region's state at its offset."""
+
+    accepted: bool
+    problem: Problem | None
+    committed: Position | None
+    source_offsets: str | None
+    decision: int
+    probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The effect of one record."""
+
+    ignored: Problem | None = None
+    """Why it has no effect; None if it has one."""
+    answer: Answer | None = None
+    resolved: Decision | None = None
+    """The decision that got its outcome."""
+    savepoints: tuple[Savepoint, ...] = ()
+    """Savepoints and drains that are reached."""
+
+
+class Replica:
+    """The log of one stream, applied up to an offset."""
+
+    def __init__(self, stream: str, state: LogState | None = None, applied: int = -1) -> None:
+        """`state` is that of a state record: every record at or before the offset `applied` is in it."""
+        self.log = Log(stream, state.model_copy(deep=True) if state is not None else LogState())
+        self.applied = applied
+        self.read = -1
+        """Offset of the newest record that was applied or refilled."""
+        self.lost_content = False
+        """Whether records are gone that the unresolved decision of the state record needs."""
+        self._recorded = applied
+        self._refilling = self.log.state.pending is not None
+        self._refilled: dict[str, PendingCheckpoints] = {}
+
+    @property
+    def state(self) -> LogState:
+        """Return the state as of `applied`."""
+        return self.log.state
+
+    def step(self, record: LogRecord) -> Applied:
+        """Apply a record, or refill from it if the state includes it. Offsets must rise."""
+        self.read = record.offset
+        if record.offset <= self._recorded:
+            self.refill(record)
+            return Applied()
+        self.finish_refill()
+        return self.apply(record)
+
+    # --- the fold of the log ----------------------------------------------------------------------
+
+    def apply(self, record: LogRecord) -> Applied:
+        """Apply one record that the state does not include yet."""
+        self.applied = record.offset
+        body, answer, resolved = record.body, None, None
+        if isinstance(body, RegionRegistered):
+            answer = self._register(record, body)
+            ignored = answer.problem
+        elif isinstance(body, CutCommitted | CutReverted):
+            made = self.state.pending
+            ignored = self._resolve(body)
+            resolved = made if ignored is None else None
+        else:
+            ignored = self._apply(record)
+        return Applied(ignored, answer, resolved, tuple(commands.reached(self.log)))
+
+    def _apply(self, record: LogRecord) -> Problem | None:
+        envelope, body, log = record.envelope, record.body, self.log
+        if envelope.type is EventType.FILES_WRITTEN:
+            return progress.files_written(log, record)
+        match body:
+            case CheckpointCompleted():
+                return progress.completed(log, record, body)
+            case CheckpointFailed():
+                return progress.failed(log, envelope, body)
+            case RegionHeartbeat():
+                return progress.heartbeat(log, envelope, body)
+            case RegionClosed():
+                return progress.closed(log, envelope, body)
+            case StreamPolicy():
+                return self._set_policy(body)
+            case StreamCommand():
+                return commands.obey(log, record.offset, body)
+            case CutDecided() | CutAbandoned():
+                return self._decide(record.offset, body)
+            case None if envelope.type is EventType.CHECKPOINT_COMPLETED:
+                return progress.unreadable(log, record)
+        return Problem(code=Code.UNEXPECTED)
+
+    def _decide(self, offset: int, body: CutDecided | CutAbandoned) -> Problem | None:
+        if isinstance(body, CutDecided):
+            problem = cuts.problem_of(self.log, body)
+            if problem is None:
+                decisions.decide(self.log, offset, body)
+        else:
+            problem = cuts.abandonment_problem(self.log, body)
+            if problem is None:
+                decisions.abandon(self.log, body)
+        return problem
+
+    def _register(self, record: LogRecord, body: RegionRegistered) -> Answer:
+        envelope, state = record.envelope, self.state
+        problem = registration.judge(self.log, envelope, body)
+        if problem is None and not body.probe:
+            registration.accept(self.log, record.offset, envelope, body)
+        region = state.regions.get(envelope.region)
+        return Answer(
+            accepted=problem is None,
+            problem=problem,
+            committed=region.position if region is not None else None,
+            source_offsets=region.source_offsets if region is not None else None,
+            decision=state.decided,
+            probe=body.probe,
+        )
+
+    def _resolve(self, body: CutCommitted | CutReverted) -> Problem | None:
+        problem = decisions.outcome_problem(self.log, body)
+        if problem is not None:
+            return problem
+        if isinstance(body, CutCommitted):
+            decisions.commit(self.log, body)
+        else:
+            decisions.revert(self.log, body)
+        return None
+
+    def _set_policy(self, body: StreamPolicy) -> Problem | None:
+        held = self.state.policy
+        if held is not None and body.number <= held.number:
+            return Problem(code=Code.STALE_POLICY, number=body.number, other=held.number)
+        self.state.policy = body
+        return None
+
+    # --- reading again ----------------------------------------------------------------------------
+
+    def refill(self, record: LogRecord) -> None:
+        """Collect a pending checkpoint's event from a record that the state includes."""
+        envelope, body = record.envelope, record.body
+        found = self._place_of(record)
+        if found is None:
+            return
+        if envelope.type is EventType.FILES_WRITTEN:
+            found.add_part(envelope.checkpoint, envelope.id, progress.part_of(record), record.time)
+        elif isinstance(body, CheckpointCompleted):
+            if found.digest_of(envelope.checkpoint) is None:
+                found.complete(envelope.checkpoint, body, record.offset, record.time)
+        elif body is None and envelope.type is EventType.CHECKPOINT_COMPLETED:
+            found.entry(envelope.checkpoint, record.offset, record.time)
+            if found.digest_of(envelope.checkpoint) is None:
+                found.unreadable.add(envelope.checkpoint)
+        found.seal(record.time)
+
+    def _place_of(self, record: LogRecord) -> PendingCheckpoints | None:
+        """Return the pending checkpoints that an event belongs to; None if the state needs it no more."""
+        envelope = record.envelope
+        if envelope.type not in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED):
+            return None
+        name, number = envelope.region, envelope.checkpoint
+        made = self.state.pending
+        move = made.moves.get(name) if made is not None else None
+        if move is not None and move.to.incarnation == envelope.incarnation and number <= move.to.checkpoint:
+            after = move.after
+            old = (
+                after is not None and after.incarnation == envelope.incarnation and number <= after.checkpoint
+            )
+            return None if old or record.offset < move.since else self._included(name)
+        region = self.state.regions.get(name)
+        if region is None or region.incarnation is None or region.incarnation.id != envelope.incarnation:
+            return None
+        if record.offset < region.incarnation.since or region.covers(envelope.incarnation, number):
+            return None
+        if not region.live and (region.final is None or number > region.final):
+            return None
+        return self.log.pending[name]
+
+    def _included(self, name: str) -> PendingCheckpoints:
+        """Return the collection of a region's checkpoints that the unresolved decision includes."""
+        if name not in self._refilled and self.state.pending is not None:
+            move = self.state.pending.moves[name]
+            self._refilled[name] = PendingCheckpoints(move.to.incarnation, move.after)
+        return self._refilled[name]
+
+    def finish_refill(self) -> None:
+        """Close the collection of what the unresolved decision includes: everything recorded was read."""
+        made = self.state.pending if self._refilling else None
+        self._refilling = False
+        for name, move in made.moves.items() if made is not None else ():
+            found = self._included(name)
+            if all(each.position != move.to for each in found.sealed):
+                self.lost_content = True
+                continue
+            self.log.included[name] = found.split(move.to)
+
+    def low_water(self) -> int:
+        """Return the smallest offset that a recovery must read."""
+        return self.log.low_water(max(self.read, self.applied) + 1)

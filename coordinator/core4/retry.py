@@ -1,0 +1,136 @@
+"""Retries: slots for effects in flight, and the failures that count as a stall after a while."""
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final
+
+from sluicegate.coordinator.core4.effects import (
+    Announce,
+    Append,
+    Ask,
+    CheckFiles,
+    Effect,
+    FetchEnd,
+    InspectTable,
+    Publish,
+    ReleaseOffsets,
+    WriteRecord,
+    WriteView,
+)
+from sluicegate.coordinator.core4.state_record import Condition
+from sluicegate.events.problems import Code, Problem
+
+KINDS: Final[dict[type[Effect], str]] = {
+    InspectTable: "inspect",
+    FetchEnd: "fetch_end",
+    CheckFiles: "check",
+    Append: "append",
+    Ask: "ask",
+    Publish: "publish",
+    WriteRecord: "record",
+    Announce: "announce",
+    WriteView: "view",
+    ReleaseOffsets: "offsets",
+}
+"""One word for each kind of effect, as logs, metrics and status name it."""
+OPTIONAL: Final = frozenset({"view", "offsets"})
+"""Nothing depends on these, so their failures never stall a stream."""
+_STEPS: Final = 1024
+
+
+class RetrySlot:
+    """At most one effect in flight, with growing pauses after failures."""
+
+    def __init__(self, name: str, first_pause: int, longest_pause: int) -> None:
+        self._name = name
+        self._first = first_pause
+        self._longest = longest_pause
+        self._pauses = self._failures = 0
+        self.running: Effect | None = None
+        self.resume_at = 0
+        """Nothing starts before this time, in milliseconds."""
+
+    def is_free(self, now: int) -> bool:
+        """Return whether an effect may start."""
+        return self.running is None and now >= self.resume_at
+
+    def start(self, effect: Effect) -> Effect:
+        """Put an effect in flight."""
+        self.running = effect
+        return effect
+
+    def succeeded(self) -> None:
+        """Note that the effect in flight has ended."""
+        self.running, self._failures = None, 0
+
+    def failed(self, now: int) -> None:
+        """Note that the effect in flight failed; pause twice as long as the time before."""
+        self.running = None
+        self.pause(now, min(self._first * 2 ** min(self._failures, 16), self._longest))
+        self._failures += 1
+
+    def pause(self, now: int, length: int) -> None:
+        """Start nothing for that many milliseconds, or up to a quarter less.
+
+        Streams that share a store would otherwise all return to it at the same moment. The core has no
+        randomness, so the spread follows from the name.
+        """
+        self._pauses += 1
+        drawn = blake2b(f"{self._name}/{self._pauses}".encode(), digest_size=2).digest()
+        spread = int.from_bytes(drawn, "big") % _STEPS
+        self.resume_at = now + length - length * spread // (4 * _STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """Failures of one kind of effect since its last success."""
+
+    reason: str
+    since: int
+    last: int
+    failures: int
+    stalls: bool = False
+
+
+class Retries:
+    """Effects that failed and are tried again, by kind."""
+
+    def __init__(self, stall_after: int) -> None:
+        """`stall_after`: milliseconds of failures that count as a stall."""
+        self._stall_after = stall_after
+        self._open: dict[str, _Retry] = {}
+
+    def failed(self, effect: Effect, now: int, reason: str) -> None:
+        """Note a failure, or a result after which the effect is tried again."""
+        kind = KINDS[type(effect)]
+        known = self._open.get(kind, _Retry(reason, now, now, 0))
+        lasts = now - known.since >= self._stall_after and kind not in OPTIONAL
+        self._open[kind] = replace(
+            known, reason=reason, last=now, failures=known.failures + 1, stalls=known.stalls or lasts
+        )
+
+    def ended(self, *kinds: str) -> None:
+        """Note that these succeeded, or are not needed any more."""
+        for kind in kinds:
+            self._open.pop(kind, None)
+
+    def succeeded(self, effect: Effect) -> None:
+        """Note a success."""
+        self.ended(KINDS[type(effect)])
+
+    @property
+    def stalled(self) -> bool:
+        """Return whether an effect has failed for so long that the stream is stalled."""
+        return any(each.stalls for each in self._open.values())
+
+    def conditions(self) -> list[Condition]:
+        """Return one condition for each kind that failed more than once, the oldest first."""
+        return [
+            Condition(
+                kind="stall" if each.stalls else "retry",
+                problem=Problem(code=Code.RETRYING, names=(kind,), detail=each.reason),
+                retry_in=0,
+            )
+            for kind, each in self._open.items()
+            if each.failures > 1
+        ]

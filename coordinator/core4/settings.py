@@ -1,0 +1,36 @@
+"""Settings of the core; whoever runs it reads them. Times are in milliseconds."""
+
+from dataclasses import dataclass
+
+from sluicegate.events.version4 import StreamPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """Settings of one stream's machine."""
+
+    policy: StreamPolicy
+    """The policy to be logged; its number is ignored."""
+    commit_interval: int = 0
+    """Shortest time between two decisions, unless one of the maxima is reached; 0: decide at once."""
+    commit_max_files: int | None = None
+    """Number of sealed files at which a cut is due at once."""
+    commit_max_bytes: int | None = None
+    """Size of the sealed files at which a cut is due at once."""
+    alignment_timeout: int = 10_000
+    """How long a due cut waits for lagging regions."""
+    silence: int = 60_000
+    """How long an idle region may be silent until it is called not idle, unless its heartbeats are rarer."""
+    record_interval: int = 3_600_000
+    probe_interval: int = 60_000
+    """How often the table is read while nothing is decided. At most a quarter of its snapshots' retention."""
+    freeze: int = 1_000
+    """A longer time between two polls means that the process stood still."""
+    first_pause: int = 50
+    longest_pause: int = 10_000
+    stall_pause: int = 15_000
+    """How often a stalled stream checks whether the cause is gone."""
+    stall_after: int = 30_000
+    """How long an effect may fail until that is a stall."""
+    overdue_after: int = 10_000
+    """How long a completed checkpoint may lack something until its region stalls for that."""

@@ -1,0 +1,114 @@
+"""Timers: alignment and cadence, with append times clamped, as a broker's clock may jump or be wrong.
+
+All of this is work in hand. The fold of the log compares no times, and no validity depends on one.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from sluicegate.events.version4 import Position
+
+Sealed = tuple[Position, int]
+"""A sealed checkpoint, and the append time of the event that sealed it."""
+
+
+class LogClock:
+    """The broker's clock, estimated from append times."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._read_at: int | None = None
+        self._fresh = False
+
+    def read(self, time: int) -> None:
+        """Note a record's append time. Only the last one counts, since an earlier one may be wrong."""
+        self._last = time
+        self._fresh = True
+
+    def tick(self, now: int) -> None:
+        """Note the time."""
+        if self._fresh or self._read_at is None:
+            self._read_at = now
+            self._fresh = False
+
+    def time(self, now: int) -> int | None:
+        """The broker's time in milliseconds; None before the own clock was first looked at."""
+        return None if self._read_at is None else self._last + now - self._read_at
+
+    def appended(self, time: int, now: int) -> int:
+        """Return the time at which a record was appended, by the own clock.
+
+        It is clamped: never later than the last record was read.
+        """
+        read_at = now if self._read_at is None else self._read_at
+        return read_at - max(0, self._last - time)
+
+
+class Alignment:
+    """The timer after which lagging regions fall back.
+
+    It counts by the own clock, from when a record was read. Append times count only once: for records that were
+    in the log when this coordinator first had read it to its end.
+    """
+
+    def __init__(self, timeout: int, clock: LogClock) -> None:
+        self._timeout = timeout
+        self._clock = clock
+        self._waits: dict[str, tuple[Position, int]] = {}
+        """By region, the first sealed checkpoint after its position, and since when it waits."""
+        self._begun = 0
+        """The wait does not begin before this time: an attempt was abandoned then."""
+        self._started = False
+        self._fenced: int | None = None
+
+    def abandoned(self, now: int) -> None:
+        """Begin the wait again: an attempt was abandoned."""
+        self._begun = now
+
+    def look(self, sealed: Mapping[str, Sealed], now: int) -> None:
+        """Note the first sealed checkpoint of each region, with the log read to its end."""
+        self._waits = {name: (at, self._since(name, at, time, now)) for name, (at, time) in sealed.items()}
+        self._started = True
+
+    def _since(self, name: str, at: Position, time: int, now: int) -> int:
+        known = self._waits.get(name)
+        if known is not None and known[0] == at:
+            return known[1]
+        return now if self._started else self._clock.appended(time, now)
+
+    def since(self, names: Iterable[str], due: int) -> int | None:
+        """Return since when a sealed checkpoint of these regions waits for a cut that was due at `due`."""
+        waits = [self._waits[name][1] for name in names if name in self._waits]
+        return max(min(waits), self._begun, due) if waits else None
+
+    def expired(self, since: int | None, now: int) -> bool:
+        """Return whether the timeout has passed since then."""
+        return since is not None and now >= since + self._timeout
+
+    def needs_end(self, since: int | None) -> bool:
+        """Return whether the log's end must be fetched: once after each expiry."""
+        if since == self._fenced:
+            return False
+        self._fenced = since
+        return True
+
+
+class Cadence:
+    """The shortest time between two decisions, and the amounts at which a cut is due earlier."""
+
+    def __init__(self, interval: int, max_files: int | None, max_bytes: int | None) -> None:
+        self._interval = interval
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._decided_at: int | None = None
+
+    def decided(self, now: int) -> None:
+        """Note a decision that was read."""
+        self._decided_at = now
+
+    def due_at(self, now: int, files: int, size: int) -> int:
+        """Return the time at which a cut with these sealed files is, or was, due."""
+        if self._decided_at is None or not self._interval:
+            return 0
+        full = self._max_files is not None and files >= self._max_files
+        full = full or (self._max_bytes is not None and size >= self._max_bytes)
+        return min(now, self._decided_at + self._interval) if full else self._decided_at + self._interval

@@ -1,0 +1,111 @@
+"""Codes for everything that can be wrong, with typed arguments. Sentences are made at the edge.
+
+Ids and comparisons use the code and its arguments, never a sentence.
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import Any
+
+from sluicegate.events.models import Body, Count, EventId, Name
+
+
+class Code(StrEnum):
+    """Codes, grouped by where they arise."""
+
+    # Registrations that are refused.
+    NO_POLICY = "no-policy"
+    REGION_NOT_ALLOWED = "region-not-allowed"
+    OTHER_TABLE = "other-table"
+    REGION_NOT_ASSIGNED = "region-not-assigned"
+    ASSIGNMENT_OLDER = "assignment-older"
+    ASSIGNMENT_WITHDRAWN = "assignment-withdrawn"
+    ASSIGNMENT_DIFFERS = "assignment-differs"
+    ASSIGNMENT_OPEN = "assignment-open"
+    ASSIGNMENT_UNRESOLVED = "assignment-unresolved"
+    ASSIGNMENT_AFTER_OTHER_CUT = "assignment-after-other-cut"
+    REGION_REMOVED = "region-removed"
+    INCARNATION_ENDED = "incarnation-ended"
+    INCARNATION_OF_OTHER_REGION = "incarnation-of-other-region"
+    BASE_DIFFERS = "base-differs"
+    LOCATION_OLDER = "location-older"
+    SOURCE_DIFFERS = "source-differs"
+
+    # Regions that are stalled until they are reset.
+    COMPLETED_DIFFERENTLY = "completed-differently"
+    PREDECESSOR_IMPOSSIBLE = "predecessor-impossible"
+    TWO_ATTEMPTS = "two-attempts"
+    FILES_LOST = "files-lost"
+    FINAL_TOO_OLD = "final-too-old"
+    REVERTED = "reverted"
+
+    # Conditions that end by themselves once their cause is gone.
+    EVENTS_MISSING = "events-missing"
+    EVENT_MISPLACED = "event-misplaced"
+    PREDECESSOR_MISSING = "predecessor-missing"
+    COMPLETION_UNREADABLE = "completion-unreadable"
+    FILES_EXCLUDED = "files-excluded"
+
+    # Conditions of the whole stream.
+    PAUSED = "paused"
+    RECORD_UNREADABLE = "record-unreadable"
+    LOG_DISCONTINUOUS = "log-discontinuous"
+    OTHER_PARTITION = "other-partition"
+    OTHER_COMMIT_USER = "other-commit-user"
+    TABLE_UNFIT = "table-unfit"
+    TABLE_REPLACED = "table-replaced"
+    TABLE_AHEAD = "table-ahead"
+    TABLE_CONTRADICTS = "table-contradicts"
+    ABSENCE_UNPROVEN = "absence-unproven"
+    COMMIT_REFUSED = "commit-refused"
+    RETRYING = "retrying"
+    RETENTION = "retention"
+
+    # Reasons for which an event has no effect.
+    DUPLICATE = "duplicate"
+    SETTLED = "settled"
+    NOT_LIVE = "not-live"
+    REPLAYED = "replayed"
+    UNEXPECTED = "unexpected"
+    NOT_APPLICABLE = "not-applicable"
+    STALE_POLICY = "stale-policy"
+
+    # Reasons for which a decision, an outcome or an abandoned attempt is void.
+    OUT_OF_ORDER = "out-of-order"
+    UNRESOLVED = "unresolved"
+    NOTHING_MOVES = "nothing-moves"
+    NOT_SEALED = "not-sealed"
+    REGION_STALLED = "region-stalled"
+    INCOMPLETE_CUT = "incomplete-cut"
+    NOT_FULL = "not-full"
+    TOO_MANY_BEHIND = "too-many-behind"
+    OTHER_DIGEST = "other-digest"
+    NOT_FORCED = "not-forced"
+
+
+class Problem(Body):
+    """A code with its arguments; the meaning of each argument depends on the code alone."""
+
+    code: Code
+    region: Name | None = None
+    incarnation: Name | None = None
+    checkpoint: Count | None = None
+    other: Count | None = None
+    """The other checkpoint, decision or assignment that the code compares with."""
+    number: Count | None = None
+    """A decision, an assignment or an offset."""
+    event: EventId | None = None
+    names: tuple[str, ...] = ()
+    """Regions, writers or reasons that the code lists."""
+    detail: str = ""
+    """Text from outside, such as an error of the storage. It is shown, and is no part of the identity."""
+
+    @property
+    def identity(self) -> str:
+        """Return a digest of the code and its arguments, without the detail."""
+        arguments = self.model_dump(mode="json", exclude={"detail"}, exclude_defaults=True)
+        return hashlib.sha256(repr(sorted(_flat(arguments))).encode()).hexdigest()[:32]
+
+
+def _flat(arguments: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in arguments.items()]

@@ -1,0 +1,365 @@
+"""Events of protocol version 4: types, attributes and bodies.
+
+Bodies repeat nothing that the attributes of the message contain (stream, region, incarnation, checkpoint,
+writer, attempt). Times are milliseconds since the Unix epoch. Unknown fields are ignored, so that a newer
+minor version can add some; a breaking change is a new major version in the event's type.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Final, Literal, NamedTuple, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from sluicegate.events.models import (
+    Body,
+    Count,
+    EventId,
+    FilesWritten,
+    ListenerState,
+    Millis,
+    Name,
+    SourceDigest,
+)
+from sluicegate.events.problems import Problem
+
+Digest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+DecisionId = Annotated[int, Field(ge=1, le=2**62)]
+SourceOffsets = Annotated[str, StringConstraints(max_length=65_536)]
+"""Offsets of the source in the engine's own notation; opaque to the coordinator."""
+
+
+class Position(Body):
+    """A checkpoint of a region, identified by incarnation, number and content."""
+
+    incarnation: Name
+    checkpoint: Count
+    digest: SourceDigest
+    """Digest of the source range of this checkpoint. Replays have the same one."""
+
+
+class Head(Body):
+    """A snapshot of the table: its number and the identity of its content."""
+
+    snapshot: int
+    identity: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class Planned(Body):
+    """A checkpoint that the driver's checkpoint location contains."""
+
+    checkpoint: Count
+    digest: SourceDigest
+
+
+class Assignment(Body):
+    """The numbered set of a stream's regions."""
+
+    number: Count
+    regions: tuple[Name, ...]
+    after: Count = 0
+    """Id of the decision with the final cut of the assignment before this one; 0: there is none."""
+
+
+SingleRegionReason = Literal["all-to-all", "shared-files", "fixed-buckets", "other"]
+"""Why all writers of a stream are one failure domain. Cuts of such a stream are full."""
+
+
+class RegionRegistered(Body):
+    """A driver asks to add checkpoints of one incarnation to the stream."""
+
+    base: Position | None = None
+    """The committed position that the incarnation starts from; None: the region has none yet."""
+    planned: tuple[Planned, ...] = ()
+    """The newest checkpoints of the location, at most two, the newest first. Only plain restarts have some."""
+    assignment: Assignment
+    single_region: SingleRegionReason | None = None
+    table: str | None = None
+    """The table that the writers write to; None: unknown."""
+    bounded: bool = False
+    owned: bool = True
+    """False: the source was restored without claiming ownership of earlier files."""
+    probe: bool = False
+    """True: answer, but change nothing."""
+
+
+class CheckpointCompleted(Body):
+    """A driver names the events that make up a checkpoint; only these count."""
+
+    events: tuple[EventId, ...]
+    predecessor: Position | None
+    """The checkpoint before this one, also one of an earlier incarnation; None for a region's first."""
+    source_digest: SourceDigest
+    watermark: Millis | None = None
+    listeners: Mapping[Name, ListenerState] = {}
+    """State of listeners as of this checkpoint; absent ones keep the state that they had."""
+    source_offsets: SourceOffsets | None = None
+
+
+class CheckpointFailed(Body):
+    """A hint, or the news that files of a checkpoint never arrive."""
+
+    outcome: Literal["delayed", "redone", "lost"]
+    reason: str = ""
+
+
+class RegionHeartbeat(Body):
+    """The driver is alive. A coordinator sends one, too, for an idle region that it has not heard of."""
+
+    idle: bool = False
+    interval: Count | None = None
+    """Milliseconds until the next heartbeat; None: unknown, or the last one."""
+    silent: bool = False
+    """True in a coordinator's: the driver has been silent for too long to be called idle."""
+
+
+class RegionClosed(Body):
+    """A region ends after its final checkpoint."""
+
+    final: Count | None
+    """None: this incarnation has completed no checkpoint, so the region ends at its base."""
+
+
+class StreamPolicy(Body):
+    """Settings that decide which decisions are valid; the highest number wins."""
+
+    number: Count
+    partial: Literal["allow", "never"] = "never"
+    max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
+    max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """The largest share of active, non-idle regions that one cut may leave behind."""
+    regions: tuple[Name, ...] = ()
+    """The only regions that may register; empty: any."""
+    allowed_locations: tuple[str, ...] = ()
+    """URI prefixes; data files outside all of them are refused."""
+    file_names: Literal["checked", "unchecked"] = "checked"
+    """Checked: the name of a data file must contain the digest of its attempt."""
+    single_region: SingleRegionReason | None = None
+    """Set if the table itself makes all writers one region."""
+
+
+Command = Literal[
+    "remove", "discard", "close", "withdraw", "revert", "savepoint", "drain", "cancel", "pause", "resume"
+]
+
+
+class StreamCommand(Body):
+    """An order of an operator. It is part of the log, so every coordinator applies it alike.
+
+    - `remove`: close a region at its last sealed checkpoint, and end its incarnation.
+    - `discard`: close a region at its committed position, and end its incarnation.
+    - `close`: remove all regions of an assignment.
+    - `withdraw`: undo the acceptance of an assignment that has decided nothing yet.
+    - `revert`: give up the unresolved decision; the named region needs a new incarnation.
+    - `savepoint`: one full cut that contains everything sealed until now.
+    - `drain`: report the cut with which all regions of the assignment have ended.
+    - `cancel`: forget a savepoint or a drain.
+    - `pause`, `resume`: stop and start decisions. `resume` with a head states that no commit of the
+      unresolved decision is in the table at or before that snapshot.
+    """
+
+    command: Command
+    region: Name | None = None
+    number: Count | None = None
+    """Of the assignment."""
+    decision: DecisionId | None = None
+    name: Name | None = None
+    """Of the savepoint or drain."""
+    head: Head | None = None
+
+    @model_validator(mode="after")
+    def _check_arguments(self) -> Self:
+        missing = [each for each in _NEEDED.get(self.command, ()) if getattr(self, each) is None]
+        if missing:
+            raise ValueError(f"{self.command} needs {' and '.join(missing)}")
+        return self
+
+
+_NEEDED: Final[dict[str, tuple[str, ...]]] = {
+    "remove": ("region",),
+    "discard": ("region",),
+    "close": ("number",),
+    "withdraw": ("number",),
+    "revert": ("decision", "region"),
+    "savepoint": ("name",),
+    "drain": ("name",),
+    "cancel": ("name",),
+}
+
+
+class CutDecided(Body):
+    """A decision: commit everything between the cut before and this one, under this id."""
+
+    decision: DecisionId
+    cut: dict[Name, Position]
+    """The positions of all regions that have one."""
+    final: bool = False
+    """Whether the cut reaches a barrier, which only full cuts may."""
+    digest: Digest
+    """Of the completions that the decision includes."""
+    head: Head | None = None
+    """The table's head before this event was appended; no part of the content. None: an empty table."""
+
+
+class CutCommitted(Body):
+    """The outcome of a decision: its commit is visible in the table."""
+
+    decision: DecisionId
+    digest: Digest
+    table: str
+    """Identity of the table."""
+    snapshot: Head | None = None
+    """None: only later snapshots are left."""
+
+
+class CutReverted(Body):
+    """The outcome of a decision that was given up: an empty commit has taken its place in the table."""
+
+    decision: DecisionId
+    digest: Digest
+    """Digest of the revert."""
+    table: str
+    snapshot: Head | None = None
+
+
+class CutAbandoned(Body):
+    """An attempt that would have left too many regions behind; it consumes no decision id."""
+
+    decision: DecisionId
+    """The id that the next decision has."""
+    attempt: Annotated[int, Field(ge=1)]
+    """How many attempts were abandoned since the last decision, this one included."""
+    kind: Literal["forced", "ratio"]
+    """Forced: a full cut was needed; counters start again at 0. Ratio: too many regions; counters rise."""
+    regions: tuple[Name, ...]
+    """The regions that the attempt would have left behind."""
+
+
+class RegistrationAnswered(Body):
+    """The coordinator's answer to one `region.registered`, also to a probe."""
+
+    registration: EventId
+    accepted: bool
+    problem: Problem | None = None
+    reason: str = ""
+    """The problem as a sentence, with the way out."""
+    committed: Position | None = None
+    """The region's committed position."""
+    source_offsets: SourceOffsets | None = None
+    """Source offsets of that position, if its driver published them."""
+    decision: Count = 0
+    """Id of the newest decision: what a registration of a new assignment names."""
+
+
+class Committed(Body):
+    """A commit is visible: the public form of an outcome."""
+
+    decision: DecisionId
+    cut: dict[Name, Position]
+    fallbacks: Mapping[Name, Position | None] = {}
+    """Regions that stayed at their position although they are active; empty for a full cut."""
+    listeners: Mapping[Name, Mapping[Name, str]] = {}
+    snapshot: Head | None
+    watermark: Millis | None
+    files: Count
+
+
+class SavepointTaken(Body):
+    """Everything that a savepoint or a drain asked for is committed."""
+
+    name: Name
+    drained: bool
+    decision: Count
+    """The newest decision; 0: nothing was ever decided."""
+    cut: dict[Name, Position]
+    snapshot: Head | None
+    watermark: Millis | None
+
+
+class Stalled(Body):
+    """A condition that needs somebody has appeared, or ended."""
+
+    problem: Problem
+    reason: str = ""
+    ended: bool = False
+
+
+class EventType(StrEnum):
+    """Type of an event; on the wire `sluicegate.<type>.v<major>`."""
+
+    REGION_REGISTERED = "region.registered"
+    FILES_WRITTEN = "files.written"
+    CHECKPOINT_COMPLETED = "checkpoint.completed"
+    CHECKPOINT_FAILED = "checkpoint.failed"
+    REGION_HEARTBEAT = "region.heartbeat"
+    REGION_CLOSED = "region.closed"
+    STREAM_POLICY = "stream.policy"
+    STREAM_COMMAND = "stream.command"
+    CUT_DECIDED = "cut.decided"
+    CUT_COMMITTED = "cut.committed"
+    CUT_REVERTED = "cut.reverted"
+    CUT_ABANDONED = "cut.abandoned"
+
+
+class OutcomeType(StrEnum):
+    """Type of a record of the commits topic; on the wire `sluicegate.<type>.v<major>`."""
+
+    REGISTRATION_ANSWERED = "registration.answered"
+    COMMITTED = "commit.visible"
+    PARTIALLY_COMMITTED = "commit.partially_visible"
+    ABANDONED = "attempt.abandoned"
+    REVERTED = "decision.reverted"
+    SAVEPOINT_TAKEN = "savepoint.taken"
+    STALLED = "stream.stalled"
+
+
+BODIES: Final[dict[EventType, type[Body]]] = {
+    EventType.REGION_REGISTERED: RegionRegistered,
+    EventType.FILES_WRITTEN: FilesWritten,
+    EventType.CHECKPOINT_COMPLETED: CheckpointCompleted,
+    EventType.CHECKPOINT_FAILED: CheckpointFailed,
+    EventType.REGION_HEARTBEAT: RegionHeartbeat,
+    EventType.REGION_CLOSED: RegionClosed,
+    EventType.STREAM_POLICY: StreamPolicy,
+    EventType.STREAM_COMMAND: StreamCommand,
+    EventType.CUT_DECIDED: CutDecided,
+    EventType.CUT_COMMITTED: CutCommitted,
+    EventType.CUT_REVERTED: CutReverted,
+    EventType.CUT_ABANDONED: CutAbandoned,
+}
+
+NO_CHECKPOINT: Final = -1
+
+
+class Envelope(NamedTuple):
+    """Attributes of an event. Attributes that do not apply are empty (`checkpoint`: NO_CHECKPOINT)."""
+
+    id: str
+    """Unique for each event; duplicates in the log have the same id."""
+    type: EventType
+    stream: str
+    region: str = ""
+    incarnation: str = ""
+    checkpoint: int = NO_CHECKPOINT
+    writer: str = ""
+    attempt: str = ""
+    """Random for each try of the writer; the events of one try have the same."""
+    files: int = 0
+    """Number of files in the body of a `files.written`."""
+    rows: int = 0
+    """Number of rows in these files; 0 if the writer does not count. Shown only."""
+    bytes: int = 0
+    """Size of these files in bytes; 0 if unknown. It counts for `commit_max_bytes`."""
+
+
+class LogRecord(NamedTuple):
+    """One record of a stream's partition, decoded."""
+
+    offset: int
+    time: int
+    """Append time in milliseconds since the Unix epoch."""
+    envelope: Envelope
+    body: Body | None
+    """None for a `files.written`, whose body is not needed to decide, and for an unreadable body."""
+    unreadable: str = ""
+    """Why the body cannot be read; empty if it can."""

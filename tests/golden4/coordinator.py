@@ -1,0 +1,247 @@
+"""Surroundings of the core in a golden case: a log, a table, topics, and a coordinator that can crash."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sluicegate.coordinator.core4.committing import ref_of
+from sluicegate.coordinator.core4.effects import (
+    Announce,
+    Append,
+    Appended,
+    Ask,
+    CheckFiles,
+    Done,
+    Effect,
+    EndOffset,
+    Failed,
+    FetchEnd,
+    FilesChecked,
+    InspectTable,
+    Publish,
+    Result,
+    TableUnfit,
+    WriteRecord,
+    WriteView,
+)
+from sluicegate.coordinator.core4.machine import StreamMachine
+from sluicegate.coordinator.core4.settings import MachineSettings
+from sluicegate.coordinator.core4.state_record import StateRecord
+from sluicegate.events.models import Body, FileInfo, FilesWritten
+from sluicegate.events.problems import Code, Problem
+from sluicegate.events.version4 import Envelope, EventType, LogRecord
+from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
+from sluicegate.lakes.port import (
+    CommitRequest,
+    LakeUnavailable,
+    OutcomeUnknown,
+    Refused,
+    TableRefused,
+    TableReplaced,
+)
+from tests.golden4.tell import effect_line, problem_line
+
+STREAM = "s"
+USUAL = frozenset({"Append", "Publish", "Announce"})
+QUIET = frozenset({EventType.STREAM_POLICY, EventType.CUT_COMMITTED})
+"""Events of the coordinator that are shown only on request."""
+OF_THE_TABLE = (InspectTable, Ask, CheckFiles, Publish)
+
+
+class Entry(NamedTuple):
+    """A record of the log; its offset is its index."""
+
+    time: int
+    envelope: Envelope
+    body: Body | None
+
+
+@dataclass
+class World:
+    """Everything that outlives a coordinator."""
+
+    settings: MachineSettings
+    say: Callable[[str], None]
+    now: int = 0
+    log: list[Entry] = field(default_factory=list)
+    table: MemoryTable = field(default_factory=lambda: MemoryTable("t"))
+    user: str = "sluicegate-s"
+    bad: set[str] = field(default_factory=set)
+    """Files that the table would not take."""
+    record: str | None = None
+    view: StateRecord | None = None
+    announced: set[str] = field(default_factory=set)
+    seen: int = 0
+    """How much of the log any coordinator has read: an event without effect is shown once."""
+    traced: frozenset[str] = USUAL
+    newer: set[int] = field(default_factory=set)
+    """Offsets of records that only a newer release reads."""
+    garbled: set[int] = field(default_factory=set)
+    """Offsets of records whose body cannot be read."""
+    away: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    once: dict[str, str] = field(default_factory=dict)
+
+    def append(
+        self,
+        kind: EventType,
+        body: Body | None,
+        at: tuple[str, str, int] = ("", "", -1),
+        event: str = "",
+        writer: str = "",
+        attempt: str = "",
+    ) -> int:
+        """Append an event; return its offset. Each event is of a writer of its own, unless one is named."""
+        number = len(self.log)
+        identity = event or f"e{number}"
+        written = (writer or identity, attempt or identity, 1, 10) if kind is EventType.FILES_WRITTEN else ()
+        self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
+        return number
+
+    def files(self, offset: int) -> FilesWritten:
+        """Return the body of the event at an offset: one file with the event's name."""
+        info = FileInfo(path=self.log[offset].envelope.id, size=1, rows=10)
+        return FilesWritten(
+            format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,)
+        )
+
+
+class Crashed(Exception):
+    """The process is gone."""
+
+
+class Coordinator:
+    """One life of a coordinator: it reads, polls and runs effects until nothing is left to do."""
+
+    def __init__(self, world: World, name: str = "") -> None:
+        self.world = world
+        self.name = name
+        record = StateRecord.model_validate_json(world.record) if world.record else None
+        self.machine = StreamMachine(STREAM, 0, record, world.settings)
+        self.flying: list[Effect] = []
+        self._next = self.machine.low_water
+        self._committer = MemoryCommitter(world.table, world.user)
+
+    def work(self) -> None:
+        """Do everything that can be done at this time. Raises Crashed if a crash was ordered."""
+        for _ in range(300):
+            self._read()
+            self.flying += self.machine.poll(self.world.now)
+            ready = [each for each in self.flying if type(each).__name__ not in self.world.held]
+            if not ready:
+                return
+            for effect in ready:
+                self.flying.remove(effect)
+                self._run(effect)
+        raise RuntimeError("the coordinator does not come to rest")
+
+    def _read(self) -> None:
+        world = self.world
+        while self._next < len(world.log):
+            offset, entry = self._next, world.log[self._next]
+            self._next += 1
+            if offset in world.newer:
+                self.machine.block(Problem(code=Code.RECORD_UNREADABLE, number=offset), offset)
+                continue
+            body = None if offset in world.garbled else entry.body
+            reason = "no JSON" if offset in world.garbled else ""
+            applied = self.machine.step(LogRecord(offset, entry.time, entry.envelope, body, reason))
+            quiet = entry.envelope.type is EventType.REGION_REGISTERED or offset < world.seen
+            if applied.ignored is not None and not quiet:
+                world.say(f"{self.name}ignored {entry.envelope.type}: {problem_line(applied.ignored)}")
+            world.seen = max(world.seen, offset + 1)
+        self.machine.reached(self._next)
+
+    def _run(self, effect: Effect) -> None:
+        world, kind = self.world, type(effect).__name__
+        fate = world.once.pop(kind, "") or (
+            world.once.pop(str(effect.type), "") if isinstance(effect, Append) else ""
+        )
+        if fate == "crash before":
+            raise Crashed(f"before {kind}")
+        again = " again" if isinstance(effect, Announce) and effect.due.id in world.announced else ""
+        result = self._perform(effect, fate)
+        crash = fate == "crash after"
+        shown = kind in world.traced and not (
+            isinstance(effect, Append) and effect.type in QUIET and str(effect.type) not in world.traced
+        )
+        if shown:
+            names = [world.log[each].envelope.id for each in getattr(effect, "offsets", ())]
+            world.say(self.name + effect_line(effect, None if crash else result, names) + again)
+        if crash:
+            raise Crashed(f"after {kind}")
+        self.machine.finished(effect, result)
+
+    def _perform(self, effect: Effect, fate: str) -> Result:
+        of_table = isinstance(effect, OF_THE_TABLE)
+        place = "table" if of_table else "view" if isinstance(effect, WriteView) else "log"
+        if {place, type(effect).__name__} & self.world.away:
+            return Failed(f"the {place} is away")
+        if fate == "is lost":
+            return OutcomeUnknown("lost") if isinstance(effect, Publish) else Failed("it timed out")
+        result = self._on_table(effect, fate) if of_table else self._on_topics(effect)
+        if fate == "is done but unknown":
+            return OutcomeUnknown("timeout") if isinstance(effect, Publish) else Failed("it timed out")
+        return result
+
+    def _on_topics(self, effect: Effect) -> Result:
+        world = self.world
+        match effect:
+            case FetchEnd():
+                return EndOffset(len(world.log))
+            case WriteRecord(record):
+                world.record = record.model_dump_json()
+            case Announce(due):
+                world.announced.add(due.id)
+            case WriteView(record):
+                world.view = record
+            case Append(kind, body, region, incarnation):
+                return Appended(world.append(kind, body, (region, incarnation, -1)))
+        return Done()
+
+    def _on_table(self, effect: Effect, fate: str) -> Result:
+        world = self.world
+        if isinstance(effect, Publish) and fate.startswith("refused "):
+            return Refused(fate.removeprefix("refused "))
+        if isinstance(effect, Publish) and fate == "conflict":
+            world.table.foreign_commit()
+        try:
+            result = self._ask_table(effect)
+        except TableRefused as error:
+            return TableUnfit(str(error))
+        except LakeUnavailable as error:
+            return Failed(str(error))
+        self._check()
+        return result
+
+    def _ask_table(self, effect: Effect) -> Result:
+        world, committer = self.world, self._committer
+        match effect:
+            case InspectTable():
+                return committer.inspect()
+            case Ask(decision, digest, table, known):
+                return committer.ask(decision, digest, table, ref_of(known))
+            case CheckFiles(parts=parts, table=table):
+                if table != world.table.identity:
+                    return TableReplaced(world.table.identity)
+                bad = {each.region: self._bad(each.offsets) for each in parts}
+                return FilesChecked({name: why for name, why in bad.items() if why})
+            case Publish():
+                files = [world.files(offset) for offset in effect.offsets]
+                head = ref_of(effect.head)
+                return committer.publish(
+                    CommitRequest(effect.decision, effect.digest, head, effect.watermark, files)
+                )
+        raise TypeError(f"{effect!r} is no effect of the table")
+
+    def _bad(self, offsets: tuple[int, ...]) -> str:
+        names = [self.world.log[offset].envelope.id for offset in offsets]
+        return ", ".join(f"{name} is missing" for name in names if name in self.world.bad)
+
+    def _check(self) -> None:
+        """No file twice, and decision ids of one user that only rise."""
+        table = self.world.table
+        ours = [each for each in table.history if not each.foreign and each.commit_user == self.world.user]
+        ids = [each.decision for each in ours]
+        if len(set(table.files)) < len(table.files) or ids != sorted(set(ids)):
+            raise AssertionError(f"files {table.files} by decisions {ids}")

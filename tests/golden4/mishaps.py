@@ -1,0 +1,167 @@
+"""Words of golden cases for time, crashes, frozen processes, and other writers of the table."""
+
+import copy
+
+from sluicegate.coordinator.core4.machine import StreamMachine
+from sluicegate.lakes.memory import MemoryTable
+from sluicegate.lakes.port import CommitRequest
+from tests.golden4.coordinator import Coordinator, Crashed, World
+from tests.golden4.tell import cut, problem_line
+
+STEP = 1_000
+
+
+class Mishaps:
+    """Each `do_x` is the word `x`; of a world that a subclass makes."""
+
+    world: World
+    _node: Coordinator | None = None
+    _frozen: Coordinator | None = None
+    _down = False
+    _kept: str | None = None
+    _backup: MemoryTable | None = None
+
+    @property
+    def machine(self) -> StreamMachine:
+        """Return the machine of the coordinator at work. Raises ValueError if there is none."""
+        if self._node is None:
+            raise ValueError("no coordinator is at work")
+        return self._node.machine
+
+    def work(self) -> None:
+        """Let the coordinator do what it can; the first word starts one."""
+        if self._node is None and not self._down:
+            self._node = Coordinator(self.world)
+        if self._node is not None:
+            try:
+                self._node.work()
+            except Crashed as crash:
+                self.world.say(f"crash {crash}")
+                self.do_crash()
+
+    def do_tick(self, length: str) -> None:
+        """Let so many milliseconds pass, with the coordinator at work."""
+        end = self.world.now + int(length)
+        while self.world.now < end:
+            self.world.now = min(end, self.world.now + STEP)
+            self.work()
+
+    def do_sleep(self, length: str) -> None:
+        """Let time pass while the process stands still."""
+        self.world.now += int(length)
+
+    def do_crash(self) -> None:
+        """The process is gone, with everything that it had in flight."""
+        self._node, self._down = None, True
+
+    def do_start(self) -> None:
+        """Another process takes over, from the newest record."""
+        self._node, self._down = Coordinator(self.world), False
+
+    def do_freeze(self) -> None:
+        """The process stands still with its effects in flight, and loses its partition."""
+        self._frozen, self._node, self._down = self._node, None, True
+
+    def do_thaw(self) -> None:
+        """The frozen process continues, if there is one."""
+        if self._frozen is None:
+            return
+        self._frozen.name = "zombie "
+        try:
+            self._frozen.work()
+        except Crashed as crash:
+            self.world.say(f"zombie crash {crash}")
+        self._frozen = None
+
+    def do_hold(self, *kinds: str) -> None:
+        """Effects of these kinds stay in flight."""
+        self.world.held |= set(kinds)
+
+    def do_release(self) -> None:
+        """Effects in flight end."""
+        self.world.held.clear()
+
+    def do_next(self, kind: str, *fate: str) -> None:
+        """`crash before|after`, `conflict`, `refused REASON`, `is lost`, `is done but unknown`."""
+        self.world.once[kind] = " ".join(fate)
+
+    def do_away(self, *places: str) -> None:
+        """The table, the log (for appends) or the view cannot be reached, or effects of these kinds fail."""
+        self.world.away |= set(places)
+
+    def do_back(self) -> None:
+        self.world.away.clear()
+
+    def do_table(self, what: str, *rest: str) -> None:
+        """foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N, refuse, take, bad F."""
+        table = self.world.table
+        match what:
+            case "foreign":
+                table.foreign_commit()
+            case "impostor":
+                table.foreign_commit(made_by=("sluicegate-s", int(rest[0])))
+            case "ours":
+                request = CommitRequest(
+                    int(rest[0]), rest[1], table.head.ref if table.head else None, None, []
+                )
+                table.commit("sluicegate-s", request)
+            case "replace":
+                table.replace()
+            case "rollback":
+                table.rollback(int(rest[0]))
+            case "expire":
+                table.expire(int(rest[0]))
+            case "refuse":
+                table.refusal = " ".join(rest)
+            case "take":
+                table.refusal = None
+                self.world.bad.clear()
+            case "bad":
+                self.world.bad |= set(rest)
+            case _:
+                raise ValueError(f"no such thing: {what}")
+
+    def do_backup(self) -> None:
+        """Remember the table as it is."""
+        self._backup = copy.deepcopy(self.world.table)
+
+    def do_restore(self) -> None:
+        """Put back the table that was remembered."""
+        vars(self.world.table).update(vars(copy.deepcopy(self._backup)))
+
+    def do_keep(self, what: str) -> None:
+        """Remember the record that is the newest now."""
+        self._kept = self.world.record
+
+    def do_put(self, what: str) -> None:
+        """A zombie's record comes last: the one that was kept."""
+        self.world.record = self._kept
+
+    def do_lose(self, what: str) -> None:
+        """The record is gone."""
+        self.world.record = None
+
+    def do_show(self, *what: str) -> None:
+        """Show regions, the `table`, the `watermark` or the `conditions`."""
+        for each in what:
+            self.world.say(self._shown(each))
+
+    def _shown(self, what: str) -> str:
+        if what == "table":
+            found = " | ".join(" ".join(one.files) or "-" for one in self.world.table.snapshots)
+            return f"table: {found or 'empty'}"
+        state = self.machine.replica.state
+        if what == "watermark":
+            return f"watermark {state.watermark}"
+        if what == "conditions":
+            found = "; ".join(
+                f"{each.kind} {problem_line(each.problem)}" for each in self.machine.conditions()
+            )
+            return f"conditions: {found or 'none'}"
+        if what == "assignment":
+            held = state.assignment
+            return f"assignment {held.number if held else 'none'}"
+        region = state.regions[what]
+        flags = [name for name in ("live", "idle", "closed", "gone") if getattr(region, name)]
+        life = region.incarnation.id if region.incarnation else "none"
+        return " ".join([cut({what: region.position}), life, f"fallbacks {region.fallbacks}", *flags])

@@ -1,0 +1,151 @@
+"""One line of a trace for each effect, with its result."""
+
+from collections.abc import Mapping, Sequence
+
+from sluicegate.coordinator.core4.effects import (
+    Announce,
+    Append,
+    Ask,
+    Effect,
+    Failed,
+    Publish,
+    Result,
+    WriteRecord,
+)
+from sluicegate.coordinator.core4.state_record import Due
+from sluicegate.events.problems import Problem
+from sluicegate.events.version4 import (
+    Committed,
+    CutAbandoned,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    Head,
+    Position,
+    RegionHeartbeat,
+    RegistrationAnswered,
+    SavepointTaken,
+    Stalled,
+    StreamPolicy,
+)
+from sluicegate.lakes.port import (
+    Absent,
+    Ahead,
+    Conflict,
+    Found,
+    NotPublished,
+    OtherDigest,
+    OutcomeUnknown,
+    Published,
+    Refused,
+    TableReplaced,
+    Unproven,
+)
+
+
+def effect_line(effect: Effect, result: Result | None, names: Sequence[str]) -> str:
+    """Describe an effect; `result` is None if nobody receives it, `names` are the files of a publication."""
+    match effect:
+        case Append(kind, body, region):
+            text = f"{kind} {_event(body)}" + (f" of {region}" if region else "")
+        case Ask():
+            text = f"{effect.decision} from {_number(effect.known)}"
+        case Publish():
+            text = f"{effect.decision} [{' '.join(names)}] on {_number(effect.head)}"
+        case WriteRecord(record):
+            text = f"decided {record.state.decided} upto {record.table.upto} due {len(record.due)}"
+        case Announce(due):
+            text = _notice(due)
+        case _:
+            text = ""
+    return f"{type(effect).__name__} {text}".strip() + _result(result)
+
+
+def cut(positions: Mapping[str, Position | None]) -> str:
+    """Describe a cut, such as `r1=q.0:3 r2=none`."""
+    return " ".join(f"{name}={_at(at)}" for name, at in positions.items())
+
+
+def problem_line(problem: Problem) -> str:
+    """Describe a problem by its code and its arguments."""
+    found = problem.model_dump(exclude_defaults=True, exclude={"code"})
+    names = " ".join(str(each) for each in found.pop("names", ()))
+    arguments = " ".join(f"{name}={value}" for name, value in found.items())
+    return " ".join(each for each in (str(problem.code), arguments, f"[{names}]" if names else "") if each)
+
+
+def _at(position: Position | None) -> str:
+    return f"{position.incarnation}:{position.checkpoint}" if position else "none"
+
+
+def _number(head: Head | None) -> int:
+    return head.snapshot if head else 0
+
+
+def _event(body: object) -> str:
+    match body:
+        case CutDecided():
+            return f"{body.decision} {cut(body.cut)}" + (" final" if body.final else "")
+        case CutCommitted() | CutReverted():
+            return f"{body.decision} snapshot {_number(body.snapshot)}"
+        case CutAbandoned():
+            return f"{body.decision} attempt {body.attempt} {body.kind} [{' '.join(body.regions)}]"
+        case StreamPolicy():
+            return f"{body.number} partial {body.partial} max {body.max_consecutive_fallbacks}"
+        case RegionHeartbeat():
+            return "silent" if body.silent else "alive"
+    return type(body).__name__
+
+
+def _result(result: Result | None) -> str:
+    match result:
+        case None:
+            return " -> crash"
+        case Failed(reason):
+            return f" -> failed: {reason}"
+        case Found(snapshot) | Published(snapshot):
+            return f" -> snapshot {snapshot.id}"
+        case Absent(head):
+            return f" -> absent from {head.id if head else 0}"
+        case OtherDigest():
+            return " -> other content"
+        case Ahead(decision):
+            return f" -> ahead at {decision}"
+        case Unproven(reason) | Refused(reason) | NotPublished(reason) | OutcomeUnknown(reason):
+            return f" -> {type(result).__name__.lower()}: {reason}"
+        case TableReplaced():
+            return " -> another table"
+        case Conflict():
+            return " -> conflict"
+    return ""
+
+
+def _notice(due: Due) -> str:
+    body = due.body
+    match body:
+        case RegistrationAnswered():
+            verdict = "accepted" if body.problem is None else f"refused {problem_line(body.problem)}"
+            text = (
+                f"{due.region} {due.incarnation} {verdict} at {_at(body.committed)} decision {body.decision}"
+            )
+        case Committed():
+            text = f"{body.decision} {cut(body.cut)}{_more(body)}"
+        case CutAbandoned():
+            text = f"{body.decision} attempt {body.attempt} {body.kind} [{' '.join(body.regions)}]"
+        case CutReverted():
+            text = f"{body.decision}"
+        case SavepointTaken():
+            drained = " drained" if body.drained else ""
+            text = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
+        case Stalled():
+            text = f"{'ended ' if body.ended else ''}{problem_line(body.problem)}"
+    return f"{due.type} {text}"
+
+
+def _more(body: Committed) -> str:
+    text = f" fallback {cut(body.fallbacks)}" if body.fallbacks else ""
+    text += f" files {body.files}"
+    text += f" watermark {body.watermark}" if body.watermark is not None else ""
+    states = [f"{name}.{key}={state}" for name, kept in body.listeners.items() for key, state in kept.items()]
+    text += f" listeners {' '.join(states)}" if states else ""
+    return text + ("" if body.snapshot else " snapshot expired")

@@ -1,0 +1,196 @@
+"""Words of golden cases that append to the log: events of drivers, writers, operators, other coordinators."""
+
+from sluicegate.coordinator.core4 import cuts, decisions
+from sluicegate.coordinator.core4.replica import Replica
+from sluicegate.coordinator.core4.settings import MachineSettings
+from sluicegate.events.models import Body
+from sluicegate.events.version4 import (
+    Assignment,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutAbandoned,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    EventType,
+    Head,
+    LogRecord,
+    Planned,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionRegistered,
+    StreamCommand,
+    StreamPolicy,
+)
+from tests.golden4.coordinator import STREAM, World
+
+POLICY = StreamPolicy(
+    number=0, partial="allow", max_consecutive_fallbacks=3, allowed_locations=("memory://",)
+)
+SETTINGS = MachineSettings(POLICY, first_pause=100, longest_pause=1_000, probe_interval=10**9)
+
+
+class LogWords:
+    """Each `do_x` is the word `x`; of a world that a subclass makes."""
+
+    world: World
+    regions: tuple[str, ...] = ("r1", "r2")
+
+    def do_regions(self, *names: str) -> None:
+        """Set the regions of the assignments of registrations from here on."""
+        self.regions = names
+
+    def do_register(self, region: str, incarnation: str, *flags: str, **how: str) -> None:
+        """base=q.0:3 planned=3:range-3,2 number=1 after=4 regions=r1,r2 sink= table=, unowned, bounded, probe.
+
+        A digest that is not given is `range-` with the number of the checkpoint.
+        """
+        names = tuple(how["regions"].split(",")) if "regions" in how else self.regions
+        planned = [each.split(":") for each in how.get("planned", "").split(",") if each]
+        assignment = Assignment(
+            number=int(how.get("number", 0)), regions=names, after=int(how.get("after", 0))
+        )
+        body = RegionRegistered.model_validate(
+            {
+                "base": position(how["base"]) if "base" in how else None,
+                "planned": [
+                    Planned(checkpoint=int(number), digest=digest or f"range-{number}")
+                    for number, digest in ([*each, ""][:2] for each in planned)
+                ],
+                "assignment": assignment,
+                "single_region": how.get("sink"),
+                "bounded": "bounded" in flags,
+                "owned": "unowned" not in flags,
+                "probe": "probe" in flags,
+                "table": how.get("table"),
+            }
+        )
+        self.world.append(EventType.REGION_REGISTERED, body, (region, incarnation, -1))
+
+    def do_write(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
+        """Writers of a checkpoint publish their files: one event and one file for each name."""
+        for event in events:
+            self.world.append(EventType.FILES_WRITTEN, None, (region, incarnation, int(at)), event, **how)
+
+    def do_complete(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
+        """after=2 (or -, or p.0:4) digest= watermark= offsets=, any other name is a listener's state."""
+        number = int(at)
+        after = how.get("after", str(number - 1) if number else "-")
+        if after != "-" and ":" not in after:
+            after = f"{incarnation}:{after}"
+        known = ("after", "digest", "watermark", "offsets")
+        body = CheckpointCompleted.model_validate(
+            {
+                "events": events,
+                "predecessor": None if after == "-" else position(after),
+                "source_digest": how.get("digest", f"range-{at}"),
+                "watermark": how.get("watermark"),
+                "source_offsets": how.get("offsets"),
+                "listeners": {name: state for name, state in how.items() if name not in known},
+            }
+        )
+        self.world.append(EventType.CHECKPOINT_COMPLETED, body, (region, incarnation, number))
+
+    def do_batch(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
+        """Write and complete."""
+        self.do_write(region, incarnation, at, *events)
+        self.do_complete(region, incarnation, at, *events, **how)
+
+    def do_garble(self) -> None:
+        """Nobody can read the body of the newest event."""
+        self.world.garbled.add(len(self.world.log) - 1)
+
+    def do_newer(self) -> None:
+        """A record that only a newer release reads."""
+        self.world.newer.add(self.world.append(EventType.STREAM_POLICY, None))
+
+    def do_failed(self, region: str, incarnation: str, at: str, outcome: str) -> None:
+        body = CheckpointFailed.model_validate({"outcome": outcome})
+        self.world.append(EventType.CHECKPOINT_FAILED, body, (region, incarnation, int(at)))
+
+    def do_heartbeat(self, region: str, incarnation: str, state: str = "busy", every: str = "") -> None:
+        body = RegionHeartbeat(idle=state == "idle", interval=int(every) if every else None)
+        self.world.append(EventType.REGION_HEARTBEAT, body, (region, incarnation, -1))
+
+    def do_close(self, region: str, incarnation: str, final: str) -> None:
+        body = RegionClosed(final=None if final == "-" else int(final))
+        self.world.append(EventType.REGION_CLOSED, body, (region, incarnation, -1))
+
+    def do_command(self, command: str, **how: str) -> None:
+        """region= number= decision= name= head=SNAPSHOT: an operator's order."""
+        found: dict[str, object] = dict(how)
+        if "head" in how:
+            number = int(how["head"])
+            there = self.world.table.at(number)
+            found["head"] = Head(snapshot=number, identity=there.identity if there else "gone")
+        self.world.append(
+            EventType.STREAM_COMMAND, StreamCommand.model_validate({"command": command, **found})
+        )
+
+    def do_policy(self, **how: str) -> None:
+        """Another coordinator's policy."""
+        self.world.append(EventType.STREAM_POLICY, StreamPolicy.model_validate(dict(POLICY) | policy_of(how)))
+
+    def do_decide(self, number: str, *cut: str) -> None:
+        """Another coordinator's decision: 2 r1=q.0:3 [final] [wrong-digest]."""
+        log = self.reader().log
+        moves = {each.split("=")[0]: position(each.split("=")[1]) for each in cut if "=" in each}
+        sealed = {name: at for name, at in moves.items() if any(at == s.position for s in log.sealed(name))}
+        digest = cuts.digest_of(log, sealed) if "wrong-digest" not in cut else "wrong"
+        head = self.world.table.head
+        body = CutDecided(
+            decision=int(number),
+            cut=cuts.whole_cut(log, moves),
+            final="final" in cut,
+            digest=digest,
+            head=Head(snapshot=head.id, identity=head.identity) if head else None,
+        )
+        self.world.append(EventType.CUT_DECIDED, body)
+
+    def do_outcome(self, number: str, *flags: str) -> None:
+        """Another coordinator's outcome of a decision; `reverted`, `wrong-digest`."""
+        made, head = self.reader().state.pending, self.world.table.head
+        digest, reverted = made.digest if made else "none", "reverted" in flags
+        if reverted and made is not None:
+            digest = decisions.revert_digest(made) or "no order"
+        kind = CutReverted if reverted else CutCommitted
+        body: Body = kind(
+            decision=int(number),
+            digest="wrong" if "wrong-digest" in flags else digest,
+            table=self.world.table.identity,
+            snapshot=Head(snapshot=head.id, identity=head.identity) if head else None,
+        )
+        self.world.append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, body)
+
+    def do_abandon(self, number: str, attempt: str, kind: str, *regions: str) -> None:
+        """Another coordinator's abandoned attempt."""
+        body = CutAbandoned.model_validate(
+            {"decision": int(number), "attempt": int(attempt), "kind": kind, "regions": regions}
+        )
+        self.world.append(EventType.CUT_ABANDONED, body)
+
+    def reader(self) -> Replica:
+        """Return a replica that has read all of the log."""
+        replica = Replica(STREAM)
+        for offset, entry in enumerate(self.world.log):
+            body = None if offset in self.world.garbled else entry.body
+            replica.step(LogRecord(offset, entry.time, entry.envelope, body))
+        return replica
+
+
+def position(text: str) -> Position:
+    """Return `q.0:3` or `q.0:3:digest` as a position."""
+    incarnation, number, *digest = text.split(":")
+    return Position(
+        incarnation=incarnation, checkpoint=int(number), digest=digest[0] if digest else f"range-{number}"
+    )
+
+
+def policy_of(how: dict[str, str]) -> dict[str, object]:
+    """Return the fields of a policy: number= partial= max= ratio= regions=r1,r2 file_names=."""
+    names = {"max": "max_consecutive_fallbacks", "ratio": "max_failure_ratio"}
+    found: dict[str, object] = {names.get(key, key): value for key, value in how.items()}
+    if "regions" in how:
+        found["regions"] = tuple(how["regions"].split(","))
+    return found
