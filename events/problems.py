@@ -28,6 +28,7 @@ class Code(StrEnum):
     INCARNATION_ENDED = "incarnation-ended"
     INCARNATION_OF_OTHER_REGION = "incarnation-of-other-region"
     BASE_DIFFERS = "base-differs"
+    INCARNATION_LIVE = "incarnation-live"
     LOCATION_OLDER = "location-older"
     SOURCE_DIFFERS = "source-differs"
 

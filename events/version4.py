@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from sluicegate.events.models import (
     Body,
@@ -52,11 +52,17 @@ class Planned(Body):
     digest: SourceDigest
 
 
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*names}) < len(names):
+        raise ValueError("each region is named once")
+    return names
+
+
 class Assignment(Body):
     """The numbered set of a stream's regions."""
 
     number: Count
-    regions: tuple[Name, ...]
+    regions: Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
     after: Count = 0
     """Id of the decision with the final cut of the assignment before this one; 0: there is none."""
 
@@ -70,6 +76,8 @@ class RegionRegistered(Body):
 
     base: Position | None = None
     """The committed position that the incarnation starts from; None: the region has none yet."""
+    replaces: Name | None = None
+    """The live incarnation that this one takes the place of; None: the region has none, or it is this one."""
     planned: tuple[Planned, ...] = ()
     """The newest checkpoints of the location, at most two, the newest first. Only plain restarts have some."""
     assignment: Assignment
@@ -245,6 +253,8 @@ class RegistrationAnswered(Body):
     """The problem as a sentence, with the way out."""
     committed: Position | None = None
     """The region's committed position."""
+    live: Name | None = None
+    """The region's live incarnation."""
     source_offsets: SourceOffsets | None = None
     """Source offsets of that position, if its driver published them."""
     decision: Count = 0

@@ -6,7 +6,6 @@ from typing import Final
 from sluicegate.coordinator.core4 import cuts
 from sluicegate.coordinator.core4.effects import CheckFiles, PartsOf
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.pending import Sealed
 from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.coordinator.core4.timers import Alignment, Cadence, LogClock
 from sluicegate.events.problems import Code, Problem
@@ -34,6 +33,9 @@ class Candidate:
         self._unseen = True
         """Whether something was read since the alignment last looked."""
         self._expired = False
+        self._chosen: CutDecided | CutAbandoned | None = None
+        self._fresh = False
+        """Whether nothing has changed since a cut was chosen: its digest is over all of its events."""
         self._voids = 0
         """How many decisions of this coordinator in a row were void."""
         self._resume_at = 0
@@ -41,7 +43,7 @@ class Candidate:
     def arrived(self, time: int) -> None:
         """Note a record that was read; `time` is its append time."""
         self.clock.read(time)
-        self._unseen = True
+        self._unseen, self._fresh = True, False
 
     def judged(self, offset: int, now: int, *, void: bool) -> None:
         """Note that a decision was read. A coordinator repeats void ones ever more slowly."""
@@ -66,25 +68,37 @@ class Candidate:
             self._unseen = False
             first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
             self.alignment.look({name: (each.position, each.time) for name, each in first.items()}, now)
-        self._expired = False
-        if not acting or log.state.pending is not None or not cuts.may_be_partial(log):
-            return False
-        since = self.alignment.since(cuts.movable(log, self.excluded), self._due_at(now))
-        self._expired = self.alignment.expired(since, now)
-        return self._expired and self.alignment.needs_end(since)
+        expired, since = False, None
+        if acting and log.state.pending is None and cuts.may_be_partial(log):
+            since = self.alignment.since(cuts.movable(log, self.excluded), self._due_at(now))
+            expired = self.alignment.expired(since, now)
+        self._fresh = self._fresh and expired == self._expired
+        self._expired = expired
+        return expired and self.alignment.needs_end(since)
 
     def _due_at(self, now: int) -> int:
-        parts = [part for each in self._all_sealed() for part in each.checkpoint.named]
-        return self.cadence.due_at(now, sum(each.files for each in parts), sum(each.bytes for each in parts))
+        """Return the time at which a cut is due. The amounts count only while it is not."""
+        due = self.cadence.due_at()
+        if now >= due or not self.cadence.has_maxima:
+            return due
+        sealed = [each for name in self._log.state.regions for each in self._log.sealed(name)]
+        parts = [part for each in sealed for part in each.checkpoint.named]
+        files, size = sum(each.files for each in parts), sum(each.bytes for each in parts)
+        return now if self.cadence.is_full(files, size) else due
 
-    def _all_sealed(self) -> list[Sealed]:
-        return [each for name in self._log.state.regions for each in self._log.sealed(name)]
+    def _choose(self, excluded: Container[str]) -> CutDecided | CutAbandoned | None:
+        if not self._fresh:
+            self._chosen = cuts.choose(self._log, excluded, expired=self._expired)
+            self._fresh = True
+        return self._chosen
 
     def find(self, now: int, excluded: Container[str] | None = None) -> CutDecided | CutAbandoned | None:
         """Return the cut to decide now; None while there is none, or while it is not due."""
-        log = self._log
-        chosen = cuts.choose(log, self.excluded if excluded is None else excluded, expired=self._expired)
-        if chosen is None or isinstance(chosen, CutAbandoned) or chosen.final or cuts.is_forced(log):
+        if excluded is None:
+            chosen = self._choose(self.excluded)
+        else:
+            chosen = cuts.choose(self._log, excluded, expired=self._expired)
+        if chosen is None or isinstance(chosen, CutAbandoned) or chosen.final or cuts.is_forced(self._log):
             return chosen
         return chosen if now >= self._due_at(now) else None
 
@@ -115,6 +129,7 @@ class Candidate:
 
     def checked(self, effect: CheckFiles, problems: dict[str, str], now: int) -> None:
         """Note the result of a check: a region with a problem is excluded until the next check."""
+        self._fresh = False
         for part in effect.parts:
             self.excluded.pop(part.region, None)
             if part.region not in problems:
@@ -139,6 +154,7 @@ class Candidate:
             sealed = self._log.sealed(name)
             if not sealed or self._log.state.regions[name].fault is not None:
                 del self.excluded[name]
+                self._fresh = False
             else:
                 found[name] = sealed[-1].position
         return found

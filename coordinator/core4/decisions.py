@@ -31,7 +31,6 @@ def decide(log: Log, offset: int, body: CutDecided) -> Decision:
         parts=[part.offset for part in parts],
         files=sum(part.files for part in parts),
         first_offset=min((entry.first_offset for entry in flat), default=offset),
-        last_time=max((entry.last_time for entry in flat), default=0),
         head=body.head,
         undo={name: _undo(region) for name, region in state.regions.items()},
         undo_watermark=state.watermark,

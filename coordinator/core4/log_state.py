@@ -154,8 +154,6 @@ class Decision(Light):
     files: int
     first_offset: int
     """Offset of the first event that is needed to commit it."""
-    last_time: int
-    """Append time of the newest event that it includes, in milliseconds."""
     head: Head | None = None
     """The table's head before the decision was appended."""
     revert: Revert | None = None

@@ -530,7 +530,7 @@ class StreamMachine:
             stream=self.stream,
             applied=self.replica.applied,
             applied_id=self._applied_id,
-            low_water=self.replica.low_water(),
+            low_water=self.replica.low_water(self.position),
             state=state.model_copy(deep=True),
             table=self.table.model_copy(),
             due=list(self.outbox.due),
@@ -557,4 +557,4 @@ class StreamMachine:
 
 
 def _refusal(problem: Problem) -> Answer:
-    return Answer(False, problem, None, None, 0, probe=False)
+    return Answer(False, problem, None, None, None, 0, probe=False)

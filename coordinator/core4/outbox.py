@@ -65,6 +65,7 @@ class Outbox:
             accepted=problem is None,
             problem=problem,
             committed=answer.committed,
+            live=answer.live,
             source_offsets=answer.source_offsets,
             decision=answer.decision,
         )

@@ -126,6 +126,9 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
     name, incarnation, regions = envelope.region, envelope.incarnation, log.state.regions
     region, held = regions.get(name, RegionState()), log.state.assignment
     same_assignment = held is not None and held.number == body.assignment.number
+    if not same_assignment:
+        # The barrier is passed, so no incarnation of the assignment before is live any more.
+        region = region.model_copy(update={"live": False})
     if same_assignment and region.is_live(incarnation):
         return _restart_problem(log, name, region, body)
     for other, each in regions.items():
@@ -136,6 +139,10 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
             return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
     if same_assignment and region.removed:
         return Problem(code=Code.REGION_REMOVED, region=name)
+    live = region.incarnation.id if region.live and region.incarnation is not None else None
+    if body.replaces != live:
+        # Somebody who does not know of the live incarnation may not end it, nor discard its checkpoints.
+        return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)
     if body.base != region.position:
         # The answer contains the committed position.
         return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)

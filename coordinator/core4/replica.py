@@ -36,6 +36,7 @@ class Answer:
     accepted: bool
     problem: Problem | None
     committed: Position | None
+    live: str | None
     source_offsets: str | None
     decision: int
     probe: bool
@@ -61,8 +62,6 @@ class Replica:
         """`state` is that of a state record: every record at or before the offset `applied` is in it."""
         self.log = Log(stream, state.model_copy(deep=True) if state is not None else LogState())
         self.applied = applied
-        self.read = -1
-        """Offset of the newest record that was applied or refilled."""
         self.lost_content = False
         """Whether records are gone that the unresolved decision of the state record needs."""
         self._recorded = applied
@@ -76,7 +75,6 @@ class Replica:
 
     def step(self, record: LogRecord) -> Applied:
         """Apply a record, or refill from it if the state includes it. Offsets must rise."""
-        self.read = record.offset
         if record.offset <= self._recorded:
             self.refill(record)
             return Applied()
@@ -144,6 +142,7 @@ class Replica:
             accepted=problem is None,
             problem=problem,
             committed=region.position if region is not None else None,
+            live=region.incarnation.id if region and region.live and region.incarnation else None,
             source_offsets=region.source_offsets if region is not None else None,
             decision=state.decided,
             probe=body.probe,
@@ -198,7 +197,8 @@ class Replica:
             old = (
                 after is not None and after.incarnation == envelope.incarnation and number <= after.checkpoint
             )
-            return None if old or record.offset < move.since else self._included(name)
+            late = made is not None and record.offset > made.offset
+            return None if old or late or record.offset < move.since else self._included(name)
         region = self.state.regions.get(name)
         if region is None or region.incarnation is None or region.incarnation.id != envelope.incarnation:
             return None
@@ -226,6 +226,6 @@ class Replica:
                 continue
             self.log.included[name] = found.split(move.to)
 
-    def low_water(self) -> int:
-        """Return the smallest offset that a recovery must read."""
-        return self.log.low_water(max(self.read, self.applied) + 1)
+    def low_water(self, position: int) -> int:
+        """Return the smallest offset that a recovery must read, if everything before `position` was read."""
+        return self.log.low_water(position)

@@ -105,10 +105,16 @@ class Cadence:
         """Note a decision that was read."""
         self._decided_at = now
 
-    def due_at(self, now: int, files: int, size: int) -> int:
-        """Return the time at which a cut with these sealed files is, or was, due."""
-        if self._decided_at is None or not self._interval:
-            return 0
+    @property
+    def has_maxima(self) -> bool:
+        """Return whether amounts of files can make a cut due."""
+        return self._max_files is not None or self._max_bytes is not None
+
+    def is_full(self, files: int, size: int) -> bool:
+        """Return whether this many sealed files, or bytes of them, make a cut due."""
         full = self._max_files is not None and files >= self._max_files
-        full = full or (self._max_bytes is not None and size >= self._max_bytes)
-        return min(now, self._decided_at + self._interval) if full else self._decided_at + self._interval
+        return full or (self._max_bytes is not None and size >= self._max_bytes)
+
+    def due_at(self) -> int:
+        """Return the time at which a cut is due by the interval; 0 before the first decision."""
+        return self._decided_at + self._interval if self._decided_at is not None and self._interval else 0

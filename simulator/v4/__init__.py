@@ -1,0 +1,1 @@
+"""The simulator for protocol version 4."""

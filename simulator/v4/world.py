@@ -1,0 +1,109 @@
+"""Surroundings of the simulated processes: one partition of the log, the other topics, a table, a view."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sluicegate.coordinator.core4.state_record import Due, StateRecord
+from sluicegate.events.models import Body, FileInfo, FilesWritten
+from sluicegate.events.version4 import Envelope, EventType, RegistrationAnswered
+from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemoryTable
+
+STREAM: Final = "sim"
+COMMIT_USER: Final = f"sluicegate-{STREAM}"
+
+Item = tuple[str, int]
+"""A shard of the source, and the number of an item of it."""
+
+
+class Entry(NamedTuple):
+    """A record of the log; its offset is its index."""
+
+    offset: int
+    time: int
+    envelope: Envelope
+    body: Body
+
+
+@dataclass
+class World:
+    """Everything that outlives a process."""
+
+    table: MemoryTable
+    now: int = 1_000_000
+    log: list[Entry] = field(default_factory=list)
+    skew: int = 0
+    """Error of the broker's clock, in milliseconds."""
+    glitch: int = 0
+    """Error of the next append time alone."""
+    record: str | None = None
+    """The newest state record, as JSON."""
+    commits: list[Due] = field(default_factory=list)
+    announced: set[str] = field(default_factory=set)
+    answers: dict[str, RegistrationAnswered] = field(default_factory=dict)
+    view: StateRecord | None = None
+    standing_in: MemoryTable | None = None
+    """Another table under the stream's name."""
+    items: dict[str, tuple[Item, ...]] = field(default_factory=dict)
+    """By path of a file, the items whose rows it has."""
+    coverage: Counter[str] = field(default_factory=Counter)
+    story: list[str] | None = None
+    _ids: int = 0
+
+    def new_id(self, kind: str) -> str:
+        """Return a fresh id."""
+        self._ids += 1
+        return f"{kind}-{self._ids}"
+
+    def tell(self, text: str, *what: object) -> None:
+        """Add a line to the story."""
+        if self.story is not None:
+            self.story.append(text.format(*what))
+
+    def saw(self, what: str) -> None:
+        """Count an occurrence."""
+        self.coverage[what] += 1
+
+    def append(self, envelope: Envelope, body: Body) -> int:
+        """Append to the log; return the offset."""
+        offset = len(self.log)
+        self.log.append(Entry(offset, max(0, self.now + self.skew + self.glitch), envelope, body))
+        self.glitch = 0
+        if self.story is not None:
+            shown = "" if isinstance(body, FilesWritten) else body.model_dump_json(exclude_defaults=True)
+            at = f"{envelope.region} {envelope.incarnation}:{envelope.checkpoint}"
+            self.story.append(f"offset {offset}: {envelope.type} {envelope.id} {at} {shown}")
+        return offset
+
+    def announce(self, due: Due) -> None:
+        """Append to the commits topic."""
+        self.commits.append(due)
+        self.announced.add(due.id)
+        if isinstance(due.body, RegistrationAnswered):
+            self.answers[due.body.registration] = due.body
+        if self.story is not None:
+            self.story.append(f"announced: {due.type} {due.body.model_dump_json(exclude_defaults=True)}")
+
+    @property
+    def visible_table(self) -> MemoryTable:
+        """Return the table that is under the stream's name."""
+        return self.standing_in or self.table
+
+    def files_event(
+        self, at: tuple[str, str, int], writer: str, attempt: str, items: tuple[Item, ...]
+    ) -> tuple[Envelope, FilesWritten]:
+        """Return a `files.written` of one new file with these items, not yet appended."""
+        event = self.new_id("f")
+        self.items[event] = items
+        info = FileInfo(path=event, size=len(items), rows=len(items))
+        body = FilesWritten(
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            location=self.table.location,
+            schema_id=0,
+            files=(info,),
+        )
+        envelope = Envelope(
+            event, EventType.FILES_WRITTEN, STREAM, *at, writer, attempt, 1, len(items), len(items)
+        )
+        return envelope, body
