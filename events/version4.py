@@ -79,7 +79,8 @@ class RegionRegistered(Body):
     replaces: Name | None = None
     """The live incarnation that this one takes the place of; None: the region has none, or it is this one."""
     planned: tuple[Planned, ...] = ()
-    """The newest checkpoints of the location, at most two, the newest first. Only plain restarts have some."""
+    """The newest checkpoints of the location, at most two, the newest first. Only plain restarts have
+    some."""
     assignment: Assignment
     single_region: SingleRegionReason | None = None
     table: str | None = None

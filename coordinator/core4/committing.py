@@ -46,7 +46,8 @@ def ref_of(head: Head | None) -> SnapshotRef | None:
 def known_head(table: TableProgress, state: LogState) -> Head | None:
     """Return the newest head that no commit of the unresolved, or else the next, decision precedes.
 
-    A decision names a head that was read before it was appended, and nobody publishes a decision that is not in
+    A decision names a head that was read before it was appended, and nobody publishes a decision that is
+    not in
     the log yet. None: the whole history has to be read.
     """
     made = state.pending

@@ -203,7 +203,7 @@ def _restore(log: Log, name: str, region: RegionState, move: Move) -> None:
 
 
 def _end_reverted(log: Log, name: str, region: RegionState, number: int) -> None:
-    """End an incarnation that a revert leaves without its position: the region must read that source again."""
+    """End an incarnation that a revert leaves without its position: the region reads again."""
     log.end_incarnation(name)
     region.final = None
     if not region.removed:

@@ -1,7 +1,8 @@
 """Effects: everything that the core wants done, and the results. Both are data.
 
 Effects that are handed out together are independent. One that depends on a result is handed out after it, so
-the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. Each effect may be
+the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. Each effect may
+be
 repeated after any crash.
 """
 

@@ -1,6 +1,7 @@
 """The state machine of one stream: log records, time and results in, effects out.
 
-It is synchronous and deterministic. It has three kinds of state, each with one writer: the log's (Replica), the
+It is synchronous and deterministic. It has three kinds of state, each with one writer: the log's (Replica),
+the
 table's (TableProgress), and work in hand, which is lost with a crash and is made again. `poll` hands out
 everything that should start now, so an effect that a crash lost is simply handed out again.
 """

@@ -1,6 +1,7 @@
 """Overdue: completed checkpoints that lack something for longer than it takes to arrive.
 
-Events out of order are normal, and no stall. A checkpoint that still lacks something after a while, with the log
+Events out of order are normal, and no stall. A checkpoint that still lacks something after a while, with
+the log
 read to an end fetched after that, stalls its region. All of this is work in hand: no decision depends on it.
 """
 

@@ -92,11 +92,6 @@ class PendingCheckpoints:
         """Return the newest sealed position, or the position that all of this follows."""
         return self.sealed[-1].position if self.sealed else self._position
 
-    @property
-    def all_completed(self) -> bool:
-        """Return whether every checkpoint that has begun is completed."""
-        return all(entry.body is not None for entry in self.checkpoints.values())
-
     def entry(self, number: int, offset: int, time: int) -> Checkpoint:
         """Return the entry of a checkpoint, which is new if nothing of it has arrived."""
         found = self.checkpoints.get(number)

@@ -101,11 +101,11 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed) -> Problem | No
 
 
 def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat) -> Problem | None:
-    """Note whether a region has work. A checkpoint that has begun and is not completed is work."""
+    """Note whether a region has work. Its next event contradicts it, also a completion."""
     region = _live(log, envelope)
     if region is None:
         return _NOT_LIVE
-    region.idle = body.idle and not body.silent and log.pending[envelope.region].all_completed
+    region.idle = body.idle and not body.silent
     return None
 
 

@@ -46,7 +46,8 @@ class LogClock:
 class Alignment:
     """The timer after which lagging regions fall back.
 
-    It counts by the own clock, from when a record was read. Append times count only once: for records that were
+    It counts by the own clock, from when a record was read. Append times count only once: for records that
+    were
     in the log when this coordinator first had read it to its end.
     """
 

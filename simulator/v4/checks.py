@@ -140,9 +140,9 @@ class Checks:
             machine.replica.finish_refill()
             for name in mine.regions:
                 one = [each.position for each in self.reference.log.sealed(name)]
-                other = [each.position for each in machine.replica.log.sealed(name)]
-                if one != other:
-                    raise Violation("I1", f"{node.name} has {other} sealed in {name}, not {one}")
+                two = [each.position for each in machine.replica.log.sealed(name)]
+                if one != two:
+                    raise Violation("I1", f"{node.name} has {two} sealed in {name}, not {one}")
             kept = {n: [s.position for s in each] for n, each in self.reference.log.included.items()}
             if kept != {n: [s.position for s in each] for n, each in machine.replica.log.included.items()}:
                 raise Violation("I1", f"{node.name} could not take the decision back")

@@ -293,6 +293,11 @@ class Driver:
         self.send(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True, interval=HEARTBEAT))
         self.idle, self.rested_at = True, self.world.now
 
+    def doze(self) -> None:
+        """State in the middle of a batch that there is nothing to read."""
+        self.rest()
+        self.idle = False
+
     def close(self) -> None:
         """End after the newest finished batch."""
         finished = [each.number for each in self.location.batches if each.finished]
@@ -318,7 +323,7 @@ class Driver:
         return True
 
     def reset(self, committed: Position | None, live: str | None, offsets: Offsets) -> None:
-        """Begin a new incarnation at the committed position, in place of the live one, as an operator does."""
+        """Begin a new incarnation at the committed position, in place of the live one."""
         self.crash()
         name = self.world.new_id(f"{self.region}.")
         self.location = Location(name, committed, dict(offsets), live)

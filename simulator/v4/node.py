@@ -1,4 +1,4 @@
-"""A simulated coordinator process: the real core, with its reads and effects under the scheduler's control."""
+"""A simulated coordinator process: the real core; the scheduler controls its reads and effects."""
 
 from collections.abc import Callable
 from typing import Final

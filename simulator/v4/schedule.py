@@ -1,4 +1,4 @@
-"""One schedule: random steps of drivers, coordinators, people and faults; everything is checked after each."""
+"""One schedule: random steps of drivers, coordinators, people and faults, with checks after each."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from sluicegate.events.version4 import (
     Envelope,
     EventType,
     Position,
+    SingleRegionReason,
     StreamPolicy,
 )
 from sluicegate.lakes.memory import MemoryTable
@@ -26,7 +27,7 @@ from sluicegate.simulator.v4.fleet import Fleet
 from sluicegate.simulator.v4.job import Driver, Location, Source
 from sluicegate.simulator.v4.node import FATES, Node
 from sluicegate.simulator.v4.people import People
-from sluicegate.simulator.v4.world import COMMIT_USER, STREAM, Item, World
+from sluicegate.simulator.v4.world import COMMIT_USER, STREAM, World
 from sluicegate.simulator.violation import Violation
 
 QUIET_ROUNDS: Final = 1_500
@@ -38,15 +39,21 @@ FAULTS: Final = {
     "deliver": 3, "heartbeat": 2, "zombie": 2, "both attempts": 0.5, "skip": 0.5, "late closing": 0.5,
     "idle in a batch": 1, "duplicate": 2, "reassign": 1, "stray": 1,
     # The coordinators.
-    "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "old record": 1, "record lost": 0.5,
-    "lost append": 2, "unheard append": 2, "wait": 2,
+    "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "more": 1, "old record": 1, "record lost": 0.5,
+    "lost append": 2, "unheard append": 2, "wait": 2, "forged decision": 2, "forged outcome": 1,
+    "older policy": 0.5,
     # The table and the other stores.
-    "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1, "files refused": 1,
-    "foreign": 2, "impostor": 1, "expire": 2, "unfit table": 1, "view wiped": 1, "view lost": 1,
-    "clock jumps": 2, "wrong append time": 2, "forged decision": 2, "forged outcome": 1, "older policy": 0.5, "more": 1,
+    "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
+    "files refused": 1, "foreign": 2, "impostor": 1, "expire": 2, "unfit table": 1, "view wiped": 1,
+    "view lost": 1, "clock jumps": 2, "wrong append time": 2,
     # The operator.
     "pause": 1, "savepoint": 1, "cancel": 0.5, "revert": 4, "remove": 0.7, "policy": 1, "withdraw": 2,
 }  # fmt: skip
+TROUBLES: Final = (
+    "restart", "back up", "restore", "reset", "lose files", "contradict", "replay", "deliver", "heartbeat",
+    "zombie", "duplicate", "both attempts", "skip", "late closing", "idle in a batch",
+)  # fmt: skip
+"""Faults of one driver."""
 THEMES: Final = (
     ("reassign", "withdraw"),
     ("reassign", "revert"),
@@ -123,7 +130,8 @@ class Schedule:
         names = tuple(f"r{number}" for number in range(dice.pick((1, 2, 2, 3, 3, 4))))
         silent = (dice.pick(names),) if dice.chance(0.15) else ()
         source = Source(dice.between(3, 20), dice.chance(0.4), silent, bounded=dice.chance(0.6))
-        single = None if dice.chance(0.85) else dice.pick(("all-to-all", "shared-files"))
+        reasons: tuple[SingleRegionReason, ...] = ("all-to-all", "shared-files")
+        single = None if dice.chance(0.85) else dice.pick(reasons)
         policy = StreamPolicy(
             number=0,
             partial="allow" if dice.chance(0.8) else "never",
@@ -221,8 +229,7 @@ class Schedule:
             "more": fleet.more,
             "record lost": fleet.lose_record,
         }
-        for name in ("restart", "back up", "restore", "reset", "lose files", "contradict", "replay", "deliver",
-                     "heartbeat", "zombie", "duplicate", "both attempts", "skip", "late closing", "idle in a batch"):  # fmt: skip
+        for name in TROUBLES:
             actions[name] = self._trouble(name)
         actions |= {name: _without_who(act) for name, act in plain.items()}
         actions |= {fate: _striking(fleet, fate) for fate in FATES}
@@ -239,51 +246,38 @@ class Schedule:
     def _trouble(self, name: str) -> Callable[[int, Dice], object]:
         def act(who: int, dice: Dice) -> None:
             driver = self.drivers[who % len(self.drivers)]
-            if self._befall(name, driver, dice):
+            if self._befall(name, driver, dice) is not False:
                 self.world.saw(name)
                 self.world.tell("{}: {}", driver.region, name)
 
         return act
 
-    def _befall(self, name: str, driver: Driver, dice: Dice) -> bool:
-        runs = driver.state == "running" and not driver.gone
-        if name == "deliver":
-            return driver.deliver(dice)
-        if name == "duplicate":
-            return self._duplicate(driver, dice)
-        if name == "zombie":
-            return self._zombie(driver, dice)
-        if not runs:
+    def _befall(self, name: str, driver: Driver, dice: Dice) -> object:
+        """Let something happen to a driver; return False if it could not."""
+        always: dict[str, Callable[[], object]] = {
+            "deliver": lambda: driver.deliver(dice),
+            "duplicate": lambda: self._duplicate(driver, dice),
+            "zombie": lambda: self._zombie(driver, dice),
+        }
+        if name in always:
+            return always[name]()
+        if driver.state != "running" or driver.gone:
             return False
-        match name:
-            case "restart":
-                driver.crash()
-            case "back up":
-                driver.back_up()
-            case "restore":
-                return driver.restore(dice)
-            case "reset":
-                if driver.region in self.people.asking:
-                    return False
-                self.people.ask_position(driver)
-            case "lose files":
-                return driver.lose_files()
-            case "contradict":
-                return driver.contradict(dice)
-            case "replay":
-                return driver.replay(dice)
-            case "both attempts":
-                return driver.name_both(dice)
-            case "skip":
-                return driver.skip(dice)
-            case "late closing":
-                return driver.close_late(dice)
-            case "idle in a batch":
-                driver.rest()
-                driver.idle = False
-            case "heartbeat":
-                driver.rest() if dice.chance(0.5) and driver.batch is None and not driver.uploads else None
-        return True
+        running: dict[str, Callable[[], object]] = {
+            "restart": driver.crash,
+            "back up": driver.back_up,
+            "restore": lambda: driver.restore(dice),
+            "reset": lambda: self.people.ask_position(driver),
+            "lose files": driver.lose_files,
+            "contradict": lambda: driver.contradict(dice),
+            "replay": lambda: driver.replay(dice),
+            "both attempts": lambda: driver.name_both(dice),
+            "skip": lambda: driver.skip(dice),
+            "late closing": lambda: driver.close_late(dice),
+            "idle in a batch": driver.doze,
+            "heartbeat": lambda: driver.rest() if driver.batch is None and not driver.uploads else False,
+        }
+        return running[name]()
 
     def _duplicate(self, driver: Driver, dice: Dice) -> bool:
         """Append an event of the region once more."""
@@ -306,7 +300,7 @@ class Schedule:
         return True
 
     def _stray(self, dice: Dice) -> None:
-        """A query that was started by mistake registers with a higher assignment, or for a region of the job."""
+        """A query that was started by mistake registers: with a higher assignment, or for our region."""
         truth, name = self.checks.truth, dice.pick(("stray", "r0"))
         number = (truth.number or 0) + dice.between(0, 1)
         regions = (name,) if dice.chance(0.7) else tuple(truth.regions) or (name,)
@@ -375,8 +369,9 @@ class Schedule:
         made = [entry.body for entry in self.world.log if isinstance(entry.body, CutCommitted | CutReverted)]
         verdict = self.checks.truth.open
         if verdict is not None and dice.chance(0.5):
-            body = CutCommitted(
-                decision=verdict.body.decision, digest="wrong", table=self.world.table.identity
+            identity = self.world.table.identity
+            body: CutCommitted | CutReverted = CutCommitted(
+                decision=verdict.body.decision, digest="wrong", table=identity
             )
             kind = EventType.CUT_COMMITTED
         elif made:
@@ -453,8 +448,8 @@ class Schedule:
             self.checks.compare(self.fleet.nodes)
             if self._at_rest():
                 return
-        lacking = sorted(self._items - self.checks.items)
-        lacking = [*lacking[:3], f"{len(lacking)} in all"] if lacking else []
+        missing = sorted(self._items - self.checks.items)
+        lacking = f"{len(missing)} items, {missing[:3]} first"
         states = {driver.region: driver.state for driver in self.people.working()}
         conditions = [str(each.problem) for each in self.fleet.nodes[0].machine.conditions()]
         raise Violation("I12", f"no rest: {lacking} are missing; drivers {states}; {conditions}")
@@ -483,13 +478,3 @@ def _without_who(act: Callable[[Dice], object]) -> Callable[[int, Dice], object]
 
 def _striking(fleet: Fleet, fate: str) -> Callable[[int, Dice], object]:
     return lambda who, dice: fleet.strike(fate, dice)
-
-
-def items_of(drivers: list[Driver]) -> set[Item]:
-    """Return all items that the drivers' shards have."""
-    return {
-        (shard, number)
-        for driver in drivers
-        for shard in driver.location.start
-        for number in range(driver.source.items)
-    }

@@ -238,21 +238,12 @@ class Truth:
     def read(self, offset: int, envelope: Envelope, body: Body) -> None:
         """Take one record."""
         match body:
-            case RegionRegistered():
-                self._register(envelope, body)
             case FilesWritten():
                 self._written(envelope)
-            case CheckpointCompleted():
-                self._completed(envelope, body)
-            case CheckpointFailed():
-                self._failed(envelope, body)
-            case RegionHeartbeat():
-                if (place := self._live(envelope)) is not None and place.life is not None:
-                    begun = {number for number in place.life.parts if not place.is_past(number)}
-                    busy = begun - place.life.completions.keys()
-                    place.idle = body.idle and not body.silent and not busy
-            case RegionClosed():
-                self._closed(envelope, body)
+            case RegionRegistered():
+                self._register(envelope, body)
+            case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
+                self._driver_says(envelope, body)
             case StreamPolicy():
                 if self.policy is None or body.number > self.policy.number:
                     self.policy = body
@@ -268,6 +259,22 @@ class Truth:
             for each in [each for each in self.barriers if self._is_reached(each)]:
                 self.barriers.remove(each)
                 self.saved.append(each.name)
+
+    def _driver_says(
+        self,
+        envelope: Envelope,
+        body: CheckpointCompleted | CheckpointFailed | RegionHeartbeat | RegionClosed,
+    ) -> None:
+        match body:
+            case CheckpointCompleted():
+                self._completed(envelope, body)
+            case CheckpointFailed():
+                self._failed(envelope, body)
+            case RegionHeartbeat():
+                if (place := self._live(envelope)) is not None:
+                    place.idle = body.idle and not body.silent
+            case RegionClosed():
+                self._closed(envelope, body)
 
     def _live(self, envelope: Envelope) -> Place | None:
         place = self.places.get(envelope.region)
@@ -407,9 +414,9 @@ class Truth:
         following = self.number is None or wanted.number > self.number
         if following and wanted.number <= self.burned:
             return False
-        if following and self.number is not None:
-            if self.active() or self.open is not None or wanted.after != self.decided:
-                return False
+        ended = not self.active() and self.open is None and wanted.after == self.decided
+        if following and self.number is not None and not ended:
+            return False
         place = self.places.get(name, Place())
         if not following and place.live and place.life and place.life.name == envelope.incarnation:
             return self._may_restart(place, place.life, body)
@@ -471,15 +478,19 @@ class Truth:
                     self._remove(name, discard=False)
             case "withdraw" if body.number == self.number and self.fresh:
                 self._withdraw(body.number or 0)
-            case "revert" if (
-                self.open is not None and body.decision == self.decided and self.open.order is None
-            ):
-                if body.region in self.open.moves and body.region is not None:
-                    self.open.order = (offset, body.region)
+            case "revert":
+                self._revert(offset, body)
             case "savepoint" | "drain" if body.name and all(b.name != body.name for b in self.barriers):
                 self._save(body.name, drain=body.command == "drain")
             case "cancel":
                 self.barriers = [each for each in self.barriers if each.name != body.name]
+
+    def _revert(self, offset: int, body: StreamCommand) -> None:
+        verdict = self.open
+        if verdict is None or body.decision != self.decided or verdict.order is not None:
+            return
+        if body.region in verdict.moves and body.region is not None:
+            verdict.order = (offset, body.region)
 
     def _remove(self, name: str, *, discard: bool) -> None:
         place = self.places.setdefault(name, Place())

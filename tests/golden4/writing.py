@@ -42,7 +42,7 @@ class LogWords:
         self.regions = names
 
     def do_register(self, region: str, incarnation: str, *flags: str, **how: str) -> None:
-        """base=q.0:3 replaces=q.0 planned=3:range-3,2 number=1 after=4 regions=r1,r2 sink= table=, unowned, bounded, probe.
+        """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 sink= table=, unowned, probe.
 
         A digest that is not given is `range-` with the number of the checkpoint.
         """

@@ -33,6 +33,10 @@ def hunt(place: int) -> Hunt:
                 if broken.invariant in defect.invariants:
                     return Hunt(seed, str(broken)[:200])
                 also.setdefault(broken.invariant, seed)
+            except (IndexError, KeyError) as crash:
+                if "crash" in defect.invariants:
+                    return Hunt(seed, repr(crash))
+                also.setdefault("crash", seed)
     return Hunt(None, str(also))
 
 
