@@ -45,7 +45,9 @@ class Code(StrEnum):
     EVENT_MISPLACED = "event-misplaced"
     PREDECESSOR_MISSING = "predecessor-missing"
     COMPLETION_UNREADABLE = "completion-unreadable"
+    REGISTRATION_UNREADABLE = "registration-unreadable"
     FILES_EXCLUDED = "files-excluded"
+    WAITS_FOR_REGIONS = "waits-for-regions"
 
     # Conditions of the whole stream.
     PAUSED = "paused"

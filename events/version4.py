@@ -120,6 +120,8 @@ class RegionHeartbeat(Body):
     """Milliseconds until the next heartbeat; None: unknown, or the last one."""
     silent: bool = False
     """True in a coordinator's: the driver has been silent for too long to be called idle."""
+    run: EventId
+    """Id of the registration with which the driver's process began: an older process does not count."""
 
 
 class RegionClosed(Body):
@@ -127,6 +129,8 @@ class RegionClosed(Body):
 
     final: Count | None
     """None: this incarnation has completed no checkpoint, so the region ends at its base."""
+    run: EventId
+    """Id of the registration with which the driver's process began."""
 
 
 class StreamPolicy(Body):

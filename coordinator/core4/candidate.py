@@ -36,6 +36,8 @@ class Candidate:
         self._chosen: CutDecided | CutAbandoned | None = None
         self._fresh = False
         """Whether nothing has changed since a cut was chosen: its digest is over all of its events."""
+        self._full_at: int | None = None
+        """When the sealed files reached one of the maxima."""
         self._voids = 0
         """How many decisions of this coordinator in a row were void."""
         self._resume_at = 0
@@ -84,7 +86,11 @@ class Candidate:
         sealed = [each for name in self._log.state.regions for each in self._log.sealed(name)]
         parts = [part for each in sealed for part in each.checkpoint.named]
         files, size = sum(each.files for each in parts), sum(each.bytes for each in parts)
-        return now if self.cadence.is_full(files, size) else due
+        if not self.cadence.is_full(files, size):
+            self._full_at = None
+            return due
+        self._full_at = now if self._full_at is None else self._full_at
+        return self._full_at
 
     def _choose(self, excluded: Container[str]) -> CutDecided | CutAbandoned | None:
         if not self._fresh:
@@ -138,6 +144,11 @@ class Candidate:
             self.excluded[name] = Problem(code=Code.FILES_EXCLUDED, region=name, detail=reason)
         if problems:
             self._recheck_at = now + self._recheck_pause
+
+    def forget_checks(self) -> None:
+        """Check all files again: the policy has changed."""
+        self._checked.clear()
+        self._fresh = False
 
     def recheck(self) -> None:
         """Check the files of excluded regions at once."""

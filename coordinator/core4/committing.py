@@ -52,11 +52,12 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     """
     made = state.pending
     asked = made.id if made is not None else state.decided + 1
+    known = [made.head if made is not None else state.snapshot]
     if state.proof is not None and state.proof.decision == asked:
-        return state.proof.head
+        known.append(state.proof.head)
     if table.upto == asked - 1:
-        return table.head
-    return made.head if made is not None else state.snapshot
+        known.append(table.head)
+    return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
 
 
 class Commit:

@@ -58,7 +58,8 @@ def _frontiers(log: Log, excluded: Container[str]) -> dict[str, Position]:
     found: dict[str, Position] = {}
     for name, region in sorted(log.state.regions.items()):
         sealed = log.sealed(name)
-        if sealed and region.fault is None and name not in excluded:
+        movable = bool(sealed) and region.fault is None and name not in excluded
+        if movable and log.may_move(name, sealed[-1].position):
             found[name] = sealed[-1].position
     return found
 
@@ -184,7 +185,8 @@ def _position(log: Log, name: str) -> Position | None:
 
 def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
     region = log.state.regions.get(name)
-    if region is None or all(each.position != at for each in log.sealed(name)):
+    sealed = any(each.position == at for each in log.sealed(name))
+    if region is None or not sealed or not log.may_move(name, at):
         return Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
     if region.fault is not None:
         return Problem(code=Code.REGION_STALLED, region=name)

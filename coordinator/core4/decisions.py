@@ -4,9 +4,9 @@ import hashlib
 
 from sluicegate.coordinator.core4 import cuts
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import Decision, Incarnation, Move, RegionState, Undo
+from sluicegate.coordinator.core4.log_state import Decision, Incarnation, Move, RegionState, Target, Undo
 from sluicegate.coordinator.core4.pending import Sealed
-from sluicegate.coordinator.core4.registration import confirm
+from sluicegate.coordinator.core4.registration import lives_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import CutAbandoned, CutCommitted, CutDecided, CutReverted, Position
 
@@ -39,7 +39,7 @@ def decide(log: Log, offset: int, body: CutDecided) -> Decision:
     _advance(log, content)
     if state.assignment is not None and state.assignment.provisional:
         made.undo_provisional, made.undo_former = True, state.former
-        made.undo_suspended = confirm(log)
+        state.ended += lives_of(state.former)
         state.assignment.provisional, state.former = False, None
     state.watermark = made.watermark = _watermark(log, expected)
     state.decided, state.attempt, state.pending = made.id, 0, made
@@ -190,16 +190,23 @@ def revert(log: Log, body: CutReverted) -> None:
 def _restore(log: Log, name: str, region: RegionState, move: Move) -> None:
     """Put one region back to the position before the decision."""
     region.position = move.after
-    checkpoints, life = log.included.get(name, []), region.incarnation
-    if life is not None and life.id == move.to.incarnation:
-        log.pending[name].restore(checkpoints, move.after)
-    elif region.removed:
-        # The operator removed it at the position that is undone, which it must reach again.
+    life = region.incarnation
+    if life is None or life.id != move.to.incarnation:
+        if not region.removed:
+            return
+        # The operator removed the region at the position that is undone, which it must reach again.
         region.incarnation = Incarnation(id=move.to.incarnation, since=move.since, base=None)
-        log.begin_pending(name, region)
-        log.pending[name].restore(checkpoints, move.after)
-    if region.removed and region.final is None:
         region.final = move.to.checkpoint
+        log.retarget(name, move.to)
+        log.begin_pending(name, region)
+    elif region.removed and region.final is None:
+        region.final = move.to.checkpoint
+    for savepoint in log.state.savepoints:
+        if name in savepoint.awaited:
+            # It was ordered after the decision, when all of this was sealed.
+            savepoint.awaited = [each for each in savepoint.awaited if each != name]
+            savepoint.targets[name] = Target(incarnation=move.to.incarnation, checkpoint=move.to.checkpoint)
+    log.pending[name].restore(log.included.get(name, []), move.after)
 
 
 def _end_reverted(log: Log, name: str, region: RegionState, number: int) -> None:
@@ -216,6 +223,5 @@ def _restore_assignment(log: Log, made: Decision) -> None:
     if not made.undo_provisional or state.assignment is None:
         return
     state.assignment.provisional, state.former = True, made.undo_former
-    for name, incarnation in made.undo_suspended.items():
-        state.regions[name].suspended = incarnation
-        state.ended = [each for each in state.ended if each != incarnation.id]
+    back = lives_of(made.undo_former)
+    state.ended = [each for each in state.ended if each not in back]

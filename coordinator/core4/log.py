@@ -116,6 +116,20 @@ class Log:
             if name in savepoint.awaited:
                 savepoint.awaited.remove(name)
 
+    def may_move(self, name: str, at: Position) -> bool:
+        """Return whether a cut may move a region there: a live one, or a removed one up to its end."""
+        region = self.state.regions.get(name)
+        if region is None or region.incarnation is None or at.incarnation != region.incarnation.id:
+            return False
+        return region.live or (region.removed and region.final is not None and at.checkpoint <= region.final)
+
+    def retarget(self, name: str, at: Position) -> None:
+        """Make a position the target of every savepoint that has one of this region, or waits for one."""
+        for savepoint in self.state.savepoints:
+            if name in savepoint.targets or name in savepoint.awaited:
+                savepoint.targets[name] = Target(incarnation=at.incarnation, checkpoint=at.checkpoint)
+                savepoint.awaited = [each for each in savepoint.awaited if each != name]
+
     def low_water(self, position: int) -> int:
         """Return the smallest offset that a recovery reads, if everything before `position` was read."""
         needed = [position]

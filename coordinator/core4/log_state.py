@@ -34,8 +34,8 @@ class RegionState(Light):
     """The newest one; None before the first registration."""
     live: bool = False
     """Whether this incarnation may add checkpoints. False after a removal, a revert or a new assignment."""
-    suspended: Incarnation | None = None
-    """The incarnation of the assignment before, while the current one may still be withdrawn."""
+    run: str | None = None
+    """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
 
     position: Position | None = None
     """The committed position: the region's component of the newest decided cut."""
@@ -89,6 +89,13 @@ class AssignmentState(Light):
     regions: list[str]
     provisional: bool = True
     """True until the first decided cut, which is full. Until then an operator may withdraw it."""
+
+
+class Former(Light):
+    """An assignment that has ended, and its regions, while its successor may still be withdrawn."""
+
+    assignment: AssignmentState
+    regions: dict[str, RegionState]
 
 
 class Target(Light):
@@ -161,8 +168,7 @@ class Decision(Light):
     undo_watermark: int | None = None
     undo_provisional: bool = False
     """Whether this is the first decision of its assignment."""
-    undo_former: AssignmentState | None = None
-    undo_suspended: dict[str, Incarnation] = {}
+    undo_former: Former | None = None
 
 
 class Proof(Light):
@@ -181,7 +187,7 @@ class LogState(Light):
     """Identity of the table, from the first outcome."""
     policy: StreamPolicy | None = None
     assignment: AssignmentState | None = None
-    former: AssignmentState | None = None
+    former: Former | None = None
     """The assignment before, while the current one is provisional."""
     withdrawn: int = -1
     """The highest number of a withdrawn assignment; it never comes back."""

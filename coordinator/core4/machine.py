@@ -67,14 +67,21 @@ class StreamMachine:
         self.stream = stream
         self.partition = partition
         self.settings = settings
-        self.replica = Replica(stream, record.state if record else None, record.applied if record else -1)
+        self.replica = Replica(
+            stream, partition, record.state if record else None, record.applied if record else -1
+        )
         self.table = record.table.model_copy() if record else TableProgress()
         self.low_water = record.low_water if record else 0
         """Nothing before this offset is needed."""
         self.position = self.low_water
         """The next offset to be read."""
         self.heard = dict(record.heard) if record else {}
-        self.outbox = Outbox(stream, list(record.due) if record else [], settings.record_interval)
+        self.outbox = Outbox(
+            stream,
+            list(record.due) if record else [],
+            settings.record_interval,
+            record.announced if record else None,
+        )
         self.refused = dict(record.refused) if record else {}
         self._now = 0
         self._applied_id = record.applied_id if record else None
@@ -182,6 +189,8 @@ class StreamMachine:
                 self._candidate.alignment.abandoned(self._now)
                 self.outbox.abandoned(body)
             case StreamPolicy() | StreamCommand():
+                if isinstance(body, StreamPolicy):
+                    self._candidate.forget_checks()
                 # The order may be about the cause of a stall, and who asks for the state sees it.
                 self._candidate.recheck()
                 self._of_table.pause(self._now, 0)
@@ -190,10 +199,8 @@ class StreamMachine:
                 self.outbox.note_change()
 
     def _registered(self, envelope: Envelope, answer: Answer) -> None:
-        state = self.replica.state
-        if answer.accepted and not answer.probe and state.partition is None:
-            state.partition = self.partition
         self._unanswered.append((envelope, answer))
+        self._candidate.excluded.pop(envelope.region, None)
         if self._stall is not None and not self._ready:
             # The cause may be gone: check again before the registration is refused for it.
             self._stall_seen = False
@@ -254,7 +261,8 @@ class StreamMachine:
             self.replica.finish_refill()
             self._become_ready(self._inspected)
         self._candidate.read_upto(self.position)
-        if self._unanswered and (self._ready or (self._stall is not None and self._stall_seen)):
+        waits = not self._ready and (self._stall is None or not self._stall_seen)
+        if self._unanswered and (not waits or self._retries.stalled):
             self._answer()
         stalls = [each.problem for each in self.conditions() if each.kind == "stall"]
         self.outbox.stalls(stalls, self.replica.applied)
@@ -265,10 +273,11 @@ class StreamMachine:
             self._halt(problem)
             return
         state = self.replica.state
-        if state.pending is None and (self._recall or self.table.upto < 0):
-            # Decisions are in the log before they are in the table, so this head holds no unknown one.
-            if self._recall or (state.decided == 0 and found.newest_decision is None):
-                self.table.head, self.table.upto = head_of(found.head), state.decided
+        # Decisions are in the log before they are in the table, so this head holds no unknown one. It must be
+        # seen to hold the newest known one, since a table that was rolled back lacks it.
+        holds_newest = state.pending is None and (found.newest_decision or 0) == state.decided
+        if holds_newest and (self._recall or self.table.upto < 0):
+            self.table.head, self.table.upto = head_of(found.head), state.decided
             self._recall = False
         self._ready = True
         if self._stall is not None and self._commit is None:
@@ -285,17 +294,18 @@ class StreamMachine:
             return Problem(code=Code.LOG_DISCONTINUOUS, number=self.low_water)
         if state.table is not None and state.table != found.identity:
             return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
-        newest = found.newest_decision
-        if newest is not None and newest > state.decided:
+        newest, asked = found.newest_decision, state.pending.id if state.pending else state.decided + 1
+        vouched = state.proof is not None and state.proof.decision == asked
+        if newest is not None and newest > state.decided and not vouched:
             return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
         return None
 
     def _answer(self) -> None:
-        halted = self._stall if self._stall is not None and not self._ready else None
+        halted = None if self._ready else self._stall or self._retries.stall
         for envelope, answer in self._unanswered:
-            region = self.replica.state.regions.get(envelope.region)
-            problem = halted or answer.problem or (region.fault if region is not None else None)
-            self.refused.pop(envelope.region, None)
+            problem = halted or answer.problem or answer.fault
+            if not answer.probe:
+                self.refused.pop(envelope.region, None)
             if problem is not None and not answer.probe:
                 self.refused[envelope.region] = problem
             self.outbox.answer(envelope, answer, problem)
@@ -345,8 +355,8 @@ class StreamMachine:
         if (policy := self._next_policy()) is not None:
             return Append(EventType.STREAM_POLICY, policy)
         for name, region in state.regions.items():
-            if region.incarnation is not None and self._is_silent(name):
-                body = RegionHeartbeat(idle=False, silent=True)
+            if region.incarnation is not None and region.run and self._is_silent(name):
+                body = RegionHeartbeat(idle=False, silent=True, run=region.run or "")
                 return Append(EventType.REGION_HEARTBEAT, body, name, region.incarnation.id)
         if state.pending is not None or self._probe_due:
             return None
@@ -456,10 +466,11 @@ class StreamMachine:
         known = known_head(self.table, self.replica.state)
         if not expired:
             self.table.contradicted = known
-        if expired and (known is None or known != self.table.contradicted):
+        if expired and not self._recall and (known is None or known != self.table.contradicted):
             self._recall = True
             self._inspect_again()
             return
+        self._recall = False
         number = self.replica.state.decided
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         self._stall_commit(Problem(code=code, number=number, detail=reason))
@@ -478,7 +489,8 @@ class StreamMachine:
                 return
             self._stall_commit(outcome.problem)
             return
-        if commit.retries:
+        if outcome is None and isinstance(effect, Publish):
+            # An absence is used at once, before another writer moves the head.
             self._of_table.pause(self._now, self.settings.first_pause * min(commit.retries - 1, 20))
         if outcome is not None:
             self._clear_commit_stall()
@@ -521,7 +533,12 @@ class StreamMachine:
         faults = [region.fault for region in state.regions.values() if region.fault is not None]
         problems = [*faults, *self._overdue.problems(), *self._candidate.excluded.values()]
         found += [Condition(kind="stall", problem=each) for each in problems]
-        found += [Condition(kind="refusal", problem=each) for each in self.refused.values()]
+        regions = state.assignment.regions if state.assignment else ()
+        refused = [each for name, each in self.refused.items() if not regions or name in regions]
+        found += [Condition(kind="refusal", problem=each) for each in refused]
+        waits = tuple(self.replica.log.lagging())
+        if waits and any(self.replica.log.sealed(name) for name in state.regions):
+            found.append(Condition(kind="wait", problem=Problem(code=Code.WAITS_FOR_REGIONS, names=waits)))
         return found
 
     def record(self) -> StateRecord:
@@ -536,6 +553,7 @@ class StreamMachine:
             table=self.table.model_copy(),
             due=list(self.outbox.due),
             conditions=self.conditions(),
+            announced=dict(self.outbox.announced),
             refused=dict(self.refused),
             heard={name: at for name, at in self.heard.items() if name in state.regions},
             intervals=dict(self._intervals),

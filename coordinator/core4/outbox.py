@@ -6,7 +6,7 @@ them. Their ids are derived, so a repetition is recognised.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sluicegate.coordinator.core4.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
 from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
@@ -29,7 +29,9 @@ from sluicegate.events.version4 import (
 class Outbox:
     """The state record that is to be written, and the notifications that are to be sent."""
 
-    def __init__(self, stream: str, due: list[Due], interval: int) -> None:
+    def __init__(
+        self, stream: str, due: list[Due], interval: int, announced: Mapping[str, Problem] | None = None
+    ) -> None:
         self.due = due
         self._stream = stream
         self._interval = interval
@@ -41,8 +43,8 @@ class Outbox:
         self._view: StateRecord | None = None
         self._release = False
         self._release_at = 0
-        self._announced: dict[str, Problem] = {}
-        """By scope, the condition that was announced last."""
+        self.announced = dict(announced or {})
+        """By scope, the stall that was announced last."""
 
     @property
     def busy(self) -> bool:
@@ -113,12 +115,13 @@ class Outbox:
         """Announce each stall once, and its end."""
         current = {each.region or "": each for each in reversed(problems)}
         for scope, problem in current.items():
-            if self._announced.get(scope) != problem:
+            known = self.announced.get(scope)
+            if known is None or known.identity != problem.identity:
                 self._add_stall(problem, applied, ended=False)
-        for scope, problem in self._announced.items():
+        for scope, problem in self.announced.items():
             if scope not in current:
                 self._add_stall(problem, applied, ended=True)
-        self._announced = current
+        self.announced = current
 
     def _add_stall(self, problem: Problem, applied: int, *, ended: bool) -> None:
         body = Stalled(problem=problem, ended=ended)

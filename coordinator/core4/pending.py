@@ -162,6 +162,12 @@ class PendingCheckpoints:
         entry = self.checkpoints.get(number)
         return entry.body.source_digest if entry is not None and entry.body is not None else None
 
+    def last_completed(self) -> int | None:
+        """Return the highest completed checkpoint; None if none is."""
+        return max(
+            (number for number, each in self.checkpoints.items() if each.body is not None), default=None
+        )
+
     def gap(self) -> tuple[int, int] | None:
         """Return a completed checkpoint and its predecessor that nobody completed; None if there is none."""
         sealed = {each.position.checkpoint for each in self.sealed}

@@ -105,6 +105,8 @@ def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat) -> Problem | 
     region = _live(log, envelope)
     if region is None:
         return _NOT_LIVE
+    if body.run != region.run:
+        return _NOT_LIVE
     region.idle = body.idle and not body.silent
     return None
 
@@ -114,12 +116,18 @@ def closed(log: Log, envelope: Envelope, body: RegionClosed) -> Problem | None:
     region = _live(log, envelope)
     if region is None:
         return _NOT_LIVE
+    if body.run != region.run:
+        return _NOT_LIVE
     at, final = region.position, body.final
     own = at is not None and at.incarnation == envelope.incarnation
     if own and at is not None and (final is None or final < at.checkpoint):
         problem = Rejected(at.checkpoint, Code.FINAL_TOO_OLD, final)
         _stall(region, envelope.region, problem, log.pending[envelope.region])
         return None
+    last = log.pending[envelope.region].last_completed()
+    if last is not None and (final is None or last > final):
+        # Work has overtaken it.
+        return _SETTLED
     region.closed, region.final = True, final
     return None
 

@@ -5,7 +5,7 @@ the log alone, so every reader judges alike.
 """
 
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import AssignmentState, Incarnation, RegionState
+from sluicegate.coordinator.core4.log_state import AssignmentState, Former, Incarnation, RegionState
 from sluicegate.events.locations import table_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import Envelope, RegionRegistered
@@ -29,7 +29,7 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
     if not region.is_live(envelope.incarnation):
         _begin_incarnation(log, offset, envelope, body)
     region.bounded, region.owned = body.bounded, region.owned and body.owned
-    region.single_region = body.single_region
+    region.single_region, region.run = body.single_region, envelope.id
     region.idle = region.closed = False
     region.final = None
 
@@ -78,44 +78,51 @@ def _barrier_problem(log: Log, body: RegionRegistered) -> Problem | None:
 
 
 def _begin_assignment(log: Log, body: RegionRegistered) -> None:
-    """Put an assignment in force. The incarnations before it are suspended until its first cut."""
+    """Put an assignment in force. The one before can be brought back until the first cut of this one."""
     state, wanted = log.state, body.assignment
-    state.former = state.assignment
+    if state.assignment is not None and not state.assignment.provisional:
+        regions = {name: each.model_copy(deep=True) for name, each in state.regions.items()}
+        state.former = Former(assignment=state.assignment, regions=regions)
+    else:
+        # Nothing of the assignment in between was decided: it ends for ever.
+        for name in [name for name, each in state.regions.items() if each.live]:
+            log.end_incarnation(name)
     state.assignment = AssignmentState(number=wanted.number, regions=list(wanted.regions))
+    # Every region is gone, so whatever is pending belongs to nobody.
+    log.pending.clear()
     for name, region in state.regions.items():
-        region.suspended = region.incarnation if region.live else None
-        region.live, region.fallbacks = False, 0
+        region.live, region.fallbacks, region.fault = False, 0, None
         if name in wanted.regions:
             region.removed = region.closed = region.idle = False
             region.final = None
 
 
-def confirm(log: Log) -> dict[str, Incarnation]:
-    """End the suspended incarnations for ever, and return them by region."""
-    state = log.state
-    suspended = {name: each.suspended for name, each in state.regions.items() if each.suspended}
-    for name, incarnation in suspended.items():
-        state.regions[name].suspended = None
-        state.ended.append(incarnation.id)
-    return suspended
+def lives_of(former: Former | None) -> list[str]:
+    """Return the incarnations that a withdrawal would bring back."""
+    regions = former.regions.values() if former is not None else ()
+    return [each.incarnation.id for each in regions if each.live and each.incarnation is not None]
 
 
 def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     """Undo the acceptance of an assignment; return why that is impossible."""
-    state, held = log.state, log.state.assignment
+    state, held, former = log.state, log.state.assignment, log.state.former
     if held is None or held.number != number or not held.provisional:
         return Problem(code=Code.NOT_APPLICABLE, number=number)
-    for name, region in state.regions.items():
-        if region.live:
-            log.end_incarnation(name)
-        region.closed, region.final = True, None
-        if region.suspended is not None:
-            # What a zombie of it has sent meanwhile had no effect, and has none now.
-            region.incarnation = region.suspended.model_copy(update={"since": offset})
-            region.suspended, region.live = None, True
-            log.begin_pending(name, region)
-    state.assignment, state.former = state.former, None
+    back = lives_of(former)
+    for region in state.regions.values():
+        life = region.incarnation
+        if life is not None and life.id not in (*back, *state.ended):
+            state.ended.append(life.id)
+    state.assignment = former.assignment if former is not None else None
+    state.regions = former.regions if former is not None else {}
+    state.former, state.savepoints = None, []
     state.withdrawn = max(state.withdrawn, number)
+    log.pending.clear()
+    for name, region in state.regions.items():
+        if region.live and region.incarnation is not None:
+            # What a zombie of it has sent meanwhile had no effect, and has none now.
+            region.incarnation.since = offset
+            log.begin_pending(name, region)
     return None
 
 
@@ -132,11 +139,11 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
     if same_assignment and region.is_live(incarnation):
         return _restart_problem(log, name, region, body)
     for other, each in regions.items():
-        known = [life.id for life in (each.incarnation, each.suspended) if life is not None]
-        if incarnation in known and other != name:
+        if each.incarnation is not None and each.incarnation.id == incarnation and other != name:
             return Problem(code=Code.INCARNATION_OF_OTHER_REGION, region=name, names=(other,))
-        if incarnation in (*known, *log.state.ended):
-            return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
+    newest = [region.incarnation.id] if region.incarnation is not None else []
+    if incarnation in (*newest, *lives_of(log.state.former), *log.state.ended):
+        return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
     if same_assignment and region.removed:
         return Problem(code=Code.REGION_REMOVED, region=name)
     live = region.incarnation.id if region.live and region.incarnation is not None else None

@@ -40,6 +40,8 @@ class Answer:
     source_offsets: str | None
     decision: int
     probe: bool
+    fault: Problem | None = None
+    """Why the region of a plain restart is stalled at this offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,9 @@ class Applied:
 class Replica:
     """The log of one stream, applied up to an offset."""
 
-    def __init__(self, stream: str, state: LogState | None = None, applied: int = -1) -> None:
+    def __init__(self, stream: str, partition: int, state: LogState | None = None, applied: int = -1) -> None:
         """`state` is that of a state record: every record at or before the offset `applied` is in it."""
+        self.partition = partition
         self.log = Log(stream, state.model_copy(deep=True) if state is not None else LogState())
         self.applied = applied
         self.lost_content = False
@@ -90,6 +93,9 @@ class Replica:
         if isinstance(body, RegionRegistered):
             answer = self._register(record, body)
             ignored = answer.problem
+        elif body is None and record.envelope.type is EventType.REGION_REGISTERED:
+            ignored = Problem(code=Code.REGISTRATION_UNREADABLE, region=record.envelope.region)
+            answer = Answer(False, ignored, None, None, None, self.state.decided, probe=False)
         elif isinstance(body, CutCommitted | CutReverted):
             made = self.state.pending
             ignored = self._resolve(body)
@@ -135,9 +141,15 @@ class Replica:
     def _register(self, record: LogRecord, body: RegionRegistered) -> Answer:
         envelope, state = record.envelope, self.state
         problem = registration.judge(self.log, envelope, body)
-        if problem is None and not body.probe:
-            registration.accept(self.log, record.offset, envelope, body)
         region = state.regions.get(envelope.region)
+        if region is not None and region.run == envelope.id:
+            # The same event again: it has had its effect.
+            problem = None
+        elif problem is None and not body.probe:
+            registration.accept(self.log, record.offset, envelope, body)
+            state.partition = self.partition if state.partition is None else state.partition
+        region = state.regions.get(envelope.region)
+        own = region is not None and region.is_live(envelope.incarnation)
         return Answer(
             accepted=problem is None,
             problem=problem,
@@ -146,6 +158,7 @@ class Replica:
             source_offsets=region.source_offsets if region is not None else None,
             decision=state.decided,
             probe=body.probe,
+            fault=region.fault if own and region is not None else None,
         )
 
     def _resolve(self, body: CutCommitted | CutReverted) -> Problem | None:

@@ -119,6 +119,11 @@ class Retries:
         self.ended(KINDS[type(effect)])
 
     @property
+    def stall(self) -> Problem | None:
+        """Return the stall of the effect that has failed for longest; None if none stalls the stream."""
+        return next((each.problem for each in self.conditions() if each.kind == "stall"), None)
+
+    @property
     def stalled(self) -> bool:
         """Return whether an effect has failed for so long that the stream is stalled."""
         return any(each.stalls for each in self._open.values())

@@ -101,6 +101,8 @@ class StateRecord(Light):
     due: Sequence[Due] = ()
     conditions: Sequence[Condition] = ()
     """For status; nothing is decided by them."""
+    announced: Mapping[str, Problem] = {}
+    """By scope (a region, or empty), the stall that was announced last."""
     refused: Mapping[str, Problem] = {}
     """By region, the refusal of its newest registration; for status."""
     heard: Mapping[str, int] = {}

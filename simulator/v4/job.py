@@ -131,6 +131,9 @@ class Driver:
     late: list[Message] = field(default_factory=list)
     """Events of losers, zombies and duplicates that are still on their way."""
     idle: bool = False
+    run: str = "none"
+    """Id of the registration with which the process began."""
+    runs: list[str] = field(default_factory=list)
     rested_at: int = 0
     """Time of the last heartbeat that said idle."""
     wrong: bool = False
@@ -178,6 +181,8 @@ class Driver:
             return
         if found.accepted:
             self.state, self.location.registered, self.idle = "running", True, False
+            self.run = self.asked
+            self.runs.append(self.run)
             self.named = []
         else:
             self.state = "refused"
@@ -290,7 +295,7 @@ class Driver:
 
     def rest(self) -> None:
         """State that there is nothing to read."""
-        self.send(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True, interval=HEARTBEAT))
+        self.send(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True, interval=HEARTBEAT, run=self.run))
         self.idle, self.rested_at = True, self.world.now
 
     def doze(self) -> None:
@@ -301,7 +306,9 @@ class Driver:
     def close(self) -> None:
         """End after the newest finished batch."""
         finished = [each.number for each in self.location.batches if each.finished]
-        self.send(EventType.REGION_CLOSED, RegionClosed(final=finished[-1] if finished else None))
+        self.send(
+            EventType.REGION_CLOSED, RegionClosed(final=finished[-1] if finished else None, run=self.run)
+        )
         self.state = "closed"
 
     # --- troubles ---------------------------------------------------------------------------------
@@ -369,7 +376,9 @@ class Driver:
         finished = [each.number for each in self.location.batches if each.finished]
         if not finished:
             return False
-        self.send(EventType.REGION_CLOSED, RegionClosed(final=dice.pick(finished[-3:])))
+        self.send(
+            EventType.REGION_CLOSED, RegionClosed(final=dice.pick(finished[-3:]), run=dice.pick(self.runs))
+        )
         return True
 
     def name_both(self, dice: Dice) -> bool:

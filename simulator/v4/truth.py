@@ -3,8 +3,10 @@
 It keeps every event, computes everything anew when it is asked, and knows nothing of records or recovery.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from math import floor
+from typing import Any
 
 from sluicegate.events.models import Body, FilesWritten
 from sluicegate.events.version4 import (
@@ -43,8 +45,8 @@ class Place:
 
     life: Life | None = None
     live: bool = False
-    asleep: Life | None = None
-    """The incarnation that a withdrawal brings back."""
+    run: str = ""
+    """Id of the newest accepted registration."""
     at: Position | None = None
     watermark: int | None = None
     fallbacks: int = 0
@@ -148,12 +150,8 @@ class Verdict:
     """Offset and region of the first order to revert it."""
     outcome: str = ""
     """"", committed, reverted."""
-    saved: tuple[dict[str, tuple[int | None, int]], int | None, bool, "dict[str, Life]"] = (
-        {},
-        None,
-        False,
-        {},
-    )
+    saved: tuple[dict[str, tuple[int | None, int]], int | None, bool, Any] = ({}, None, False, None)
+    """What it replaced: watermarks and counters, the stream's watermark, and the assignment before."""
 
 
 @dataclass
@@ -166,7 +164,7 @@ class Truth:
     regions: tuple[str, ...] = ()
     fresh: bool = False
     """Whether the assignment has decided nothing yet."""
-    former: tuple[int, tuple[str, ...]] | None = None
+    former: tuple[int, tuple[str, ...], dict[str, Place]] | None = None
     burned: int = -1
     ended: set[str] = field(default_factory=set)
     barriers: list[Barrier] = field(default_factory=list)
@@ -271,7 +269,8 @@ class Truth:
             case CheckpointFailed():
                 self._failed(envelope, body)
             case RegionHeartbeat():
-                if (place := self._live(envelope)) is not None:
+                place = self._live(envelope)
+                if place is not None and place.run == body.run:
                     place.idle = body.idle and not body.silent
             case RegionClosed():
                 self._closed(envelope, body)
@@ -365,27 +364,43 @@ class Truth:
 
     def _closed(self, envelope: Envelope, body: RegionClosed) -> None:
         place = self._live(envelope)
-        if place is None:
+        if place is None or place.run != body.run:
             return
         own = place.at if place.at and place.at.incarnation == envelope.incarnation else None
         if own is not None and (body.final is None or body.final < own.checkpoint):
             place.faulty = True
+            return
+        done = place.life.completions if place.life else {}
+        pending = [number for number in done if not place.is_past(number)]
+        if pending and (body.final is None or max(pending) > body.final):
             return
         place.closed, place.final = True, body.final
 
     # --- registrations ----------------------------------------------------------------------------
 
     def _register(self, envelope: Envelope, body: RegionRegistered) -> None:
+        known = self.places.get(envelope.region)
+        if known is not None and known.run == envelope.id:
+            return
         verdict = self._may_register(envelope, body)
         self.accepted[envelope.id] = verdict
         if not verdict or body.probe:
             return
         wanted = body.assignment
         if self.number is None or wanted.number > self.number:
-            self.former = (self.number, self.regions) if self.number is not None else None
+            if self.number is not None and not self.fresh:
+                self.former = (self.number, self.regions, deepcopy(self.places))
+            else:
+                for name in [name for name, each in self.places.items() if each.live]:
+                    self._end(name, None)
             self.number, self.regions, self.fresh = wanted.number, wanted.regions, True
             for name, each in self.places.items():
-                each.asleep, each.live, each.fallbacks = (each.life if each.live else None), False, 0
+                each.live, each.fallbacks, each.faulty = False, 0, False
+                if each.life is not None:
+                    each.life.parts = {n: p for n, p in each.life.parts.items() if each.is_past(n)}
+                    each.life.completions = {
+                        n: c for n, c in each.life.completions.items() if each.is_past(n)
+                    }
                 if name in wanted.regions:
                     each.removed = each.closed = each.idle = False
                     each.final = None
@@ -396,7 +411,7 @@ class Truth:
             if place.life is not None:
                 self.lives[envelope.region, place.life.name] = place.life
             place.life, place.live, place.faulty = Life(envelope.incarnation, body.base), True, False
-        place.joined = body.single_region is not None
+        place.joined, place.run = body.single_region is not None, envelope.id
         place.idle = place.closed = False
         place.final = None
 
@@ -421,11 +436,16 @@ class Truth:
         if not following and place.live and place.life and place.life.name == envelope.incarnation:
             return self._may_restart(place, place.life, body)
         known = {each.life.name for each in self.places.values() if each.life}
-        known |= {each.asleep.name for each in self.places.values() if each.asleep}
+        known |= {each.life.name for each in self._asleep().values() if each.life}
         if envelope.incarnation in known | self.ended:
             return False
         live = place.life.name if place.live and place.life and not following else None
         return not (place.removed and not following) and body.base == place.at and body.replaces == live
+
+    def _asleep(self) -> dict[str, Place]:
+        """Return the regions that a withdrawal brings back to life."""
+        places = self.former[2] if self.former is not None else {}
+        return {name: each for name, each in places.items() if each.live}
 
     def _may_restart(self, place: Place, life: Life, body: RegionRegistered) -> bool:
         if body.base != life.base:
@@ -502,17 +522,17 @@ class Truth:
         place.final = sealed[-1].checkpoint if sealed else None
 
     def _withdraw(self, number: int) -> None:
-        for name, place in self.places.items():
-            if place.live:
-                self._end(name, None)
-            place.closed, place.final = True, None
-            if place.asleep is not None:
-                place.life = Life(place.asleep.name, place.asleep.base)
-                place.asleep, place.live = None, True
+        back = {each.life.name for each in self._asleep().values() if each.life}
+        self.ended |= {each.life.name for each in self.places.values() if each.life} - back
         self.burned = max(self.burned, number)
-        self.fresh = False
-        self.number, self.regions = self.former if self.former is not None else (None, ())
+        self.fresh, self.barriers = False, []
+        self.number, self.regions, places = self.former or (None, (), {})
         self.former = None
+        self.places.clear()
+        self.places.update(places)
+        for place in self.places.values():
+            if place.live and place.life is not None:
+                place.life = Life(place.life.name, place.life.base)
 
     def _save(self, name: str, *, drain: bool) -> None:
         barrier = Barrier(name, drain, {}, set())
@@ -550,7 +570,8 @@ class Truth:
         }
         for name, at in moves.items():
             place = self.places.get(name)
-            if place is None or at not in place.sealed():
+            ended = place is not None and not place.live and not place.removed
+            if place is None or ended or at not in place.sealed():
                 return "I1", f"{name} is not sealed up to {at.checkpoint}"
             if place.faulty:
                 return "I2", f"{name} is stalled"
@@ -609,7 +630,7 @@ class Truth:
                 {name: (each.watermark, each.fallbacks) for name, each in self.places.items()},
                 self.watermark,
                 self.fresh,
-                {name: each.asleep for name, each in self.places.items() if each.asleep},
+                self.former,
             ),
         )
         for name in late:
@@ -619,10 +640,8 @@ class Truth:
             self._advance(self.places[name], moves[name])
         if self.fresh:
             self.fresh = False
-            for place in self.places.values():
-                if place.asleep is not None:
-                    self.ended.add(place.asleep.name)
-                    place.asleep = None
+            self.ended |= {each.life.name for each in self._asleep().values() if each.life}
+            self.former = None
         counted = {*expected, *moves}
         known = [
             mark
@@ -680,12 +699,10 @@ class Truth:
         if verdict.order is None or body.digest == verdict.body.digest:
             return
         verdict.outcome = "reverted"
-        marks, self.watermark, fresh, asleep = verdict.saved
+        marks, self.watermark, fresh, former = verdict.saved
         if fresh:
-            self.fresh = True
-            for name, life in asleep.items():
-                self.places[name].asleep = life
-                self.ended.discard(life.name)
+            self.fresh, self.former = True, former
+            self.ended -= {each.life.name for each in self._asleep().values() if each.life}
         for name, place in self.places.items():
             place.watermark, place.fallbacks = marks.get(name, (place.watermark, 0))
         for name, to in verdict.moves.items():
@@ -697,11 +714,17 @@ class Truth:
         place.at = before
         life = place.life
         other = life is not None and life.name != to.incarnation
-        if place.removed:
-            if place.final is None:
-                place.final = to.checkpoint
-            if other:
-                place.life = self.lives.get((name, to.incarnation))
+        if place.removed and (other or place.final is None):
+            place.final = to.checkpoint
+        if place.removed and other:
+            place.life = self.lives.get((name, to.incarnation))
+            for each in self.barriers:
+                if name in each.places:
+                    each.places[name] = (to.incarnation, to.checkpoint)
+        for each in self.barriers:
+            if name in each.hoped and (place.removed or not other):
+                each.hoped.discard(name)
+                each.places[name] = (to.incarnation, to.checkpoint)
         named = verdict.order is not None and verdict.order[1] == name
         if named or (life is not None and life.base == to and not place.removed):
             self._end(name, None)

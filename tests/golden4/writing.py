@@ -110,12 +110,29 @@ class LogWords:
         body = CheckpointFailed.model_validate({"outcome": outcome})
         self.world.append(EventType.CHECKPOINT_FAILED, body, (region, incarnation, int(at)))
 
-    def do_heartbeat(self, region: str, incarnation: str, state: str = "busy", every: str = "") -> None:
-        body = RegionHeartbeat(idle=state == "idle", interval=int(every) if every else None)
+    def run_of(self, region: str, incarnation: str) -> str:
+        """Return the id of the newest registration of an incarnation."""
+        found = "none"
+        for entry in self.world.log:
+            wanted = isinstance(entry.body, RegionRegistered) and not entry.body.probe
+            if wanted and entry.envelope[3:5] == (region, incarnation):
+                found = entry.envelope.id
+        return found
+
+    def do_heartbeat(
+        self, region: str, incarnation: str, state: str = "busy", every: str = "", run: str = ""
+    ) -> None:
+        """`run` is the id of the registration that the process began with; default: the newest."""
+        body = RegionHeartbeat(
+            idle=state == "idle",
+            interval=int(every) if every else None,
+            run=run or self.run_of(region, incarnation),
+        )
         self.world.append(EventType.REGION_HEARTBEAT, body, (region, incarnation, -1))
 
-    def do_close(self, region: str, incarnation: str, final: str) -> None:
-        body = RegionClosed(final=None if final == "-" else int(final))
+    def do_close(self, region: str, incarnation: str, final: str, run: str = "") -> None:
+        run = run or self.run_of(region, incarnation)
+        body = RegionClosed(final=None if final == "-" else int(final), run=run)
         self.world.append(EventType.REGION_CLOSED, body, (region, incarnation, -1))
 
     def do_command(self, command: str, **how: str) -> None:
@@ -173,7 +190,7 @@ class LogWords:
 
     def reader(self) -> Replica:
         """Return a replica that has read all of the log."""
-        replica = Replica(STREAM)
+        replica = Replica(STREAM, 0)
         for offset, entry in enumerate(self.world.log):
             body = None if offset in self.world.garbled else entry.body
             replica.step(LogRecord(offset, entry.time, entry.envelope, body))
