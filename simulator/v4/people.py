@@ -50,7 +50,13 @@ class People:
     # --- resets -----------------------------------------------------------------------------------
 
     def care(self, dice: Dice) -> None:
-        """See to one region: reset it if it is refused, stalled or reverted."""
+        """See to one region: reset it if it is refused, stalled or reverted; start it if it was reopened."""
+        for driver in self.working():
+            place = self.truth.places.get(driver.region)
+            if driver.state == "closed" and place is not None and place.live and not place.closed:
+                # Somebody registered from a copy of its location after it had closed.
+                driver.state = "new"
+                return
         for driver in self.working():
             if driver.region in self.asking:
                 self._reset_if_answered(driver)

@@ -11,6 +11,7 @@ from sluicegate.coordinator.core4.effects import Effect
 from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.events.version4 import (
     Assignment,
+    CutAbandoned,
     CutCommitted,
     CutDecided,
     CutReverted,
@@ -41,7 +42,7 @@ FAULTS: Final = {
     # The coordinators.
     "crash": 5, "freeze": 3, "thaw": 3, "rebalance": 2, "more": 1, "old record": 1, "record lost": 0.5,
     "lost append": 2, "unheard append": 2, "wait": 2, "forged decision": 2, "forged outcome": 1,
-    "older policy": 0.5,
+    "older policy": 0.5, "forged attempt": 0.5,
     # The table and the other stores.
     "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
     "files refused": 1, "foreign": 2, "impostor": 1, "expire": 2, "unfit table": 1, "view wiped": 1,
@@ -212,6 +213,7 @@ class Schedule:
             "wrong append time": self._misdate,
             "forged decision": self._forge,
             "older policy": self._forge_policy,
+            "forged attempt": self._forge_attempt,
             "forged outcome": self._forge_outcome,
             "stray": self._stray,
             "wait": self._wait,
@@ -305,13 +307,15 @@ class Schedule:
         number = (truth.number or 0) + dice.between(0, 1)
         regions = (name,) if dice.chance(0.7) else tuple(truth.regions) or (name,)
         home = {f"stray{self.world.new_id('s')}": 0}
+        known = [driver.location.incarnation for driver in self.drivers]
+        incarnation = dice.pick(known) if dice.chance(0.3) else self.world.new_id("stray.")
         after = truth.decided if dice.chance(0.5) else 0
         stray = Driver(
             self.world,
             Source(0),
             name,
             Assignment(number=number, regions=regions, after=after),
-            Location(self.world.new_id("stray."), None, home),
+            Location(incarnation, None, home),
             home,
         )
         stray.ask(probe=False)
@@ -381,6 +385,21 @@ class Schedule:
             return
         self.world.append(Envelope(self.world.new_id("g"), kind, STREAM), body)
         self.world.saw("forged outcome")
+
+    def _forge_attempt(self, dice: Dice) -> None:
+        """Another coordinator abandons an attempt, rightly or not."""
+        truth = self.checks.truth
+        regions = tuple(name for name in truth.regions if dice.chance(0.6))
+        body = CutAbandoned.model_validate(
+            {
+                "decision": truth.decided + 1,
+                "attempt": truth.attempts + 1,
+                "kind": dice.pick(("forced", "ratio")),
+                "regions": regions,
+            }
+        )
+        self.world.append(Envelope(self.world.new_id("g"), EventType.CUT_ABANDONED, STREAM), body)
+        self.world.saw("forged attempt")
 
     def _foreign(self, dice: Dice) -> None:
         self.world.table.foreign_commit()

@@ -103,8 +103,8 @@ class Defect:
 def planted(defect: Defect) -> Iterator[None]:
     """Have the core with the defect."""
     owner, attribute = SEAMS[defect.seam]
-    right = owner.__dict__[attribute] if isinstance(owner, type) else getattr(owner, attribute)
-    function = right.fget if isinstance(right, property) else right
+    right: Any = owner.__dict__[attribute] if isinstance(owner, type) else getattr(owner, attribute)
+    function: Any = right.fget if isinstance(right, property) else right
     wrong = defect.variant(function)
     with patch.object(owner, attribute, property(wrong) if isinstance(right, property) else wrong):
         yield
@@ -135,7 +135,8 @@ def _skip(right: Function) -> Function:
 def _watermark_of_known(right: Function) -> Function:
     def wrong(log: Log, names: set[str]) -> int | None:
         known = {name for name in names if name in log.state.regions}
-        return right(log, {name for name in known if log.state.regions[name].watermark is not None})
+        found: int | None = right(log, {n for n in known if log.state.regions[n].watermark is not None})
+        return found
 
     return wrong
 
@@ -218,18 +219,6 @@ def _target_later(right: Function) -> Function:
         for savepoint in log.state.savepoints:
             if name in savepoint.awaited:
                 savepoint.awaited.remove(name)
-
-    return wrong
-
-
-def _every_place(right: Function) -> Function:
-    def wrong(self: Any, record: Any) -> Any:
-        region = self.state.regions.get(record.envelope.region)
-        found = right(self, record)
-        if found is not None or region is None or region.incarnation is None:
-            return found
-        same = region.incarnation.id == record.envelope.incarnation
-        return self.log.pending.get(record.envelope.region) if same and region.live else None
 
     return wrong
 
@@ -325,7 +314,7 @@ DEFECTS: Final = (
         "validity of an abandoned attempt",
         always(None),
         ("I7",),
-        ("freeze", "thaw", "wait", "restart"),
+        ("forged attempt", "wait", "restart"),
     ),
     Defect("partial cuts of a single region", "partial cuts", always(True), ("I7",), ("wait",)),
     Defect(
@@ -398,20 +387,6 @@ DEFECTS: Final = (
         without(Code.ASSIGNMENT_DIFFERS),
         ("I2",),
         ("stray", "reassign"),
-    ),
-    Defect(
-        "an incarnation of the assignment before lives again",
-        "incarnations of the assignment before",
-        always([]),
-        ("I2", "I4"),
-        ("reassign", "withdraw", "restore", "back up"),
-    ),
-    Defect(
-        "a region that has ended moves",
-        "which region a cut may move",
-        always(True),
-        ("I1", "I2"),
-        ("reassign", "forged decision", "revert"),
     ),
     Defect("a withdrawal does nothing", "a withdrawal", _skip, ("I2",), ("withdraw", "reassign", "stray")),
     Defect(
@@ -555,13 +530,6 @@ DEFECTS: Final = (
         always(True),
         ("I1", "I3", "I7", "I2", "I12"),
         ("freeze", "thaw", "rebalance", "record lost"),
-    ),
-    Defect(
-        "settled events are collected again",
-        "the place of a record that is read again",
-        _every_place,
-        ("I1", "I4"),
-        ("crash", "rebalance", "reset"),
     ),
     Defect(
         "the decision's content is not collected",
