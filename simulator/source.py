@@ -251,8 +251,10 @@ class Batches:
         self.newer = self._backup()
         lost = self.finished[-batches:]
         del self.finished[-batches:]
-        for number in lost[1:] if planned else lost:
-            self.planned.pop((self.lineage, number), None)
+        # A backup has no plan of what came after it, also not of numbers that were begun and never finished.
+        first = lost[0] + 1 if planned else lost[0]
+        for key in [key for key in self.planned if key[0] == self.lineage and key[1] >= first]:
+            del self.planned[key]
         before, self.batch = self.stands(), lost[0]
         self.reading = dict(self.lineage_start) if before is None else self.reading_at(before)
 
