@@ -1,4 +1,4 @@
-"""Fixtures for every test: real servers, and names that no other test uses."""
+"""Fixtures for every test: real servers, names that no other test uses, and the flag of the golden cases."""
 
 import uuid
 from collections.abc import Iterator
@@ -7,6 +7,19 @@ import pytest
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.servers import kafka_server, redis_server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register `--rewrite-golden`: what the core does becomes what the golden cases expect; review the diff."""
+    parser.addoption(
+        "--rewrite-golden", action="store_true", help="write what the core does into the golden cases"
+    )
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """True if the expected lines of the golden cases are to be written anew."""
+    return bool(request.config.getoption("--rewrite-golden"))
 
 
 @pytest.fixture(scope="session")
