@@ -104,7 +104,7 @@ class Reading(Standing):
         else:
             reached = -1
         if reached >= 0 and (body.final is None or body.final < reached):
-            account.fault = True
+            _stall(account, account.lives[envelope.lineage], reached)
             self.faults.add((envelope.region, reached, "but the query ended at"))
             self.saw("region: closed before what is in the table")
             return
