@@ -35,7 +35,7 @@ from sluicegate.events import (
     read_event,
 )
 from sluicegate.events.naming import attempt_digest
-from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 
 STREAM: Final = "bench"
 PARTITIONS: Final = 3
@@ -222,7 +222,7 @@ def write_settings(
 
 def start_coordinator(settings: Path, environment: Mapping[str, str] | None = None) -> ChildProcess:
     """Start the coordinator as a process of its own; its log stands beside the settings."""
-    command = [sys.executable, *_PROFILE, "-c", "from sluicegate.coordinator.cli import main; main()"]
+    command = [sys.executable, *_PROFILE, "-c", "from sluicegate.cli import main; main()"]
     return ChildProcess(
         [*command, "run", "--config", str(settings)],
         log_file=settings.parent / "coordinator.log",

@@ -24,8 +24,8 @@ from random import Random
 from typing import Any
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import read_actions, read_hits
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import read_actions, read_hits
 from tests.faults import outages
 from tests.faults.compactions import KILLED_AT, KINDS, compacted
 from tests.faults.compactor import compactor

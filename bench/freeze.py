@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 from bench.common import MEASURES, STREAM, coordinator, create_table, machine, make_topics, report, rows
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.topics import TopicNames
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks import attach
 
 WARM_UP: Final = 15

@@ -38,9 +38,9 @@ from bench.common import (
     rows,
 )
 from bench.raw import raw_consumer
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.collector import THRESHOLDS, calm_collector
-from sluicegate.coordinator.shell.service import MOST_RECORDS, Service
+from sluicegate.coordinator.runtime.collector import THRESHOLDS, calm_collector
+from sluicegate.coordinator.runtime.service import MOST_RECORDS, Service
+from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events import (
     Assignment,
@@ -54,7 +54,7 @@ from sluicegate.events import (
     partition_of,
 )
 from sluicegate.events.naming import DIGEST_LENGTH
-from sluicegate.events.topics import TopicNames
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.registry import adapter
 
 REGIONS: Final = ("r1", "r2", "r3")

@@ -56,7 +56,7 @@ def list_letters(place: Place) -> dict[str, object]:
     for command, name in ((["dead-letters", "list", "--json"], "list"), (["--version"], "start")):
         begun, spent = time.monotonic(), _processor()
         done = subprocess.run(
-            [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()", *command],
+            [sys.executable, "-c", "from sluicegate.cli import main; main()", *command],
             env={**os.environ, "SLUICEGATE_CONFIG": str(config_of(place))},
             check=True,
             capture_output=True,

@@ -19,8 +19,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from sluicegate.events.failpoints import VARIABLE, arm_from
 from sluicegate.events.models import FilesWritten
+from sluicegate.failpoints.points import VARIABLE, arm_from
 from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Found, OutcomeUnknown, Published
 from sluicegate.lakes.registry import adapter
 from tests.faults.tables import create_table, tally

@@ -23,10 +23,8 @@ from aiokafka import AIOKafkaProducer
 from bench.common import PARTITIONS, STREAM, create_table, make_topics, write_settings
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import LightState, StateRecord
-from sluicegate.coordinator.replay.comparison import digests_of
-from sluicegate.coordinator.replay.course import Course
-from sluicegate.coordinator.settings import Settings, load
-from sluicegate.coordinator.shell.janitor import Janitor
+from sluicegate.coordinator.runtime.janitor import Janitor
+from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events import (
     Assignment,
@@ -42,9 +40,11 @@ from sluicegate.events import (
     partition_of,
 )
 from sluicegate.events.models import StreamPolicy
-from sluicegate.events.topics import TopicNames
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest
+from sluicegate.replay.comparison import digests_of
+from sluicegate.replay.course import Course
 
 LOSERS = 10
 """One event in so many is a loser."""
@@ -137,7 +137,7 @@ async def make_log(bootstrap: str, table: str, commits: int, events: int) -> tup
 def run(config: Path, *arguments: str) -> tuple[float, dict[str, Any]]:
     """Run a command; returns its seconds and what it printed."""
     begun = time.monotonic()
-    command = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from sluicegate.cli import main; main()", *arguments]
     done = subprocess.run(
         [*command, "--stream", STREAM, "--json", "--config", str(config)], check=True, stdout=subprocess.PIPE
     )

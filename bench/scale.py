@@ -44,7 +44,7 @@ from bench.common import (
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.topics import TopicNames
+from sluicegate.kafka.topics import TopicNames
 
 PATIENCE: Final = 1800.0
 _KIB: Final = 1024

@@ -40,8 +40,8 @@ from bench.common import (
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.events import CutCommitted
-from sluicegate.events.failpoints import LOG_VARIABLE, VARIABLE
-from sluicegate.events.topics import TopicNames
+from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
+from sluicegate.kafka.topics import TopicNames
 
 PATIENCE: Final = 60.0
 WARM_UP: Final = 2

@@ -1,1 +1,1 @@
-"""The coordinator: its core, the shell that runs it, and the command line."""
+"""The coordinator: its core, and the service that runs it."""

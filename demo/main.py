@@ -204,7 +204,7 @@ def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
     from sluicegate.demo.progress import Display
     from sluicegate.demo.run import Wish, run_demo
     from sluicegate.embedded import EmbeddedError
-    from sluicegate.events.topics import TopicError
+    from sluicegate.kafka.topics import TopicError
 
     display = Display(terminal)
     # Also what is said later than the run: some clients outlive the brokers, and complain.

@@ -9,7 +9,7 @@ from typing import Final
 from sluicegate.demo.errors import RunFailed
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 
 STREAM: Final = "flights"
 TOPICS: Final = TopicNames("demo")
@@ -134,7 +134,7 @@ class Coordinator:
     def _start(self) -> None:
         self._lives += 1
         # The command that the package installs, by way of this interpreter: it may not be on PATH.
-        command = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()"]
+        command = [sys.executable, "-c", "from sluicegate.cli import main; main()"]
         command += ["run", "--config", str(self.settings)]
         self._process = ChildProcess(command, log_file=self.log_file, cwd=self._logs)
 

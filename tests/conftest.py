@@ -10,7 +10,7 @@ from tests.servers import kafka_server, redis_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register `--rewrite-golden`: what the core does becomes what the golden cases expect; review the diff."""
+    """Register `--rewrite-golden`: the reactions of the core become the expected lines. Review the diff."""
     parser.addoption(
         "--rewrite-golden", action="store_true", help="write what the core does into the golden cases"
     )

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluicegate.events import FileInfo, FilesWritten
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import hit
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes import Adapter, FileWriter
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Attempt, Region, digest_of, files_written

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sluicegate.events.tokens import TokenFile
+from sluicegate.kafka.tokens import TokenFile
 from sluicegate.writer_hooks.errors import BadOption
 
 PREFIX: Final = "kafka."

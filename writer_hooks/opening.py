@@ -21,9 +21,9 @@ from sluicegate.events import (
     partition_of,
     read_event,
 )
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import hit
-from sluicegate.events.starting import start_client
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import OpeningRefused, OpeningUnanswered, PublishFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher

@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.events import Body, CutCommitted, CutVoided, Event, OpeningAnswered, Position, read_event
-from sluicegate.events.pauses import spread
-from sluicegate.events.starting import start_client
+from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread

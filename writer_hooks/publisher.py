@@ -20,10 +20,10 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from sluicegate.events import Event, Message, encode, partition_of
-from sluicegate.events.failpoints import arm_from
-from sluicegate.events.outages import KAFKA, quiet_clients
-from sluicegate.events.pauses import spread
-from sluicegate.events.starting import start_client
+from sluicegate.failpoints.points import arm_from
+from sluicegate.kafka.outages import KAFKA, quiet_clients
+from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread

@@ -10,7 +10,7 @@ from uuid import uuid4
 from sluicegate.events import NO_CHECKPOINT, Assignment, Body, Envelope, Event, EventType, FilesWritten
 from sluicegate.events.naming import attempt_digest
 from sluicegate.events.splitting import FileTooLarge, split_files
-from sluicegate.events.topics import TopicNames
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks.errors import EventTooLarge
 from sluicegate.writer_hooks.kafka import KafkaSettings
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import hit
 from sluicegate.events.models import FilesWritten
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Examined, Examiner

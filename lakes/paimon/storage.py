@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import hit
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage_errors import explain
 

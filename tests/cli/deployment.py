@@ -10,8 +10,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from click.testing import CliRunner, Result
 
-from sluicegate.coordinator.cli import main
-from sluicegate.coordinator.settings import Settings, load
+from sluicegate.cli import main
+from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.events import (
     CheckpointCompleted,
     Envelope,
@@ -24,7 +24,7 @@ from sluicegate.events import (
     partition_of,
     read_event,
 )
-from sluicegate.events.topics import ensure_topics
+from sluicegate.kafka.topics import ensure_topics
 
 PARTITIONS = 3
 Record = tuple[bytes, bytes | None]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.cli import kafka
+from sluicegate.cli import kafka
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.ports import free_port
@@ -20,7 +20,7 @@ from tests.cli.deployment import Deployment, findings
 from tests.integration.waiting import BACKSTOP
 
 pytestmark = pytest.mark.kafka
-PROGRAM = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
+PROGRAM = "from sluicegate.cli import main; main(prog_name='sluicegate')"
 
 
 def told(deployment: Deployment, check: str, verdict: str = "PROBLEM") -> str:

@@ -8,9 +8,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.coordinator.core.state import LightState, StateRecord
-from sluicegate.coordinator.settings_kafka import KafkaSettings
+from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.topics import verify_topics
+from sluicegate.kafka.topics import verify_topics
 from sluicegate.lakes.port import CommitRequest
 from sluicegate.lakes.registry import adapter
 from tests.cli.deployment import Deployment, as_json, findings, make_table

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.coordinator.cli import main
+from sluicegate.cli import main
 from tests.cli.deployment import Deployment
 
 COMMANDS = [
@@ -61,7 +61,7 @@ def test_the_file_in_the_current_folder_is_read_when_none_is_named(
 
 
 def test_version_and_help_work_in_a_process_of_their_own() -> None:
-    program = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
+    program = "from sluicegate.cli import main; main(prog_name='sluicegate')"
     python = [sys.executable, "-c", program]
     shown = [
         subprocess.run([*python, flag], capture_output=True, text=True, check=True).stdout

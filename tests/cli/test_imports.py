@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from sluicegate.coordinator.cli import main
+from sluicegate.cli import main
 
-COMMANDS: Final = Path(__file__).parents[2] / "coordinator" / "cli"
+COMMANDS: Final = Path(__file__).parents[2] / "cli"
 PROGRAM: Final = """\
 import json, sys
-import sluicegate.coordinator.cli.run, sluicegate.coordinator.shell.service
+import sluicegate.cli.run, sluicegate.coordinator.runtime.service
 print(json.dumps(sorted(sys.modules)))
 """
 

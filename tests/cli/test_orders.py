@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.coordinator.cli import refusals
+from sluicegate.cli import refusals
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
 from sluicegate.events import EventType, Parent, Position, StreamCommand
 from tests.cli.deployment import Deployment, as_json

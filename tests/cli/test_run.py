@@ -17,7 +17,7 @@ from tests.cli.deployment import Deployment
 from tests.integration.waiting import BACKSTOP, exit_status, wait_until
 
 pytestmark = pytest.mark.kafka
-PROGRAM = "from sluicegate.coordinator.cli import main; main()"
+PROGRAM = "from sluicegate.cli import main; main()"
 
 
 @contextmanager

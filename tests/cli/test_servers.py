@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.coordinator.cli import main
+from sluicegate.cli import main
 from sluicegate.embedded.ports import free_port
 from tests.integration.waiting import BACKSTOP
 
-PROGRAM = "from sluicegate.coordinator.cli import main; main(prog_name='sluicegate')"
+PROGRAM = "from sluicegate.cli import main; main(prog_name='sluicegate')"
 
 
 @pytest.mark.kafka

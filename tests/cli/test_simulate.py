@@ -6,12 +6,12 @@ from importlib import import_module
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.coordinator.cli import main
+from sluicegate.cli import main
 
 
 def test_signs_of_life_go_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package's name for it may be the command that it holds.
-    module = import_module("sluicegate.coordinator.cli.simulate")
+    module = import_module("sluicegate.cli.simulate")
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     result = CliRunner().invoke(main, ["simulate", "--seeds", "3", "--seed", "1", "--steps", "20"])
     said = re.findall(

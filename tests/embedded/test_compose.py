@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sluicegate.coordinator.settings import load
+from sluicegate.coordinator.settings.model import load
 from sluicegate.embedded import KAFKA_VERSION, SHARED_BROKER_SETTINGS, SHARED_VALKEY_SETTINGS
 from sluicegate.embedded.valkey import valkey_binary
 from tests.servers import COMPOSE_FILE, compose_service

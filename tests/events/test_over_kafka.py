@@ -19,7 +19,7 @@ from sluicegate.events import (
     read_event,
 )
 from sluicegate.events.splitting import split_files
-from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 
 pytestmark = pytest.mark.kafka
 

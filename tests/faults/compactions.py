@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.failpoints.names import Failpoint
 from tests.faults.compactor import Compactor
 from tests.faults.feeds import Feed
 from tests.faults.lives import COMMAND, Deployment

@@ -16,13 +16,13 @@ import aiohttp
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.failpoints import LOG_VARIABLE, VARIABLE
-from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.faults.tables import create_table
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
-COMMAND = [sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from sluicegate.cli import main; main()"]
 SESSION = 6.0
 """Seconds: longer than any restart takes, so that a restart that waits for it is seen."""
 

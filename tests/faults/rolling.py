@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.failpoints.names import Failpoint
 from tests.faults.feeds import Feed
 from tests.faults.lives import Deployment, Life
 from tests.faults.tables import Tally, head, rows_told, tally

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from sluicegate.events import EventType, Parent, StreamCommand
-from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.failpoints.names import Failpoint
 from tests.faults.feeds import Feed
 from tests.faults.foreign import append_elsewhere
 from tests.faults.lives import Deployment, Life, stopped

@@ -15,8 +15,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.embedded.process import ChildProcess
 from sluicegate.events import CheckpointCompleted, Event, FilesWritten, partition_of, read_event
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import LOG_VARIABLE, VARIABLE
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
 from tests.faults.rolling import Inexact

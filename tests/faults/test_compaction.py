@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.demo.errors import TableDamaged
 from sluicegate.demo.reader import read_table
-from sluicegate.events.failpoint_names import Failpoint
+from sluicegate.failpoints.names import Failpoint
 from tests.faults.compactions import KINDS, verify
 from tests.faults.compactor import LibraryMissing, compactor
 from tests.faults.feeds import Feed

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import sluicegate.coordinator.shell
+import sluicegate.coordinator.runtime
 import sluicegate.lakes.paimon
 import sluicegate.writer_hooks
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import read_actions
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import read_actions
 from tests.faults.outages import lake_fails
 from tests.faults.rolling import Plan, roll
 from tests.faults.scenes import Maker, carried, frozen
@@ -51,7 +51,7 @@ async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make: Maker) ->
 
 
 def _sources() -> Iterator[Path]:
-    for package in (sluicegate.coordinator.shell, sluicegate.lakes.paimon, sluicegate.writer_hooks):
+    for package in (sluicegate.coordinator.runtime, sluicegate.lakes.paimon, sluicegate.writer_hooks):
         yield from Path(str(package.__file__)).parent.rglob("*.py")
 
 

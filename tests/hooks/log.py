@@ -21,7 +21,7 @@ from sluicegate.events import (
     partition_of,
     read_event,
 )
-from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.integration.waiting import Source, wait_until, watched
 
 PARTITIONS = 3

@@ -7,8 +7,9 @@ import pytest
 
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import CheckpointCompleted, Event, EventType, RegionHeartbeat, outages
+from sluicegate.events import CheckpointCompleted, Event, EventType, RegionHeartbeat
 from sluicegate.events.models import Assignment
+from sluicegate.kafka import outages
 from sluicegate.writer_hooks import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.publisher import Publisher, shared_publisher

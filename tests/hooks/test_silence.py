@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events import outages
-from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.kafka import outages
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.writer_hooks import outcomes
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, OpenedMarker
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal

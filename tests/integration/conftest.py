@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell import partition, service
+from sluicegate.coordinator.runtime import service
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream import partition
 from sluicegate.events import partition_of
-from sluicegate.events.topics import TopicNames
+from sluicegate.kafka.topics import TopicNames
 from tests.integration.coordinator import settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics
 

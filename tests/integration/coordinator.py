@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.settings.model import Settings
 from tests.integration.waiting import finished, until, watched
 
 

@@ -32,7 +32,7 @@ from sluicegate.events import (
 )
 from sluicegate.events.envelope import Poison
 from sluicegate.events.naming import attempt_digest
-from sluicegate.events.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.lakes.registry import adapter
 from tests.integration.waiting import until
 

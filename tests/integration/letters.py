@@ -6,8 +6,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from sluicegate.coordinator.letter_form import REASON_HEADER, SOURCE_HEADER
 from sluicegate.events import StreamStalled, partition_of
+from sluicegate.events.dead_letters import REASON_HEADER, SOURCE_HEADER
 from tests.integration.job import PARTITIONS, Job, read_records
 
 RawMessage = tuple[bytes | None, Sequence[tuple[str, bytes]]]

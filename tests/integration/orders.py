@@ -9,10 +9,10 @@ from typing import Final
 
 from click.testing import CliRunner
 
-from sluicegate.coordinator.cli import main
+from sluicegate.cli import main
 from tests.integration.conftest import Place
 
-_COMMAND: Final = (sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()")
+_COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()")
 
 
 @dataclass(frozen=True)

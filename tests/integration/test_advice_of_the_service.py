@@ -8,9 +8,9 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest
 
-from sluicegate.coordinator.cli import pending
+from sluicegate.cli import pending
+from sluicegate.coordinator import records
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.shell import records
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.events import Parent

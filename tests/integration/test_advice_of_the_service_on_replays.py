@@ -8,11 +8,11 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.replay import log, tables
-from sluicegate.coordinator.shell.records import read_held
+from sluicegate.coordinator.records import read_held
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Publication, Published
+from sluicegate.replay import log, tables
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, create_table, delete_records, make_topics, read_ids

@@ -7,9 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.shell.partition import PartitionRunner
-from sluicegate.coordinator.shell.producer import SessionProducer
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.kafka.producer import SessionProducer
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.waiting import finished, until

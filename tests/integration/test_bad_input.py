@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from sluicegate.coordinator.shell import stray
-from sluicegate.coordinator.shell.reading import read_batches
+from sluicegate.coordinator.stream import unroutable
 from sluicegate.events import CheckpointCompleted, RegionOpened, codec
 from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import Assignment
+from sluicegate.kafka.fetching import read_batches
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, add_column, create_table, read_ids
@@ -75,7 +75,7 @@ async def test_the_opening_of_an_unknown_stream_is_refused_once(place: Place) ->
 async def test_an_opening_that_nobody_waits_for_any_more_is_not_answered(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stray, "FRESH", 0.0)
+    monkeypatch.setattr(unroutable, "FRESH", 0.0)
     async with place.job("unknown") as job, running(place.settings()):
         body = RegionOpened(assignment=Assignment(number=0, regions=("r1",)))
         await job.say(EventType.REGION_OPENED, body)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events import EventType
-from sluicegate.events.failpoints import arm
+from sluicegate.failpoints.points import arm
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import delete_records, read_topic

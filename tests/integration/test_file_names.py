@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
 from sluicegate.events import Parent
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell import ownership, partition
+from sluicegate.coordinator import ownership
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream import partition
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.orders import invoke, invoke_here

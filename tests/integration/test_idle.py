@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, create_table, read_ids, read_records

@@ -6,7 +6,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaTimeoutError
 
-from sluicegate.coordinator.shell.producer import SessionProducer
+from sluicegate.kafka.producer import SessionProducer
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.letters import home_of

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.letter_form import LETTER_HEADER, Letter, LetterCode, read_letter
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
 from sluicegate.events import Flaw
+from sluicegate.events.dead_letters import LETTER_HEADER, Letter, LetterCode, read_letter
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_records
@@ -23,7 +23,7 @@ from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 
-_COMMAND = (sys.executable, "-c", "from sluicegate.coordinator.cli import main; main()", "run")
+_COMMAND = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
 
 
 async def sent(job: Job) -> list[tuple[str, Letter]]:

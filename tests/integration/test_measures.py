@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.shell.service import Service
-from sluicegate.events.failpoints import arm
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.failpoints.points import arm
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids

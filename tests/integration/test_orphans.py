@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.replay.orphans import Deletable
-from sluicegate.coordinator.replay.sweep import open_search
 from sluicegate.events import FilesWritten, Parent
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, Fate
+from sluicegate.replay.orphans import Deletable
+from sluicegate.replay.sweep import open_search
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids

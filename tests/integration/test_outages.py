@@ -9,13 +9,13 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell import service as shell_service
-from sluicegate.coordinator.shell import startup
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime import service as shell_service
+from sluicegate.coordinator.runtime import startup
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
-from sluicegate.events import outages
-from sluicegate.events.topics import TopicProblem, verify_topics
+from sluicegate.kafka import outages
+from sluicegate.kafka.topics import TopicProblem, verify_topics
 from sluicegate.state_store import StateStoreError, StreamView
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place

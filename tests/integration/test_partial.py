@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.metrics import PREFIX
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.telemetry.metrics import PREFIX
 from sluicegate.events import CutCommitted, EventType, Parent, Position
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place

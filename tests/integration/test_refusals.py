@@ -12,9 +12,9 @@ from pypaimon import CatalogFactory, Schema
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.state import RECORD_VERSION
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
 from sluicegate.events import OpeningAnswered, Parent
-from sluicegate.events.topics import TopicNames, TopicsRefused, ensure_topics, topic_specs
+from sluicegate.kafka.topics import TopicNames, TopicsRefused, ensure_topics, topic_specs
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, SCHEMA, create_table, make_topics, read_ids, read_records

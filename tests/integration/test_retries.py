@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.settings.model import Settings
 from sluicegate.state_store import StreamView
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place

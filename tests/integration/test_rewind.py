@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.coordinator.cli.commands import known_record
-from sluicegate.coordinator.cli.rewind import carry_out
+from sluicegate.cli.commands import known_record
+from sluicegate.cli.rewind import carry_out
 from sluicegate.events import CheckpointCompleted, EventType
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

@@ -11,13 +11,14 @@ from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 
-from sluicegate.coordinator.settings import Settings
-from sluicegate.coordinator.shell import connections, supply
-from sluicegate.coordinator.shell.service import Service
-from sluicegate.coordinator.shell.threads import CommitThreads
+from sluicegate.coordinator.runtime import connections
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream import supply
 from sluicegate.events import CutCommitted, partition_of
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, Publication
+from sluicegate.lakes.threads import CommitThreads
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running, settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, read_ids
@@ -57,10 +58,10 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate.opened.set()
 
 
-PROGRAM = "from sluicegate.coordinator.cli import main; main()"
+PROGRAM = "from sluicegate.cli import main; main()"
 STUCK = """
 import threading
-from sluicegate.coordinator.shell import service
+from sluicegate.coordinator.runtime import service
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 service.GRACE = 1.0
 def hang(*_):

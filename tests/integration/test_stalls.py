@@ -12,15 +12,15 @@ from aiokafka.admin.new_partitions import NewPartitions
 
 from sluicegate.coordinator.core import cuts, intake, machine
 from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.replay.base import bases
-from sluicegate.coordinator.replay.course import Course
-from sluicegate.coordinator.replay.log import open_log, stream_records
-from sluicegate.coordinator.replay.marks import Window, parse_mark
-from sluicegate.coordinator.replay.repair import Repair
-from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.shell import reading
-from sluicegate.coordinator.shell import service as shell_service
+from sluicegate.coordinator.runtime import service as shell_service
 from sluicegate.events import Body, Envelope, Event, EventType, partition_of
+from sluicegate.kafka import fetching
+from sluicegate.replay.base import bases
+from sluicegate.replay.course import Course
+from sluicegate.replay.log import open_log, stream_records
+from sluicegate.replay.marks import Window, parse_mark
+from sluicegate.replay.repair import Repair
+from sluicegate.replay.tables import ReplayTable
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import (
@@ -155,7 +155,7 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = threading.Event()
-    read = reading.read_batches
+    read = fetching.read_batches
 
     async def held_up(*sources: object, **how: object) -> object:
         """Reading stands still, as on a machine without time for it."""

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from sluicegate.coordinator.core.state import LightState, StateRecord
-from sluicegate.coordinator.shell.records import UnreadableRecord, read_records
+from sluicegate.coordinator.records import UnreadableRecord, read_records
 
 pytestmark = pytest.mark.kafka
 

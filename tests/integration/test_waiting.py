@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.metrics import PREFIX
-from sluicegate.coordinator.shell import waiting
-from sluicegate.coordinator.shell.letterbox import Letterbox
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.dead_letters.letterbox import Letterbox
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.telemetry import waiting
+from sluicegate.coordinator.telemetry.metrics import PREFIX
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.replay.course import Course, Settled, Taken
 from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Event
 from sluicegate.lakes.history import TableHistory, read_history
 from sluicegate.lakes.memory import FOREIGN_USER
+from sluicegate.replay.course import Course, Settled, Taken
 from sluicegate.simulator import LENGTH, Schedule, draw_plan
 from sluicegate.simulator.plan import Step
 from sluicegate.simulator.world import Entry, World

@@ -3,10 +3,10 @@
 import pytest
 
 from sluicegate.coordinator.core.decisions import void_digest
-from sluicegate.coordinator.replay.comparison import Comparison, Foreign, Standing
-from sluicegate.coordinator.replay.course import Settled
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef
+from sluicegate.replay.comparison import Comparison, Foreign, Standing
+from sluicegate.replay.course import Settled
 from tests.replay.test_marks import decision
 
 US = "us"

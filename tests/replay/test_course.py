@@ -4,10 +4,10 @@ from functools import cache
 
 import pytest
 
-from sluicegate.coordinator.replay.attempts import Attempts
-from sluicegate.coordinator.replay.comparison import Comparison, Finding, Standing
-from sluicegate.coordinator.replay.course import Course
 from sluicegate.events.models import FilesWritten
+from sluicegate.replay.attempts import Attempts
+from sluicegate.replay.comparison import Comparison, Finding, Standing
+from sluicegate.replay.course import Course
 from sluicegate.simulator.world import STREAM, World
 from tests.replay.schedules import (
     Watched,

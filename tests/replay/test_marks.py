@@ -3,9 +3,9 @@
 import pytest
 
 from sluicegate.coordinator.core.state import Decision
-from sluicegate.coordinator.replay.course import Settled, Span
-from sluicegate.coordinator.replay.marks import Window, parse_mark
-from sluicegate.coordinator.replay.progress import Progress
+from sluicegate.replay.course import Settled, Span
+from sluicegate.replay.marks import Window, parse_mark
+from sluicegate.replay.progress import Progress
 
 
 def decision(number: int) -> Settled:

@@ -12,8 +12,9 @@ import pytest
 from tests.repository.advice import ROOT, problem, sentences, stale, unplayed
 
 PLACES = (
-    *("coordinator", "coordinator/cli", "coordinator/replay", "coordinator/shell"),
-    *("events", "lakes", "lakes/paimon", "writer_hooks", "writer_hooks/spark"),
+    *("cli", "coordinator", "coordinator/dead_letters", "coordinator/membership", "coordinator/runtime"),
+    *("coordinator/settings", "coordinator/stream", "coordinator/telemetry", "events", "failpoints", "kafka"),
+    *("lakes", "lakes/paimon", "replay", "writer_hooks", "writer_hooks/spark"),
 )
 TOOLS = {"diagrams.py", "schemas.py", "memory.py"}
 """For who develops, or tests."""

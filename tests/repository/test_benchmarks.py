@@ -45,3 +45,6 @@ def test_a_change_of_the_code_that_measures_is_noticed(
     assert digest(Benchmark("mine", "mine")) == before
     (tmp_path / "shared.py").write_text("rows = 2\n")
     assert digest(Benchmark("mine", "mine")) != before
+    before = digest(Benchmark("mine", "mine"))
+    (tmp_path / "mine.py").write_text("import os\n\nfrom bench.shared import (\n    rows,\n)\n")
+    assert digest(Benchmark("mine", "mine")) == before

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sluicegate.coordinator.settings import Settings, load
+from sluicegate.coordinator.settings.model import Settings, load
 from tests.security.conftest import REDIS_SECRET, SCRAM_SECRET, SecureKafka, SecureRedis
 from tests.tls import KEY_WORD
 

@@ -10,10 +10,8 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from sluicegate.coordinator.core.ignoring import rule_of
 from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.letter_form import LetterCode, Mark, read_letter
-from sluicegate.coordinator.replay.course import Course
-from sluicegate.coordinator.shell.lineages import not_live
-from sluicegate.coordinator.shell.service import Service
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.telemetry.lineages import not_live
 from sluicegate.events import (
     BadBody,
     Envelope,
@@ -25,6 +23,7 @@ from sluicegate.events import (
     read_envelope,
     read_event,
 )
+from sluicegate.events.dead_letters import LetterCode, Mark, read_letter
 from sluicegate.events.models import (
     Assignment,
     CheckpointCompleted,
@@ -33,6 +32,7 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
+from sluicegate.replay.course import Course
 from tests.core.scene import Scene, opened
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.settings import Settings, SettingsError, load
+from sluicegate.coordinator.settings.model import Settings, SettingsError, load
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import KafkaSettings
 

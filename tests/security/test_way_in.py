@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.cli.checks_rest import check_redis
-from sluicegate.coordinator.settings import KafkaSettings, RedisSettings
-from sluicegate.coordinator.shell.startup import make_store
-from sluicegate.events.topics import BrokersUnavailable, verify_topics
+from sluicegate.cli.checks_rest import check_redis
+from sluicegate.coordinator.runtime.startup import make_store
+from sluicegate.coordinator.settings.model import KafkaSettings, RedisSettings
+from sluicegate.kafka.topics import BrokersUnavailable, verify_topics
 from sluicegate.writer_hooks.errors import PublishFailed
 from sluicegate.writer_hooks.kafka import KafkaSettings as HookSettings
 from sluicegate.writer_hooks.publisher import Publisher

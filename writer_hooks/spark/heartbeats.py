@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from sluicegate.events import EventType, RegionHeartbeat
-from sluicegate.events.pauses import spread
+from sluicegate.kafka.pauses import spread
 from sluicegate.writer_hooks.errors import BatchUnfinished, HookError, PublishFailed
 from sluicegate.writer_hooks.outcomes import Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher

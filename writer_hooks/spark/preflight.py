@@ -7,12 +7,12 @@ from typing import Final
 from aiokafka.errors import KafkaError
 
 from sluicegate.events import partition_of
+from sluicegate.kafka.readers import is_read
 from sluicegate.lakes import adapter
 from sluicegate.lakes.port import TableRefused
 from sluicegate.writer_hooks.errors import BadOption, HookError, PreflightFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.readers import is_read
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.examining import troubles
 from sluicegate.writer_hooks.spark.options import SinkOptions

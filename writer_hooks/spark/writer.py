@@ -10,10 +10,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sluicegate.events import CheckpointCompleted, CheckpointFailed, Event, EventType
-from sluicegate.events.failpoint_names import Failpoint
-from sluicegate.events.failpoints import hit
 from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.events.models import Name
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes import adapter
 from sluicegate.writer_hooks.attempt import Target, Written, write_attempt
 from sluicegate.writer_hooks.errors import BadListenerState, NotOurs

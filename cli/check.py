@@ -1,0 +1,71 @@
+"""`sluicegate check`: is everything there that the service needs?"""
+
+import asyncio
+import json
+import time
+from dataclasses import asdict
+from typing import Final
+
+import click
+from aiokafka.errors import KafkaError
+
+from sluicegate.cli.checks_kafka import check_kafka
+from sluicegate.cli.checks_rest import check_redis, check_stream
+from sluicegate.cli.checks_table import PATIENCE
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.finding import Finding
+from sluicegate.cli.kafka import read_records
+from sluicegate.cli.options import config_option, json_option
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.settings.model import Settings
+
+AGAIN: Final = 0.3
+"""Seconds between two looks at the state records."""
+
+
+@click.command()
+@config_option
+@click.option("--create", is_flag=True, help="Create the topics that are missing.")
+@json_option
+@click.pass_context
+def check(context: click.Context, settings: Settings, create: bool, as_json: bool) -> None:
+    """Check brokers, topics, group, Redis and tables; one line each. Exit status 1 if there is a problem.
+
+    A table is compared with its stream's state record, too: was it replaced, or rolled back?
+    """
+    findings = run_async(settings, _check(settings, create=create))
+    if as_json:
+        click.echo(json.dumps({"checks": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")
+    context.exit(0 if all(finding.ok for finding in findings) else 1)
+
+
+async def _check(settings: Settings, *, create: bool) -> list[Finding]:
+    kafka = await check_kafka(settings, create=create)
+    records = await _records(settings) if kafka[0].ok else {}
+    streams = await asyncio.gather(
+        *(_check_stream(settings, name, records.get(name)) for name in settings.streams)
+    )
+    return [*kafka, await check_redis(settings.redis), *(each for found in streams for each in found)]
+
+
+async def _check_stream(settings: Settings, name: str, record: StateRecord | None) -> list[Finding]:
+    """Check a table; one that is ahead of its record again, as the record of a commit follows it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found, ahead = await asyncio.to_thread(check_stream, name, settings.streams[name], record)
+        if not ahead or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(AGAIN)
+        record = (await _records(settings)).get(name, record)
+
+
+async def _records(settings: Settings) -> dict[str, StateRecord]:
+    """The state records that can be read; what is wrong with Kafka or the topics is told elsewhere."""
+    try:
+        found = await read_records(settings)
+    except (KafkaError, UserError, TimeoutError, OSError):
+        return {}
+    return {name: record for name, record in found.items() if isinstance(record, StateRecord)}

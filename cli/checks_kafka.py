@@ -1,0 +1,77 @@
+"""The checks of `sluicegate check` that ask Kafka."""
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
+from aiokafka.protocol.group import HeartbeatRequest
+
+from sluicegate.cli.errors import kafka_away
+from sluicegate.cli.finding import Finding, fine, problem
+from sluicegate.cli.kafka import admin_client, patiently, security
+from sluicegate.coordinator.settings.model import Settings, SettingsError
+from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
+
+
+async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
+    """Brokers, topics, group; what depends on the brokers is left out if they are away."""
+    try:
+        async with admin_client(settings) as admin:
+            brokers = (await admin.describe_cluster())["brokers"]
+            group = await _check_group(settings, admin)
+    except SettingsError as error:
+        return [problem("kafka", str(error))]
+    except (KafkaError, TimeoutError, OSError) as error:
+        return [problem("kafka", kafka_away(settings, error))]
+    reached = f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.kafka.bootstrap_servers}"
+    return [fine("kafka", reached), *await _check_topics(settings, create=create), group]
+
+
+async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
+    specs = settings.kafka.topic_specs()
+    where = (settings.kafka.bootstrap_servers, specs, security(settings))
+    try:
+        created = await ensure_topics(*where) if create else []
+        problems = await verify_topics(*where)
+    except TopicError as error:
+        return [problem("topics", str(error))]
+    findings: list[Finding] = []
+    for spec in specs:
+        wrong = [each for each in problems if each.topic == spec.name]
+        findings += [problem(_name(spec), f"{each.wrong}. {_remedy(each)}") for each in wrong]
+        if not wrong:
+            findings.append(fine(_name(spec), "created" if spec.name in created else "exists, settings fit"))
+    return findings
+
+
+def _remedy(wrong: TopicProblem) -> str:
+    """The remedy; for a missing topic our own command is the shorter one."""
+    return "Create it: sluicegate topics create" if wrong.missing else wrong.remedy
+
+
+def _name(spec: TopicSpec) -> str:
+    return f"topic {spec.name}"
+
+
+async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Finding:
+    """Ask with a heartbeat of nobody: it needs the permission to join, and changes nothing."""
+    group = settings.kafka.group_id
+    name = f"group {group}"
+
+    async def probe() -> int:
+        node = await admin.find_coordinator(group)
+        # There is no public way to send it, nor to ask for the permissions of a group.
+        response = await admin._send_request(HeartbeatRequest(group, -1, ""), node)
+        return int(response.error_code)
+
+    try:
+        code = await patiently(probe)
+    except GroupAuthorizationFailedError:
+        code = GroupAuthorizationFailedError.errno
+    except KafkaError as error:
+        return problem(name, f"its coordinator does not answer: {error}; look at the brokers' logs")
+    if code == GroupAuthorizationFailedError.errno:
+        return problem(
+            name,
+            f"this client may not join it; grant READ on the group {group}, or set kafka.group_id "
+            "to one that is allowed",
+        )
+    return fine(name, "may be joined")

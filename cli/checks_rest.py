@@ -1,0 +1,151 @@
+"""The checks of `sluicegate check` that ask Redis and the tables."""
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+
+from sluicegate.cli.checks_table import compare
+from sluicegate.cli.finding import Finding, fine, problem, warning
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
+from sluicegate.coordinator.stream.continuity import other_user
+from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
+from sluicegate.lakes.registry import adapter
+
+_WRITTEN_FOLDERS: Final = ("", "snapshot", "manifest")
+"""Where commits write, if it is there already."""
+
+_REDIS_PROBE: Final = """\
+redis.call('HSET', KEYS[1], 'revision', '0')
+redis.call('SADD', KEYS[2], 'check')
+return redis.call('DEL', KEYS[1], KEYS[2])
+"""
+"""What a write of a view does, on keys that nobody reads."""
+
+
+async def check_redis(redis: RedisSettings | None) -> Finding:
+    """Whether Redis answers; without one configured nothing is missing."""
+    if redis is None:
+        return fine("redis", "not configured, not needed: only other services would read it")
+    client = Redis.from_url(
+        redis.url.get_secret_value(),
+        socket_timeout=redis.timeout,
+        socket_connect_timeout=redis.timeout,
+        **redis.client_options(),
+    )
+    try:
+        await client.ping()
+        # Keys named as the coordinator's are: a user of an ACL may have those alone.
+        await client.eval(_REDIS_PROBE, 2, *(f"{redis.key_prefix}:check-{uuid.uuid4().hex}" for _ in "ab"))
+    except AuthenticationError:
+        return problem(
+            "redis",
+            f"{redis.shown} refuses user or password; check redis.username, redis.password and redis.url",
+        )
+    except NoPermissionError as error:
+        return problem(
+            "redis",
+            f"{redis.shown} refuses: {error}; allow the user the keys {redis.key_prefix}:* and the commands "
+            "ping, hget, hgetall, hset, sadd, srem, smembers, del, eval, evalsha, script, multi and exec",
+        )
+    except (RedisError, OSError) as error:
+        return problem(
+            "redis",
+            f"{redis.shown} does not answer ({error}); check redis.url, redis.ca_file and that it runs",
+        )
+    finally:
+        await client.aclose()
+    return fine("redis", f"{redis.shown} answers")
+
+
+def check_stream(
+    stream: str, settings: StreamSettings, record: StateRecord | None = None
+) -> tuple[list[Finding], bool]:
+    """Whether the table opens, is in scope, goes with its record, and can be written; blocks.
+
+    And whether it has more than the record says.
+    """
+    name = f"table of {stream}"
+    try:
+        committer = adapter(settings.format).open_committer(
+            settings.table, settings.commit_user, settings.adapter_options()
+        )
+        try:
+            state = committer.inspect()
+            wrong = other_user(record, settings.commit_user) if record is not None else None
+            if wrong is not None:
+                return [problem(name, wrong)], False
+            compared = compare(name, committer, state, record) if record is not None else None
+        finally:
+            committer.close()
+    except TableRefused as error:
+        return [problem(name, f"{settings.table}: {error}")], False
+    except LakeUnavailable as error:
+        away = f"{settings.table} cannot be read now: {error}; check the storage, try again"
+        return [problem(name, away)], False
+    found = [
+        fine(name, f"{settings.table} is in scope; {_standing(state, settings)}"),
+        *([compared.finding] if compared else []),
+        *_check_write(name, settings),
+        *_check_names(stream, settings),
+    ]
+    return found, compared is not None and compared.ahead
+
+
+def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:
+    if settings.file_names == "checked":
+        return []
+    told = (
+        "the names of data files are not compared with the attempts that wrote them (file_names = "
+        '"unchecked"): a file that two checkpoints name is committed twice. If the writers are the hooks of '
+        f'this release, set streams.{stream}.file_names = "checked" for all coordinators'
+    )
+    return [warning(f"table of {stream}, file names", told)]
+
+
+def _standing(state: TableState, settings: StreamSettings) -> str:
+    head = f"snapshot {state.head.id}" if state.head else "no snapshot yet"
+    if state.newest_decision is None:
+        return f"{head}, none by {settings.commit_user}"
+    return f"{head}, last commit by {settings.commit_user}: {state.newest_decision}"
+
+
+def _check_write(name: str, settings: StreamSettings) -> list[Finding]:
+    parts = urlsplit(settings.table)
+    if parts.scheme not in ("", "file"):
+        return []
+    root = Path(unquote(parts.path) if parts.scheme else settings.table)
+    for folder in _WRITTEN_FOLDERS:
+        path = root / folder
+        if path.is_dir() and (reason := _refused_write(path)) is not None:
+            return [
+                problem(
+                    f"{name}, writing",
+                    f"{path}: {reason}; let this user write there, on a file system that has hard links",
+                )
+            ]
+    return [fine(f"{name}, writing", "files can be made, linked and removed")]
+
+
+def _refused_write(folder: Path) -> str | None:
+    """Try what a commit does: make a file, and link it where none may be yet."""
+    # Readers skip hidden names, and nobody else knows this one.
+    made = folder / f".sluicegate-check-{uuid.uuid4().hex}"
+    linked = made.with_suffix(".link")
+    try:
+        made.touch(exist_ok=False)
+        os.link(made, linked)
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        for path in (made, linked):
+            # Where nothing can be made, nothing can be removed either; that is not the news.
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return None

@@ -1,0 +1,69 @@
+"""Operator's orders: events like all others, so that every coordinator obeys them alike."""
+
+import uuid
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaProducer
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.kafka import Unreadable, partition_count, read_records
+from sluicegate.coordinator.core.orders import known_regions
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events import Envelope, Event, EventType, StreamCommand, encode, partition_of
+from sluicegate.kafka.starting import start_client
+
+
+class Place(NamedTuple):
+    """Where an order stands in the events topic."""
+
+    partition: int
+    offset: int
+
+
+async def known_record(settings: Settings, stream: str) -> StateRecord:
+    """The stream's state record. Raises UserError if the stream was never opened."""
+    record = (await read_records(settings)).get(stream)
+    if record is None:
+        raise UserError(
+            f"stream {stream} has no state record in {settings.kafka.topic_names().state}: "
+            "no job has opened it yet, so there is nothing to order"
+        )
+    if isinstance(record, Unreadable):
+        raise UserError(f"stream {stream}: {record.reason}")
+    return record
+
+
+def require_region(record: StateRecord, region: str) -> None:
+    """Refuse a region that the stream does not have. Raises UserError."""
+    known = sorted(known_regions(record.state))
+    if region not in known:
+        raise UserError(
+            f"stream {record.stream} has no region {region}; it has: {', '.join(known) or 'none'}"
+        )
+
+
+async def append_command(settings: Settings, stream: str, command: StreamCommand) -> Place:
+    """Append an order to the log, acknowledged by all replicas. Raises KafkaError, UserError."""
+    return await append_event(settings, command_event(stream, command))
+
+
+def command_event(stream: str, command: StreamCommand) -> Event:
+    """An order as an event with an id of its own."""
+    return Event(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
+
+
+async def append_event(settings: Settings, event: Event) -> Place:
+    """Append an event to its stream's partition, acknowledged by all replicas. Raises KafkaError."""
+    topic = settings.kafka.topic_names().events
+    partition = partition_of(event.envelope.stream, await partition_count(settings, topic))
+    message = encode(event)
+    producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
+    try:
+        await start_client(producer)
+        found = await producer.send_and_wait(
+            topic, key=message.key, value=message.value, headers=message.headers, partition=partition
+        )
+    finally:
+        await producer.stop()
+    return Place(found.partition, found.offset)

@@ -1,0 +1,194 @@
+"""`sluicegate dead-letters`: what could not be used, and what becomes of it."""
+
+import json
+from typing import Any, Final, NamedTuple
+
+import click
+
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.group import Commands
+from sluicegate.cli.kafka import Unreadable, count_members, read_records
+from sluicegate.cli.letter_words import as_json, in_full, in_short
+from sluicegate.cli.options import config_option, json_option
+from sluicegate.coordinator.core import book
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.logs import Redactor
+from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.letters import Letter, Sent, judge, mark, original, read_letters, send
+
+_WHY: Final = {
+    book.DUPLICATE: "the log has it already, by its id",
+    book.SETTLED: "its checkpoint is committed or void",
+    book.UNOPENED: "its lineage is not the live one of its region",
+    book.REPLAYED: "another completion of its checkpoint came first",
+}
+
+offset_option = click.option(
+    "--offset", required=True, type=click.IntRange(min=0), help="Of the letter, as `list` shows it."
+)
+
+
+@click.group("dead-letters", cls=Commands)
+def dead_letters() -> None:
+    """Look at messages that could not be used, send them again, or drop them."""
+
+
+@dead_letters.command("list")
+@config_option
+@click.option("--stream", help="Only letters that name this stream.")
+@click.option("--all", "everything", is_flag=True, help="Also those that were dealt with.")
+@json_option
+def list_letters(settings: Settings, stream: str | None, everything: bool, as_json: bool) -> None:
+    """List what was put aside and not dealt with, the oldest first."""
+    letters = run_async(settings, _read(settings, 0))
+    shown = [
+        letter
+        for letter in letters
+        if stream in (None, letter.stream) and (everything or letter.dealt is None)
+    ]
+    redactor = Redactor(settings.secrets())
+    if as_json:
+        # A line each: indenting takes Python's own encoder, which is slow for thousands of them.
+        lines = ",\n".join(json.dumps(_json(letter, redactor)) for letter in shown)
+        click.echo(f'{{"letters": [\n{lines}\n]}}')
+        return
+    for letter in shown:
+        click.echo(in_short(letter, redactor))
+    if not shown:
+        dealt = sum(letter.dealt is not None for letter in letters)
+        click.echo("no dead letters" + (f" that are not dealt with ({dealt} are: --all)" if dealt else ""))
+
+
+@dead_letters.command()
+@config_option
+@offset_option
+@click.option("--full", is_flag=True, help="The whole body, however long.")
+@json_option
+def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
+    """Show a letter: reason, where it was read, headers and body, as text."""
+    letter = run_async(settings, _find(settings, offset))
+    redactor = Redactor(settings.secrets())
+    if as_json:
+        click.echo(json.dumps(_json(letter, redactor, full=full), indent=2))
+    else:
+        click.echo(in_full(letter, redactor, whole=full))
+
+
+@dead_letters.command()
+@config_option
+@offset_option
+@json_option
+def retry(settings: Settings, offset: int, as_json: bool) -> None:
+    """Append a letter's message to the log again, with its own id, once its cause is gone.
+
+    With that id it has no effect if the log has it already. Whether it counts by the log is told; whether the
+    coordinators' settings have its stream, and the table takes its files, only they know.
+    """
+    retried = run_async(settings, _retry(settings, offset))
+    sent = retried.sent
+    if as_json:
+        values = {"stream": sent.stream, "partition": sent.partition, "offset": sent.offset}
+        told = {"counts": retried.counts, "no_effect": retried.ignored, "not_known": retried.unknown}
+        click.echo(json.dumps({**values, **told, "notes": retried.notes}, indent=2))
+        return
+    click.echo(
+        f"sent again: partition {sent.partition}, offset {sent.offset} of "
+        f"{settings.kafka.topic_names().events}"
+    )
+    if retried.counts:
+        click.echo("it counts, by the log and as this release reads it")
+    elif retried.ignored is not None:
+        click.echo(f"it has no effect: {retried.ignored}")
+    for line in (*retried.unknown, *retried.notes):
+        click.echo(line)
+
+
+@dead_letters.command()
+@config_option
+@offset_option
+def drop(settings: Settings, offset: int) -> None:
+    """Mark a letter as dealt with, so that `list` shows it no more; it stays readable until it expires."""
+    letter = run_async(settings, _drop(settings, offset))
+    click.echo(f"letter {letter.offset} is dropped; `list --all` still shows it")
+
+
+async def _read(settings: Settings, start: int) -> list[Letter]:
+    try:
+        return await read_letters(settings, start)
+    except ReplayRefused as error:
+        raise UserError(str(error)) from error
+
+
+async def _find(settings: Settings, offset: int) -> Letter:
+    # Its mark and its copies stand after it.
+    found = await _read(settings, offset)
+    if found and found[0].offset == offset:
+        return found[0]
+    raise UserError(
+        f"{settings.kafka.topic_names().dead_letters} has no letter at offset {offset}; see: "
+        "sluicegate dead-letters list --all"
+    )
+
+
+async def _drop(settings: Settings, offset: int) -> Letter:
+    letter = await _find(settings, offset)
+    await mark(settings, letter, "dropped")
+    return letter
+
+
+class _Retried(NamedTuple):
+    """What is known of a message that was sent again."""
+
+    sent: Sent
+    counts: bool | None
+    """Whether it has an effect by the log; None if that cannot be told."""
+    ignored: str | None
+    """Why it has none."""
+    unknown: list[str]
+    """What cannot be told from here."""
+    notes: list[str]
+
+
+async def _retry(settings: Settings, offset: int) -> _Retried:
+    letter = await _find(settings, offset)
+    try:
+        sent = await send(settings, await original(settings, letter))
+    except ReplayRefused as error:
+        raise UserError(f"letter {offset}: {error}") from error
+    await mark(settings, letter, "retried")
+    record = (await read_records(settings)).get(sent.stream)
+    notes = await _notes(settings, sent, record)
+    try:
+        ignored = await judge(settings, sent)
+    except ReplayRefused as error:
+        return _Retried(sent, None, None, [f"whether it counts cannot be told from here: {error}"], notes)
+    if ignored is not None:
+        return _Retried(sent, False, _WHY.get(ignored, ignored), [], notes)
+    return _Retried(sent, True, None, [_not_known(sent.stream, known=record is not None)], notes)
+
+
+def _not_known(stream: str, *, known: bool) -> str:
+    """What only the coordinators know."""
+    has = "have" if known else "have (none has ever written a record of it)"
+    return (
+        f"not known from here: whether the settings of the coordinators still {has} stream {stream}, and "
+        "whether its table takes the files. If not, `sluicegate dead-letters list` shows it anew, or "
+        "`sluicegate status` the reason"
+    )
+
+
+async def _notes(settings: Settings, sent: Sent, record: StateRecord | Unreadable | None) -> list[str]:
+    """What stands in the way of its effect."""
+    found: list[str] = []
+    if isinstance(record, StateRecord) and (reason := record.state.blocked) is not None:
+        order = f"sluicegate resume --stream {sent.stream}"
+        way = "" if order in reason else f"; go on with: {order}"
+        found.append(f"stream {sent.stream} does not go on: {reason}{way}")
+    if await count_members(settings) == 0:
+        found.append("no coordinator runs; it is read when one is started")
+    return found
+
+
+def _json(letter: Letter, redactor: Redactor, *, full: bool = False) -> dict[str, Any]:
+    return as_json(letter, redactor, whole=full)

@@ -1,0 +1,67 @@
+"""Errors that the person at the terminal can do something about: one message, exit status 2."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import click
+from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, NodeNotReadyError
+
+from sluicegate.coordinator.settings.model import Settings, SettingsError
+from sluicegate.coordinator.telemetry.http import CannotServe
+from sluicegate.kafka.topics import BrokersUnavailable, TopicError
+
+T = TypeVar("T")
+
+USER_ERROR: Final = 2
+_NO_BROKER: Final = "Unable to bootstrap"
+_AWAY: Final = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, TimeoutError)
+
+
+class UserError(click.ClickException):
+    """Shown as `Error: ...`, without a traceback."""
+
+    exit_code = USER_ERROR
+
+
+def kafka_away(settings: Settings, error: BaseException) -> str:
+    """Say that Kafka does not answer, and what to check."""
+    text = _short(error)
+    # The client's own words repeat the address in an unreadable way.
+    detail = "" if _NO_BROKER in text else f" ({text})"
+    return (
+        f"Kafka at {settings.kafka.bootstrap_servers} does not answer{detail}; check "
+        "kafka.bootstrap_servers, kafka.security, and that the brokers run and can be reached from here"
+    )
+
+
+@contextmanager
+def as_user_errors(settings: Settings) -> Iterator[None]:
+    """Turn what a person can mend into UserError; everything else is a bug and keeps its traceback."""
+    try:
+        yield
+    except _AWAY as error:
+        raise UserError(kafka_away(settings, error)) from error
+    except KafkaError as error:
+        servers = settings.kafka.bootstrap_servers
+        raise UserError(
+            f"Kafka at {servers} refuses: {_short(error)}; check kafka.security and the permissions"
+        ) from error
+    except BrokersUnavailable as error:
+        raise UserError(kafka_away(settings, error)) from error
+    except (SettingsError, TopicError, CannotServe) as error:
+        raise UserError(str(error)) from error
+
+
+def run_async(settings: Settings, work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; its errors become UserError where a person can mend them."""
+    # The clients' own warnings would stand between the lines; their errors reach us as exceptions.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
+    with as_user_errors(settings):
+        return asyncio.run(work)
+
+
+def _short(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__

@@ -1,0 +1,56 @@
+"""The root command. Only the command that is asked for is imported: what one needs, another waits for."""
+
+from typing import Final
+
+import click
+
+from sluicegate.cli.group import LazyCommands
+
+_WATCHING: Final = {
+    name: name for name in ("check", "run", "servers", "simulate", "status", "topics", "demo")
+}
+_MENDING: Final = {"dead-letters": "deadletters", "orphans": "orphans", "replay": "replay"}
+_ORDERS: Final = {
+    "accept": "accept",
+    "drain": "savepoint",
+    "pause": "pause",
+    "remove": "remove",
+    "resume": "resume",
+    "rewind": "rewind",
+    "savepoint": "savepoint",
+    "takeover": "takeover",
+    "void": "void",
+}
+
+
+def _tell_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Say which version this is, and end."""
+    if not wanted or context.resilient_parsing:
+        return
+    # To look it up takes long, and no other command needs it.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("sluicegate")
+    except PackageNotFoundError:
+        found = "unknown: not installed as a package"
+    click.echo(f"sluicegate, version {found}")
+    context.exit()
+
+
+@click.group(
+    cls=LazyCommands,
+    package="sluicegate.cli",
+    places={**_WATCHING, **_MENDING, **_ORDERS},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_tell_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Commits data-lake tables from events, exactly once."""

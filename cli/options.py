@@ -1,0 +1,56 @@
+"""What several commands share: reading the settings, and choosing a stream."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from sluicegate.cli.errors import UserError
+from sluicegate.coordinator.settings.model import Settings, SettingsError, load
+
+DEFAULT_CONFIG: Final = Path("sluicegate.toml")
+"""Read from the current folder when no file is named, so that suggested commands work as they stand."""
+
+
+_PATH: Final = "sluicegate.settings_file"
+
+
+def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Settings:
+    if path is None and DEFAULT_CONFIG.is_file():
+        path = DEFAULT_CONFIG
+    context.meta[_PATH] = path
+    try:
+        return load(path, os.environ)
+    except SettingsError as error:
+        lines = "".join(f"\n  {problem}" for problem in error.problems)
+        missing = f"no --config given, and there is no ./{DEFAULT_CONFIG} here; " if path is None else ""
+        raise UserError(f"{missing}the settings cannot be used:{lines}") from error
+
+
+def load_again(context: click.Context) -> Settings:
+    """Read the settings of a command once more, from where they were read. Raises SettingsError."""
+    return load(context.meta[_PATH], os.environ)
+
+
+config_option = click.option(
+    "--config",
+    "settings",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="SLUICEGATE_CONFIG",
+    callback=_load,
+    metavar="FILE",
+    help="TOML file with the settings; by default ./sluicegate.toml, if it is there. Variables "
+    "SLUICEGATE_SECTION__KEY win over it.",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+stream_option = click.option("--stream", required=True, help="Name of the stream, as in the settings.")
+
+
+def require_stream(settings: Settings, stream: str) -> None:
+    """Refuse a stream that the settings do not name. Raises UserError."""
+    if stream not in settings.streams:
+        known = ", ".join(sorted(settings.streams))
+        raise UserError(f"stream {stream} is not configured; configured are: {known}")

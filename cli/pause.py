@@ -1,0 +1,30 @@
+"""`sluicegate pause`: decide nothing until the stream is resumed."""
+
+import click
+
+from sluicegate.cli.commands import Place, append_command, known_record
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.options import config_option, require_stream, stream_option
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events import StreamCommand
+
+
+@click.command()
+@config_option
+@stream_option
+def pause(settings: Settings, stream: str) -> None:
+    """Commit nothing more of a stream until it is resumed; what was decided before is still committed.
+
+    Its writers go on; what they write waits in the log, whose retention must outlast the pause.
+    """
+    require_stream(settings, stream)
+    place = run_async(settings, _pause(settings, stream))
+    click.echo(
+        f"stream {stream} is told to pause (partition {place.partition}, offset {place.offset} of "
+        f"{settings.kafka.topic_names().events}); go on with: sluicegate resume --stream {stream}"
+    )
+
+
+async def _pause(settings: Settings, stream: str) -> Place:
+    await known_record(settings, stream)
+    return await append_command(settings, stream, StreamCommand(command="pause"))

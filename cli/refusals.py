@@ -1,0 +1,81 @@
+"""Which lineages were refused, by the answers to their openings."""
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from sluicegate.cli.kafka import POLL_MS, partition_count
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events import Event, EventType, OpeningAnswered, partition_of, read_event
+from sluicegate.events.codec import read_envelope
+from sluicegate.events.envelope import Poison
+from sluicegate.kafka.starting import start_client
+
+PATIENCE: Final = 30.0
+"""Seconds for reading the answers."""
+_FIRST_WINDOW: Final = 1_000
+
+
+class Refusals(NamedTuple):
+    """What was found."""
+
+    lineages: list[str]
+    """The last refused is the first."""
+    whole: bool
+    """Whether all answers were read that are kept, or the lineage was found before."""
+
+
+async def refused_lineages(settings: Settings, stream: str, region: str, wanted: str) -> Refusals:
+    """The lineages of a region that were refused, back to the wanted one. Raises KafkaError, UserError."""
+    topic = settings.kafka.topic_names().commits
+    source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
+    consumer = AIOKafkaConsumer(
+        **settings.kafka.client_options(),
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed",
+    )
+    found: list[str] = []
+    try:
+        await start_client(consumer)
+        begin = (await consumer.beginning_offsets([source]))[source]
+        end = (await consumer.end_offsets([source]))[source]
+        consumer.assign([source])
+        window = _FIRST_WINDOW
+        async with asyncio.timeout(PATIENCE):
+            # Backwards in growing steps: most often the refusal was a minute ago, behind days of commits.
+            while end > begin and wanted not in found:
+                start = max(begin, end - window)
+                older = await _refused_between(consumer, source, (start, end), (stream, region))
+                found += [each for each in older if each not in found]
+                end, window = start, 4 * window
+    except TimeoutError:
+        return Refusals(found, whole=False)
+    finally:
+        await consumer.stop()
+    return Refusals(found, whole=True)
+
+
+async def _refused_between(
+    consumer: AIOKafkaConsumer, source: TopicPartition, span: tuple[int, int], of: tuple[str, str]
+) -> list[str]:
+    """The lineages that were refused from one offset to before another, the last one first."""
+    start, end = span
+    consumer.seek(source, start)
+    found: list[str] = []
+    while await consumer.position(source) < end:
+        for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
+            found += [lineage for each in records if each.offset < end and (lineage := _refused(each, of))]
+    return list(dict.fromkeys(reversed(found)))
+
+
+def _refused(record: Any, of: tuple[str, str]) -> str | None:
+    envelope = read_envelope(record.headers)
+    if isinstance(envelope, Poison) or envelope.type is not EventType.OPENING_ANSWERED:
+        return None
+    if (envelope.stream, envelope.region) != of:
+        return None
+    event = read_event(record.headers, record.value)
+    refused = isinstance(event, Event) and isinstance(event.body, OpeningAnswered) and not event.body.accepted
+    return envelope.lineage if refused else None

@@ -1,0 +1,35 @@
+"""`sluicegate run`: the service."""
+
+import sys
+
+import click
+
+from sluicegate.cli.errors import as_user_errors
+from sluicegate.cli.options import config_option, load_again
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.logs import configure_logging
+from sluicegate.failpoints.points import arm
+
+
+@click.command()
+@config_option
+@click.pass_context
+def run(context: click.Context, settings: Settings) -> None:
+    """Run the coordinator until it is told to stop (SIGTERM or SIGINT); SIGHUP reloads its settings."""
+    from sluicegate.coordinator.runtime.process import Signals, run_service
+
+    signals = Signals()
+    secrets = set(settings.secrets())
+    configure_logging(settings.log, secrets)
+    arm(settings.failpoints, settings.failpoints_log)
+
+    def load() -> Settings:
+        loaded = load_again(context)
+        # Also those of streams that are gone: what they have under way may still be logged.
+        secrets.update(loaded.secrets())
+        configure_logging(settings.log, secrets)
+        return loaded
+
+    with as_user_errors(settings):
+        status = run_service(settings, load, signals)
+    sys.exit(status)

@@ -1,0 +1,80 @@
+"""`sluicegate servers`: Kafka and Valkey on this machine, to try the service without containers."""
+
+import logging
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sluicegate.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+
+_LOOK: Final = 0.5
+"""Seconds between two looks whether both servers live."""
+
+_PORT: Final = click.IntRange(1, 65_535)
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Where Kafka's data and both logs are kept; the next start goes on with them.",
+)
+@click.option("--kafka-port", type=_PORT, default=9092, show_default=True)
+@click.option("--valkey-port", type=_PORT, default=6379, show_default=True)
+def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
+    """Run Kafka and Valkey on this machine until Ctrl-C, and print the settings to use.
+
+    For trying things out: one broker, on the loopback interface, without passwords. Valkey keeps nothing.
+    """
+    from sluicegate.embedded import EmbeddedError, EmbeddedKafka, EmbeddedValkey
+
+    # That Kafka is fetched the first time takes a while, and is said.
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("sluicegate.embedded").setLevel(logging.INFO)
+    kafka = EmbeddedKafka(folder / "kafka", kafka_port)
+    valkey = EmbeddedValkey(folder / "valkey", valkey_port)
+    try:
+        with _until_interrupted():
+            click.echo(f"starting Kafka and Valkey in {folder}", err=True)
+            with valkey, kafka:
+                click.echo(_settings(kafka, valkey))
+                click.echo("both run until Ctrl-C", err=True)
+                _watch(kafka, valkey)
+    except (EmbeddedError, OSError) as error:
+        raise UserError(str(error)) from error
+    click.echo("both have ended", err=True)
+
+
+def _settings(kafka: "EmbeddedKafka", valkey: "EmbeddedValkey") -> str:
+    return f'[kafka]\nbootstrap_servers = "{kafka.bootstrap}"\n\n[redis]\nurl = "{valkey.url}"'
+
+
+def _watch(*running: "EmbeddedKafka | EmbeddedValkey") -> None:
+    """Wait as long as all live. Raises UserError when one has ended by itself."""
+    while True:
+        for server in running:
+            if not server.running:
+                raise UserError(f"{server.name} has ended by itself; see {server.log_file}")
+        time.sleep(_LOOK)
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, in order."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)

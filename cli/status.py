@@ -1,0 +1,99 @@
+"""`sluicegate status`: where the streams stand, by the coordinator that has them, else by the log."""
+
+import json
+import time
+from typing import Any
+
+import click
+
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.kafka import (
+    Dated,
+    LogOffsets,
+    Unreadable,
+    count_members,
+    read_dated_records,
+    read_offsets,
+)
+from sluicegate.cli.live import ask_coordinator
+from sluicegate.cli.options import config_option, json_option, require_stream
+from sluicegate.cli.status_lines import lines_of
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.overview import overview
+from sluicegate.events import partition_of
+
+
+@click.command()
+@config_option
+@click.option("--stream", help="Only this stream.")
+@click.option("--verbose", "-v", is_flag=True, help="Show lineages in full.")
+@json_option
+def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool) -> None:
+    """Show the streams: regions, last commit, what waits, what fails, what the next commit waits for.
+
+    Asks the coordinator at the address of the settings (http.host, http.port) for the streams that it has.
+    Others are read from the state records, which are written when something is committed, stalls or goes
+    on; how old each is is shown.
+    """
+    if stream is not None:
+        require_stream(settings, stream)
+    shown, coordinators = run_async(settings, _collect(settings))
+    if stream is not None:
+        shown = [each for each in shown if each["stream"] == stream]
+    if as_json:
+        click.echo(json.dumps({"coordinators": coordinators, "streams": shown}, indent=2))
+        return
+    now = time.time_ns() // 1_000_000
+    for each in shown:
+        click.echo("\n".join(lines_of(each, now, verbose=verbose)))
+    if coordinators == 0:
+        click.echo(f"no coordinator is running (group {settings.kafka.group_id} has no members)")
+
+
+async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None]:
+    """The streams, and how many coordinators run; None if that may not be asked."""
+    records = await read_dated_records(settings)
+    offsets = await read_offsets(settings)
+    live = await ask_coordinator(settings)
+    shown = [
+        describe(name, records.get(name), offsets, configured=name in settings.streams, live=live.get(name))
+        for name in sorted({*records, *settings.streams})
+    ]
+    return shown, await count_members(settings)
+
+
+def describe(
+    stream: str,
+    dated: Dated | None,
+    offsets: LogOffsets,
+    *,
+    configured: bool,
+    live: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A stream as JSON values, by its coordinator's account if there is one, else by its record.
+
+    Times are milliseconds since the Unix epoch.
+    """
+    record = dated.record if dated else None
+    known = record.state.partition if isinstance(record, StateRecord) else None
+    partition = partition_of(stream, len(offsets.end)) if known is None else known
+    end, group = offsets.end.get(partition), offsets.group.get(partition)
+    shown: dict[str, Any] = {
+        "stream": stream,
+        "configured": configured,
+        "opened": record is not None,
+        "problem": record.reason if isinstance(record, Unreadable) else None,
+        "partition": partition,
+        "end_offset": end,
+        "group_offset": group,
+        "read_by_restart": None if end is None else end - min(group or 0, end),
+        "recorded_at": dated.time if dated else None,
+        "live": live is not None,
+    }
+    if live is not None:
+        shown |= {name: value for name, value in live.items() if name not in shown}
+        shown["opened"] = record is not None or live["assignment"] is not None
+    elif isinstance(record, StateRecord) and dated is not None:
+        shown |= overview(record, dated.time)
+    return shown

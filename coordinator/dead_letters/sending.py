@@ -1,0 +1,199 @@
+"""Dead letters: what cannot be used, as it came, with the reason. Delivered before its offset is released."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.dead_letters.letterbox import Letterbox, Unsent
+from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.events.dead_letters import Letter, Mark, Place, read_letter
+from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
+from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.producer import SessionProducer
+from sluicegate.kafka.starting import start_client
+
+log = structlog.get_logger(__name__)
+
+PARTITION: Final = 0
+"""All letters stand in one partition, so that a mark in it is enough to find them again."""
+BATCH: Final = 1_000
+BATCH_BYTES: Final = 8 << 20
+LOGGED: Final = 20
+"""Letters of a batch that have a line of their own in the log; of the rest there is a sum."""
+RETRY: Final = 1.0
+LAST_WORDS: Final = 1.0
+"""Seconds for acknowledgements that are under way when the letters' end comes."""
+
+
+class DeadLetters:
+    """Sends the letters of all boxes in the background, in batches, until each is acknowledged."""
+
+    def __init__(
+        self,
+        topic: str,
+        producer: SessionProducer,
+        fetcher: BodyFetcher,
+        metrics: Metrics,
+        options: dict[str, Any],
+        patience: float,
+        largest: int,
+    ) -> None:
+        """`options`: of a consumer that reads the topic; `largest`: bytes that a letter may take."""
+        self._patience = patience
+        self._topic = topic
+        self._producer = producer
+        self._fetcher = fetcher
+        self._metrics = metrics
+        self._options = options
+        self._largest = largest
+        self._boxes: list[Letterbox] = []
+        self._more = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def box(self, topic: str, partition: int) -> Letterbox:
+        """Make the box of a partition for an assignment."""
+        box = Letterbox(topic, partition, self._more.set)
+        self._boxes.append(box)
+        return box
+
+    async def close(self, box: Letterbox) -> None:
+        """Send nothing more of a box; what waits in it still holds its offset back, for the successor.
+
+        What is under way is awaited briefly: the successor finds it then.
+        """
+        if box in self._boxes:
+            self._boxes.remove(box)
+        try:
+            async with asyncio.timeout(LAST_WORDS):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("dead letters under way are left behind: a successor may send them too")
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while boxes := [box for box in self._boxes if box.waiting]:
+                try:
+                    await self._read_back([box for box in boxes if not box.known])
+                    for box in boxes:
+                        await self._send(box, box.next(BATCH, BATCH_BYTES))
+                except (KafkaError, TimeoutError, OSError) as error:
+                    waiting = sum(box.waiting for box in boxes)
+                    log.warning("dead letters not delivered yet", waiting=waiting, error=repr(error))
+                    await asyncio.sleep(spread(RETRY))
+
+    async def _read_back(self, boxes: Sequence[Letterbox]) -> None:
+        """Learn which letters were sent before. Raises KafkaError, TimeoutError."""
+        if not boxes:
+            return
+        source = TopicPartition(self._topic, PARTITION)
+        consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
+        try:
+            await start_client(consumer)
+            begin: int = (await consumer.beginning_offsets([source]))[source]
+            end: int = (await consumer.end_offsets([source]))[source]
+            mark = min(box.mark for box in boxes)
+            # A mark outside of the topic is that of one which was made again, or was cut by retention.
+            position = max(begin, mark) if mark <= end else begin
+            consumer.assign([source])
+            consumer.seek(source, position)
+            while position < end:
+                async with asyncio.timeout(self._patience):
+                    reading = await read_batches(consumer, source, timeout_ms=500)
+                    for record in [*reading.batches.get(source, []), *reading.unreadable]:
+                        found = read_letter(record)
+                        if found is not None and not isinstance(found, Mark):
+                            for box in boxes:
+                                box.found(*found, record.offset)
+                    position = await consumer.position(source)
+        finally:
+            await consumer.stop()
+        for box in boxes:
+            box.read_to(end)
+
+    async def _send(self, box: Letterbox, batch: Sequence[Unsent]) -> None:
+        """Send a batch and wait for its acknowledgement. Raises KafkaError."""
+        unsent = [each for each in await self._complete(batch) if not box.is_sent(each)]
+        sending: list[asyncio.Future[Any]] = []
+        self._idle.clear()
+        try:
+            for each in unsent:
+                fitting = each.letter if each.letter.size <= self._largest else each.letter.shortened()
+                key, value, headers = fitting.message()
+                sending.append(
+                    await self._producer.send(
+                        self._topic, value, key=key, partition=PARTITION, headers=headers
+                    )
+                )
+        finally:
+            try:
+                await self._wait(sending)
+            finally:
+                # Each letter that was acknowledged is, whatever became of the others.
+                sent = [pair for pair in zip(unsent, sending, strict=False) if _is_sent(pair[1])]
+                for each, future in sent:
+                    box.acknowledged(each, future.result().offset)
+                self._tell([each.letter for each, _ in sent])
+                self._idle.set()
+        for future in sending:
+            future.result()
+
+    async def _wait(self, sending: Sequence[asyncio.Future[Any]]) -> None:
+        """Wait until the outcome of each is known; when cancelled, only a little longer."""
+        if not sending:
+            return
+        try:
+            await asyncio.wait(sending)
+        except asyncio.CancelledError:
+            await asyncio.wait(sending, timeout=LAST_WORDS)
+            raise
+
+    async def _complete(self, batch: Sequence[Unsent]) -> list[Unsent]:
+        """Fetch the messages of which only the body is at hand. Raises KafkaError, TimeoutError."""
+        complete = {unsent.key: unsent for unsent in batch}
+        lacking = [unsent for unsent in batch if not unsent.complete]
+        if not lacking:
+            return list(batch)
+        offsets = sorted({unsent.letter.place.offset for unsent in lacking})
+        try:
+            records = await self._fetcher.records(lacking[0].letter.place.partition, offsets)
+        except BodyUnavailable as error:
+            # Retention has taken them since; the body is better than nothing.
+            log.warning("dead letters without headers", reason=str(error))
+            return list(batch)
+        for unsent in lacking:
+            record = records.get(unsent.letter.place.offset)
+            if record is not None:
+                place = Place(record.topic, record.partition, record.offset, record.timestamp)
+                letter = Letter(
+                    place,
+                    unsent.letter.code,
+                    unsent.letter.reason,
+                    record.key,
+                    record.value,
+                    tuple(record.headers),
+                )
+                complete[unsent.key] = Unsent(letter, complete=True)
+        return list(complete.values())
+
+    def _tell(self, letters: Sequence[Letter]) -> None:
+        for letter in letters:
+            self._metrics.dead_letter(letter.code)
+        for letter in letters[:LOGGED]:
+            source = f"{letter.place.topic}/{letter.place.partition}/{letter.place.offset}"
+            log.warning("dead letter", source=source, code=letter.code, reason=letter.reason)
+        if more := Counter(letter.code for letter in letters[LOGGED:]):
+            log.warning("more dead letters", total=more.total(), codes=dict(more))
+
+
+def _is_sent(future: asyncio.Future[Any]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

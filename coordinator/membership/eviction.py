@@ -1,0 +1,92 @@
+"""Takes members out of the consumer group whose processes have ended, so that no session is waited for."""
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+import structlog
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import GroupIdNotFound, KafkaError, UnknownMemberIdError, for_code
+from aiokafka.protocol.admin import DescribeGroupsRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.group import LeaveGroupRequest
+
+from sluicegate.coordinator.membership.local import Seat
+from sluicegate.coordinator.settings.kafka import KafkaSettings
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import reach
+
+log = structlog.get_logger(__name__)
+
+_POLL: Final = 0.05
+
+
+class _Member(NamedTuple):
+    member_id: str
+    client_id: str
+
+
+async def dismiss_dead(kafka: KafkaSettings, seat: Seat) -> None:
+    """Take the dead of this machine's seats out of the group; to be run beside our own joining.
+
+    They are taken out only once we are in the group: it would be empty in between, and a broker waits with
+    the first rebalance of an empty group (`group.initial.rebalance.delay.ms`). Nothing depends on it: what
+    fails is left to the end of the session.
+    """
+    if not seat.dead:
+        return
+    try:
+        async with asyncio.timeout(kafka.session_timeout + kafka.request_timeout):
+            if await _dismiss(kafka, seat):
+                seat.forget_dead()
+    except (KafkaError, TimeoutError, OSError) as error:
+        log.warning("a killed predecessor is waited for until its session ends", error=repr(error))
+
+
+async def _dismiss(kafka: KafkaSettings, seat: Seat) -> bool:
+    """Whether the dead are gone from the group, for all that can be seen."""
+    client = AIOKafkaClient(**kafka.client_options())
+    try:
+        await client.bootstrap()
+        while True:
+            node = await _coordinator(client, kafka.group_id)
+            members = await _members(client, node, kafka.group_id)
+            if any(member.client_id == seat.client_id for member in members):
+                dead = [member for member in members if member.client_id in seat.dead]
+                if not dead:
+                    return True
+                await reach(Failpoint.DISMISS_BEFORE)
+                for member in dead:
+                    await _leave(client, node, kafka.group_id, member)
+                await reach(Failpoint.DISMISS_AFTER)
+            await asyncio.sleep(_POLL)
+    finally:
+        await client.close()
+
+
+async def _coordinator(client: AIOKafkaClient, group: str) -> int:
+    answer = await client.send(client.get_random_node(), FindCoordinatorRequest(group, 0))
+    _check(answer.error_code)
+    node: int = answer.coordinator_id
+    return node
+
+
+async def _members(client: AIOKafkaClient, node: int, group: str) -> list[_Member]:
+    answer: Any = await client.send(node, DescribeGroupsRequest([group]))
+    found: list[_Member] = []
+    for error_code, _, _, _, _, members, *_ in answer.groups:
+        if for_code(error_code) is not GroupIdNotFound:
+            _check(error_code)
+        found += [_Member(member_id, client_id) for member_id, client_id, *_ in members]
+    return found
+
+
+async def _leave(client: AIOKafkaClient, node: int, group: str, member: _Member) -> None:
+    answer = await client.send(node, LeaveGroupRequest(group, member.member_id))
+    if for_code(answer.error_code) is not UnknownMemberIdError:
+        _check(answer.error_code)
+    log.info("took a killed predecessor out of the group", member=member.member_id)
+
+
+def _check(error_code: int) -> None:
+    if error_code:
+        raise for_code(error_code)()

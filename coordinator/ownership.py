@@ -1,0 +1,106 @@
+"""Which group of coordinators serves a stream: state records and decisions name the one that wrote them.
+
+Two groups on one stream double nothing in the table, since both come to the same decisions. But each would
+answer openings, write records and tell of commits as if it were alone, so the second one waits.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import structlog
+from aiokafka import ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, KafkaError, for_code
+
+from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.starting import start_client
+
+log = structlog.get_logger(__name__)
+
+GROUP_HEADER: Final = "sluicegate-group"
+PATIENCE: Final = 15.0
+"""Seconds that a new cluster may need until it has a coordinator for a group."""
+
+
+class OwnedElsewhere(Exception):
+    """Another group serves the stream; the text says what to do."""
+
+
+def group_named(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
+    """The group that wrote a record or a decision; None if it does not say, as those of older releases."""
+    named = dict(headers).get(GROUP_HEADER)
+    return named.decode(errors="replace") if named else None
+
+
+async def group_members(options: Mapping[str, Any], group: str) -> int | None:
+    """How many coordinators are in a group; None if this client may not see it. Raises KafkaError.
+
+    One that was killed counts until its session ends.
+    """
+    admin = AIOKafkaAdminClient(**options)
+    deadline = time.monotonic() + PATIENCE
+    try:
+        await start_client(admin)
+        while True:
+            try:
+                (answer,) = await admin.describe_consumer_groups([group])
+                (found,) = answer.groups
+                if found[0]:
+                    raise for_code(found[0])(f"the group {group} cannot be described")
+                return len(found[5])
+            except GroupIdNotFound:
+                return 0
+            except GroupAuthorizationFailedError:
+                return None
+            except KafkaError as error:
+                if not error.retriable or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(spread(0.2))
+    finally:
+        await admin.close()
+
+
+async def refuse_other_groups(options: Mapping[str, Any], own: str, wrote: Mapping[str, str | None]) -> None:
+    """Refuse streams whose newest state record is of another group that is alive.
+
+    `wrote`: by stream, the group that wrote its record. Raises OwnedElsewhere, KafkaError.
+    """
+    for stream, other in sorted(wrote.items()):
+        if other is None or other == own:
+            continue
+        members = await group_members(options, other)
+        if members == 0:
+            continue
+        alive = "whose members cannot be seen from here" if members is None else f"of {members} now"
+        raise OwnedElsewhere(
+            f"stream {stream} is served by the coordinators of the group {other} ({alive}), and this one is "
+            f"of the group {own}; one stream has one group. Give both the same kafka.group_id, or stop those "
+            f"of {other}: then this one goes on by itself. To go on without seeing them: "
+            f"sluicegate takeover --stream {stream}"
+        )
+
+
+class Rivals:
+    """Other groups that decide for the streams of a partition while it is ours."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self.seen: str | None = None
+        """The last one, if there was any."""
+
+    def look(self, stream: str, decision: ConsumerRecord) -> None:
+        """Tell once of a decision that another group has made."""
+        other = group_named(decision.headers)
+        if other is None or other in (self._own, self.seen):
+            return
+        self.seen = other
+        log.error(
+            "another group of coordinators decides for this stream: nothing is doubled in the table by it, "
+            "but openings are answered and commits are told twice; give both one kafka.group_id, or stop one",
+            stream=stream,
+            group=self._own,
+            other=other,
+            offset=decision.offset,
+        )

@@ -1,0 +1,138 @@
+"""State records in the compacted topic: read whole at an assignment, written by key."""
+
+import asyncio
+import json
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from pydantic import ValidationError
+
+from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.ownership import group_named
+from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.starting import start_client
+
+
+class UnreadableRecord(Exception):
+    """A state record that this release cannot read; the text says what to do."""
+
+
+class Held(NamedTuple):
+    """The newest record of a stream."""
+
+    record: StateRecord | UnreadableRecord
+    group: str | None
+    """The group of coordinators that wrote it; None if it does not say."""
+
+
+class _Stored(NamedTuple):
+    offset: int
+    time: int
+    """Milliseconds, by the broker's clock, which may step back."""
+    value: bytes
+    group: str | None
+
+
+_Newest = dict[str, dict[int, _Stored]]
+"""By stream, the last record in each partition."""
+
+
+async def read_records(
+    topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
+) -> dict[str, StateRecord | UnreadableRecord]:
+    """The newest record of each of the streams that has one, as `read_held` finds it."""
+    held = await read_held(topic, partitions, options, streams, patience)
+    return {stream: each.record for stream, each in held.items()}
+
+
+async def read_held(
+    topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
+) -> dict[str, Held]:
+    """The newest record of each of the streams that has one, and who wrote it.
+
+    All partitions are read, so that a record is found wherever it was written. Raises KafkaError or
+    TimeoutError.
+    """
+    sources = [TopicPartition(topic, number) for number in range(partitions)]
+    consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
+    try:
+        await start_client(consumer)
+        newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams}, patience)
+    finally:
+        await consumer.stop()
+    latest = {stream: _latest(found) for stream, found in newest.items()}
+    return {stream: Held(_parse(stream, each.value), each.group) for stream, each in latest.items()}
+
+
+async def _newest(
+    consumer: AIOKafkaConsumer,
+    partitions: list[TopicPartition],
+    streams: dict[bytes, str],
+    patience: float,
+) -> _Newest:
+    async with asyncio.timeout(patience) as limit:
+        ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
+        begins: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
+        consumer.assign(partitions)
+        for partition in partitions:
+            consumer.seek(partition, begins[partition])
+        newest: _Newest = {}
+        positions, behind = begins, {each for each in partitions if begins[each] < ends[each]}
+        while behind:
+            # What cannot be decoded was not written by a coordinator.
+            for records in (await read_batches(consumer, timeout_ms=200)).batches.values():
+                _keep_newest(newest, records, streams)
+            before, positions = positions, {each: await consumer.position(each) for each in behind}
+            if any(positions[each] > before[each] for each in behind):
+                # However much there is to read, what counts is that it goes on.
+                limit.reschedule(asyncio.get_running_loop().time() + patience)
+            behind = {each for each in behind if positions[each] < ends[each]}
+    return newest
+
+
+def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: dict[bytes, str]) -> None:
+    for record in records:
+        stream = streams.get(record.key or b"")
+        if stream is None or record.value is None:
+            continue
+        found = newest.setdefault(stream, {})
+        held = found.get(record.partition)
+        if held is None or held.offset < record.offset:
+            found[record.partition] = _Stored(
+                record.offset, record.timestamp, record.value, group_named(record.headers)
+            )
+
+
+def _latest(found: dict[int, _Stored]) -> _Stored:
+    """The last of a stream's records; only when the topic has grown do they stand in several partitions."""
+    return max(found.values(), key=lambda stored: stored.time)
+
+
+def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:
+    version = _version(value)
+    if version is not None and version > RECORD_VERSION:
+        return UnreadableRecord(
+            f"the state record of {stream} is of version {version}, this release reads {RECORD_VERSION}; "
+            "upgrade the coordinator"
+        )
+    try:
+        return StateRecord.model_validate_json(value)
+    except ValidationError as error:
+        problem = str(error.errors(include_url=False)[0]["msg"])
+    except (KeyError, ValueError) as error:
+        problem = f"this release does not know what it says ({error!r})"
+    return UnreadableRecord(
+        f"the state record of {stream} cannot be read: {problem}; if a newer release wrote it, upgrade the "
+        "coordinator"
+    )
+
+
+def _version(value: bytes) -> int | None:
+    """The version that the record claims; None if it does not say."""
+    try:
+        content = json.loads(value)
+    except ValueError:
+        return None
+    version = content.get("version") if isinstance(content, dict) else None
+    return version if isinstance(version, int) else None

@@ -1,0 +1,394 @@
+"""The service: a member of the consumer group, its assignments, its clocks and its end."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+)
+
+from sluicegate.coordinator.membership.eviction import dismiss_dead
+from sluicegate.coordinator.membership.local import Seat
+from sluicegate.coordinator.ownership import OwnedElsewhere
+from sluicegate.coordinator.runtime.account import absent, account, hindrances
+from sluicegate.coordinator.runtime.connections import open_consumer, open_links
+from sluicegate.coordinator.runtime.janitor import Janitor
+from sluicegate.coordinator.runtime.startup import load_adapters, wait_for_topics
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
+from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.coordinator.stream.upkeep import renew_views
+from sluicegate.coordinator.tasks import end, ended_with
+from sluicegate.coordinator.telemetry.http import HealthServer
+from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit, reach
+from sluicegate.kafka.bodies import BodyUnavailable
+from sluicegate.kafka.fetching import Reading, read_batches
+from sluicegate.kafka.outages import KAFKA
+from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.topics import TopicNames
+
+log = structlog.get_logger(__name__)
+
+TICK = 0.1
+"""Seconds between two looks at the time."""
+GRACE = 10.0
+"""Seconds for what is under way at a graceful stop."""
+LAST_WORDS = 3.0
+"""Seconds for the records and offsets after it."""
+FORBIDDEN = (
+    TopicAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    ClusterAuthorizationFailedError,
+)
+MOST_RECORDS = 5_000
+"""Records handled before the loop turns to other work."""
+ALIVE_LIMIT = 30.0
+VIEW_INTERVAL = 10.0
+RELEASE_INTERVAL = 5.0
+WATCH_INTERVAL = 3.0
+RETRY = 1.0
+
+
+class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Forwards the group's decisions to the service."""
+
+    def __init__(self, service: "Service") -> None:
+        self._service = service
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        await self._service.revoke([source.partition for source in revoked])
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._service.assign([source.partition for source in assigned])
+
+
+class Service:
+    """One coordinator process."""
+
+    def __init__(self, settings: Settings, load: Callable[[], Settings] | None = None) -> None:
+        """`load` reads the settings again for a reload. Raises SettingsError."""
+        self._settings = settings
+        self._load = load
+        self._reload = asyncio.Event()
+        self._topics = TopicNames(settings.kafka.topic_prefix)
+        self._metrics = Metrics()
+        self._runners: dict[int, PartitionRunner] = {}
+        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._epoch = 0
+        self._ticked = time.monotonic()
+        self._trouble: str | None = "not started yet"
+        self._away: str | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self._links: Links | None = None
+        self.http_port: int | None = None
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises TopicError when the topics are missing or wrong.
+
+        When a connection has failed for good, all are made anew; only missing permissions end the service.
+        """
+        http = self._settings.http
+        # Importing a table format takes about a second, in which Kafka can be asked already.
+        loading = asyncio.create_task(load_adapters(self._settings))
+        async with (
+            HealthServer(self, self._metrics, http.host, http.port) as server,
+            ended_with(self._reload_when_asked()),
+        ):
+            self.http_port = server.port
+            log.info("listening", host=http.host, port=server.port)
+            while not stop.is_set():
+                try:
+                    await self._session(stop)
+                except FORBIDDEN:
+                    raise
+                except KafkaError as error:
+                    self._trouble = f"the connection to Kafka failed and is made anew: {error!r}"
+                    log.warning("session failed, another one follows", error=repr(error))
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), spread(RETRY))
+        # A format that cannot be imported is told by its streams.
+        await asyncio.gather(loading, return_exceptions=True)
+
+    async def _session(self, stop: asyncio.Event) -> None:
+        """Serve with one set of connections. Raises KafkaError when they fail, TopicError."""
+        async with AsyncExitStack() as stack:
+            stopping = asyncio.create_task(stop.wait())
+            stack.callback(stopping.cancel)
+            opening = asyncio.create_task(self._open(stack))
+            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                await end([opening])
+                return
+            links, consumer, seat = opening.result()
+            consumer.subscribe([links.topics.events], listener=_Assignments(self))
+            dismissal = asyncio.create_task(dismiss_dead(self._settings.kafka, seat))
+            stack.push_async_callback(end, [dismissal])
+            loops = (
+                self._consume(consumer),
+                links.dead_letters.run(),
+                links.producer.watch(),
+                self._tick(links),
+                self._keep_views(links),
+                self._release(),
+                self._watch(links),
+                Janitor(lambda: self._settings, self._ready_streams).run(),
+            )
+            tasks = [asyncio.create_task(loop) for loop in loops]
+            await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            await end(tasks)
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            failures = [outcome for outcome in ended if isinstance(outcome, Exception)]
+            await self._wind_up(0.0 if failures else GRACE)
+            if failures:
+                raise failures[0]
+
+    async def _open(self, stack: AsyncExitStack) -> tuple[Links, AIOKafkaConsumer, Seat]:
+        """Wait for Kafka and connect. Raises KafkaError, TopicsRefused."""
+        counts = await wait_for_topics(self._settings, self._topics, self._tell_trouble)
+        links = await open_links(self._settings, self._topics, counts, self._metrics, stack)
+        seat = stack.enter_context(Seat(self._settings.kafka))
+        consumer = await open_consumer(self._settings, seat.client_id, stack)
+        self._links, self._consumer, self._ticked = links, consumer, time.monotonic()
+        stack.callback(self._disconnected)
+        return links, consumer, seat
+
+    def _tell_trouble(self, trouble: str) -> None:
+        self._trouble = trouble
+
+    def _disconnected(self) -> None:
+        self._links = self._consumer = self._away = None
+
+    async def _wind_up(self, grace: float) -> None:
+        """Let commits under way come to their end, and leave records for the successor."""
+        for task in self._starting.values():
+            task.cancel()
+        self._starting.clear()
+        runners = list(self._runners.values())
+        try:
+            async with asyncio.timeout(grace + LAST_WORDS):
+                await asyncio.gather(*(runner.stop(grace, last_record=grace > 0) for runner in runners))
+        except TimeoutError:
+            log.warning("stopped without the last records: Kafka or a table does not answer")
+        self._runners.clear()
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Read the settings again soon, and let streams join, leave or change as they say."""
+        self._reload.set()
+
+    async def _reload_when_asked(self) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                await self._take_over_settings()
+            except Exception as error:
+                log.exception("settings not reloaded, those before stay in force", reason=repr(error))
+
+    async def _take_over_settings(self) -> None:
+        if self._load is None:
+            return
+        loaded = await asyncio.to_thread(read_settings, self._load)
+        if not isinstance(loaded, Settings):
+            way_out = "correct the settings, see `sluicegate check`, and send SIGHUP again"
+            log.error("settings not reloaded, those before stay in force", problems=loaded, way_out=way_out)
+            return
+        plan = plan_reload(self._settings, loaded)
+        self._settings = plan.settings
+        if plan.restart:
+            log.warning("settings that only a restart takes over", keys=list(plan.restart))
+        await load_adapters(self._settings)
+        if self._links is not None:
+            self._links.settings = self._settings
+        for runner in self._runners.values():
+            runner.change()
+        told = {"added": plan.added, "removed": plan.removed, "changed": plan.changed}
+        log.info("settings reloaded", **{name: list(streams) for name, streams in told.items()})
+
+    # --- assignments ------------------------------------------------------------------------------
+
+    def assign(self, partitions: list[int]) -> None:
+        """Take over partitions; each is read once its state records are."""
+        if self._consumer is None or self._links is None:
+            return
+        hit(Failpoint.ASSIGNED)
+        self._epoch += 1
+        self._metrics.assigned(self._epoch)
+        self._trouble = None
+        for number in partitions:
+            runner = PartitionRunner(number, self._epoch, self._consumer, self._links)
+            # Not read before the state records say from where.
+            self._consumer.pause(runner.source)
+            self._runners[number] = runner
+            self._starting[number] = asyncio.create_task(self._start(runner))
+
+    async def revoke(self, partitions: list[int]) -> None:
+        """Give partitions up: nothing of this epoch has an effect on them any more."""
+        if partitions:
+            log.info("partitions revoked", partitions=sorted(partitions))
+        await reach(Failpoint.REVOKED_BEFORE)
+        for number in partitions:
+            task = self._starting.pop(number, None)
+            if task is not None:
+                task.cancel()
+            runner = self._runners.pop(number, None)
+            if runner is not None:
+                await runner.stop(0.0)
+        await reach(Failpoint.REVOKED_AFTER)
+        self._trouble = "no partitions are assigned"
+
+    async def _start(self, runner: PartitionRunner) -> None:
+        while not runner.started:
+            try:
+                await runner.start()
+            except (KafkaError, TimeoutError, BodyUnavailable, OSError) as error:
+                runner.trouble = repr(error)
+                log.warning("state records not read yet", partition=runner.number, error=repr(error))
+            except OwnedElsewhere as error:
+                reason = str(error)
+                if runner.trouble != reason:
+                    log.warning("not started", partition=runner.number, reason=reason)
+                runner.trouble = reason
+            except Exception as error:
+                # Nobody waits for this task: what it does not tell would never be known.
+                runner.trouble = repr(error)
+                log.exception("partition not started, will be tried again", partition=runner.number)
+            if not runner.started:
+                await asyncio.sleep(spread(RETRY))
+        # The settings may have been reloaded since it began.
+        runner.change()
+        together = [each for each in self._runners.values() if each.epoch == runner.epoch]
+        if all(each.started for each in together):
+            log.info(
+                "partitions assigned",
+                partitions=sorted(each.number for each in together),
+                streams=sorted(name for each in together for name in each.streams),
+            )
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    async def _consume(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            try:
+                reading = await read_batches(consumer, timeout_ms=200, max_records=MOST_RECORDS)
+            except NoOffsetForPartitionError:
+                # A new group has no offsets; the state records say where to read.
+                reading = Reading({}, [])
+            except OffsetOutOfRangeError as error:
+                await self._refuse(consumer, error)
+                reading = Reading({}, [])
+            self._ticked = time.monotonic()
+            for record in reading.unreadable:
+                if (runner := self._runners.get(record.partition)) is not None:
+                    runner.put_aside(record)
+            for source, records in reading.batches.items():
+                runner = self._runners.get(source.partition)
+                if runner is not None and records:
+                    runner.take(records)
+            await self._pass_gaps(consumer)
+
+    async def _pass_gaps(self, consumer: AIOKafkaConsumer) -> None:
+        """Offsets without a record, such as marks of transactions, are read too."""
+        await asyncio.sleep(0)
+        for runner in list(self._runners.values()):
+            if runner.started and runner.position < (consumer.highwater(runner.source) or 0):
+                with suppress(KafkaError):
+                    runner.passed(await consumer.position(runner.source))
+
+    async def _refuse(self, consumer: AIOKafkaConsumer, error: OffsetOutOfRangeError) -> None:
+        for source in error.args[0] if error.args and isinstance(error.args[0], dict) else []:
+            runner = self._runners.get(source.partition)
+            if runner is not None:
+                consumer.pause(source)
+                await runner.refuse()
+
+    async def _tick(self, links: Links) -> None:
+        turns = 0
+        while True:
+            await asyncio.sleep(TICK)
+            turns += 1
+            for runner in list(self._runners.values()):
+                if runner.started:
+                    runner.pump()
+                    if turns % 10 == 0:
+                        runner.measure(time.time_ns() // 1_000_000)
+            links.threads.relieve()
+            self._metrics.bodies_held(links.budget.held)
+
+    async def _release(self) -> None:
+        """Release what is put aside, also in partitions where nothing is committed."""
+        while True:
+            await asyncio.sleep(RELEASE_INTERVAL)
+            for runner in list(self._runners.values()):
+                with suppress(KafkaError):
+                    await runner.release_offsets()
+
+    async def _watch(self, links: Links) -> None:
+        """Ask Kafka for a sign of life; a producer that has died raises KafkaError."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL)
+            # It fails every message from then on, and there is no public way to see it.
+            if links.producer._sender.sender_task.done():
+                raise KafkaError("the producer's sender has ended")
+            try:
+                async with asyncio.timeout(WATCH_INTERVAL):
+                    self._away = await self._lacks()
+                KAFKA.answered()
+            except (KafkaError, TimeoutError) as error:
+                KAFKA.trouble(repr(error))
+                self._away = f"Kafka does not answer: {error!r}"
+
+    async def _lacks(self) -> str | None:
+        """Say why nothing can be read though Kafka answers. Raises KafkaError or TimeoutError if not."""
+        started = [each for each in self._runners.values() if each.started]
+        if started:
+            await started[0].end_offset()
+            return None
+        known = {self._topics.events} if self._consumer is None else await self._consumer.topics()
+        return None if self._topics.events in known else absent(self._topics.events)
+
+    async def _keep_views(self, links: Links) -> None:
+        """Write the views again when the state store has lost them."""
+        while True:
+            await asyncio.sleep(VIEW_INTERVAL)
+            runners = list(self._runners.values())
+            await renew_views(links, [stream for each in runners for stream in each.streams.values()])
+
+    def _ready_streams(self) -> set[str]:
+        runners = [runner for runner in self._runners.values() if runner.started]
+        return {name for each in runners for name, stream in each.streams.items() if stream.machine.ready}
+
+    # --- health -----------------------------------------------------------------------------------
+
+    def alive(self) -> str | None:
+        """Why the process should be restarted; None while its loops turn."""
+        silent = time.monotonic() - self._ticked
+        if self._consumer is not None and silent > ALIVE_LIMIT:
+            return f"the consumer loop has not turned for {silent:.0f} s"
+        return None
+
+    def unready(self) -> list[str]:
+        """Why the service does not do its work now."""
+        reasons = [reason for reason in (self._trouble, self._away) if reason]
+        return [*reasons, *hindrances(self._runners)]
+
+    def status(self) -> dict[str, Any]:
+        """What this member owns, and where it stands."""
+        return account(self._settings.kafka, self._epoch, self._runners)

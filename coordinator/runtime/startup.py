@@ -1,0 +1,89 @@
+"""What must be there before the service serves: Kafka, its topics with the right settings, a store."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream.links import Partitions
+from sluicegate.kafka.outages import KAFKA
+from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.topics import (
+    BrokersUnavailable,
+    TopicNames,
+    TopicProblem,
+    TopicsRefused,
+    verify_topics,
+)
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.registry import adapter
+from sluicegate.state_store import StateStore
+
+RETRY = 2.0
+
+
+async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable[[str], None]) -> Partitions:
+    """Wait for Kafka, telling so, and check the topics. Raises TopicsRefused with all problems."""
+    kafka = settings.kafka
+    options = kafka.client_options()
+    servers = options.pop("bootstrap_servers")
+    specs = kafka.topic_specs()
+    while True:
+        try:
+            problems = await verify_topics(servers, specs, options)
+            if problems:
+                raise TopicsRefused(_told(problems))
+            return await _count(settings, topics)
+        except (BrokersUnavailable, KafkaError) as error:
+            KAFKA.trouble(str(error))
+            tell(f"Kafka is away: {error}")
+            await asyncio.sleep(spread(RETRY))
+
+
+def _told(problems: Sequence[TopicProblem]) -> str:
+    lines = [str(problem) for problem in problems if not problem.missing]
+    if missing := [problem.topic for problem in problems if problem.missing]:
+        # Our own command makes them as the settings want them; Kafka's would be a long line for each.
+        lines.append(
+            f"these topics do not exist: {', '.join(missing)}; make them with: sluicegate topics create"
+        )
+    return "\n".join(lines)
+
+
+async def _count(settings: Settings, topics: TopicNames) -> Partitions:
+    admin = AIOKafkaAdminClient(**settings.kafka.client_options())
+    try:
+        await start_client(admin)
+        found = {
+            each["topic"]: len(each["partitions"])
+            for each in await admin.describe_topics([topics.events, topics.commits, topics.state])
+        }
+    finally:
+        await admin.close()
+    return Partitions(found[topics.events], found[topics.commits], found[topics.state])
+
+
+async def load_adapters(settings: Settings) -> None:
+    """Import the table formats of all streams; of one that cannot be, its stream tells."""
+    for name in {stream.format for stream in settings.streams.values()}:
+        with suppress(TableRefused):
+            await asyncio.to_thread(adapter, name)
+
+
+def make_store(settings: Settings) -> StateStore | None:
+    """The state store that the settings name, if they name one."""
+    if settings.redis is None:
+        return None
+    # Its client takes long to import, and need not be where there is no store.
+    from sluicegate.state_store.redis_store import RedisStateStore
+
+    return RedisStateStore(
+        settings.redis.url.get_secret_value(),
+        prefix=settings.redis.key_prefix,
+        timeout=settings.redis.timeout,
+        options=settings.redis.client_options(),
+    )

@@ -1,0 +1,1 @@
+"""Settings of the service and the commands: their sources, sections and units."""

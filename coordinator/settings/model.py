@@ -1,0 +1,270 @@
+"""Settings: a TOML file, and the environment (`SLUICEGATE_SECTION__KEY`) on top of it.
+
+Unknown keys are errors. Everything that is wrong is reported at once, at the start.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sluicegate.coordinator.settings.kafka import KafkaSecurity, KafkaSettings
+from sluicegate.coordinator.settings.redis import RedisSettings
+from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
+from sluicegate.coordinator.settings.units import Bytes, Seconds
+from sluicegate.events.models import Name, StreamPolicy
+from sluicegate.failpoints.points import parse as parse_failpoints
+
+__all__ = [
+    "HttpSettings",
+    "JanitorSettings",
+    "KafkaSecurity",
+    "KafkaSettings",
+    "LogSettings",
+    "MemorySettings",
+    "RedisSettings",
+    "Settings",
+    "SettingsError",
+    "StreamSettings",
+    "load",
+]
+
+_SOUNDS_SECRET: Final = re.compile(r"secret|passw|token|key|credential|signature", re.IGNORECASE)
+_SHORTEST_SECRET: Final = 6
+
+
+class HttpSettings(Section):
+    """Where /livez, /readyz, /metrics and /status are served."""
+
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    """0: any free one; the log says which."""
+
+
+class LogSettings(Section):
+    """What is logged, to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class MemorySettings(Section):
+    """What may be held in memory."""
+
+    body_budget: Bytes = 256 << 20
+    """Bodies of events beyond it are dropped, and fetched again when they are committed."""
+
+
+class JanitorSettings(Section):
+    """The deletion of files that the log names and that no commit will ever have."""
+
+    enabled: bool = False
+    """Whether the coordinator deletes them by itself; `sluicegate orphans` does on request."""
+    grace: Seconds = 86_400.0
+    """How old such a file must be, and what makes it an orphan."""
+    interval: Seconds = 21_600.0
+    """How often the log of the stream is read for it."""
+
+
+def _flatten(value: object) -> object:
+    """TOML reads an unquoted `s3.region` as a table in a table; both spellings mean the same option."""
+    if not isinstance(value, Mapping):
+        return value
+    flat: dict[str, object] = {}
+    for key, item in value.items():
+        inner = _flatten(item)
+        if isinstance(inner, Mapping):
+            flat.update({f"{key}.{name}": held for name, held in inner.items()})
+        else:
+            flat[key] = inner
+    return flat
+
+
+class StreamSettings(Section):
+    """One stream: its table, and the rules of its commits."""
+
+    format: Name = "paimon"
+    table: Text
+    """The table's URI, or an absolute path."""
+    allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
+    """URI prefixes; data files outside all of them are refused. Default: the table's own location."""
+    file_names: Literal["checked", "unchecked"] = "checked"
+    """Whether the name of a data file must carry the digest of the attempt that wrote it.
+
+    `unchecked` is for writers that cannot choose names. A file that two checkpoints name is then committed
+    twice, unless both are in one commit, which is refused.
+    """
+    commit_user: str = ""
+    """By whom the table's history says a commit was made. Default: `sluicegate-<stream>`."""
+    partial: Literal["never", "allow"] = "never"
+    """Whether regions that do not come along in time stay at their last checkpoint, or all wait for them."""
+    max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
+    """How many cuts in a row a region may stay behind, before the next one has to be full."""
+    alignment_timeout: Seconds = 10.0
+    """How long something that could be committed waits for regions that are expected to come along."""
+    max_files_per_checkpoint: Annotated[int, Field(ge=1)] = 100_000
+    """A region with more in one checkpoint stays behind, told why: such a commit would take long."""
+    max_pending_bytes: Bytes = 4 << 30
+    """Of events, in one commit; the regions with the most stay behind. A commit holds them all in memory."""
+    janitor: JanitorSettings = JanitorSettings()
+    options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
+    """For the table format's adapter. They may be credentials, so all are kept out of logs."""
+
+    @field_validator("table", "allowed_locations")
+    @classmethod
+    def _check_absolute(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for location in (value,) if isinstance(value, str) else value:
+            if not urlsplit(location).scheme and not os.path.isabs(location):
+                raise ValueError("must be a URI or an absolute path: writers run elsewhere")
+        return value
+
+    @field_validator("allowed_locations", mode="after")
+    @classmethod
+    def _as_uris(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        own = (info.data["table"],) if "table" in info.data else ()
+        return tuple(
+            location if urlsplit(location).scheme else Path(os.path.abspath(location)).as_uri()
+            for location in value or own
+        )
+
+    def adapter_options(self) -> dict[str, str]:
+        """The adapter's options with their secrets: for the adapter only."""
+        return {name: value.get_secret_value() for name, value in self.options.items()}
+
+    def policy(self) -> StreamPolicy:
+        """The policy that these settings want; its number does not count."""
+        return StreamPolicy(
+            number=0,
+            partial=self.partial,
+            max_consecutive_fallbacks=self.max_consecutive_fallbacks,
+            allowed_locations=self.allowed_locations,
+            file_names=self.file_names,
+        )
+
+
+class Settings(BaseSettings):
+    """Everything that the service needs to know. Made directly it reads neither file nor environment."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    kafka: KafkaSettings
+    redis: RedisSettings | None = None
+    """None: no other service sees the light state; nothing else is missing."""
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+    memory: MemorySettings = MemorySettings()
+    commit_threads: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """How many streams can be committed at the same time, apart from those whose storage hangs."""
+    state_record_interval: Seconds = 3_600.0
+    """At most a quarter of the shorter retention, of the log and of the tables' snapshots."""
+    table_check_interval: Seconds = 60.0
+    """How often a stream without work looks whether its table was replaced or rolled back.
+
+    At most a quarter of the retention of the tables' snapshots.
+    """
+    stall_after: Seconds = 30.0
+    """For how long a step may fail, and be tried again, until the stream counts as stalled."""
+    failpoints: str = ""
+    """For tests of failures: `name=action;...`, see docs/faults.md. Empty: none, as it must be in earnest."""
+    failpoints_log: str = ""
+    """The file that every hit of a failpoint is noted in, when there are any."""
+    streams: dict[Name, StreamSettings]
+
+    @field_validator("failpoints")
+    @classmethod
+    def _check_failpoints(cls, value: str) -> str:
+        parse_failpoints(value)
+        return value
+
+    @field_validator("streams")
+    @classmethod
+    def _complete_streams(cls, value: dict[str, StreamSettings]) -> dict[str, StreamSettings]:
+        if not value:
+            raise ValueError("no stream is configured; add a table [streams.NAME] with the key `table`")
+        named = {
+            name: stream.model_copy(update={"commit_user": stream.commit_user or f"sluicegate-{name}"})
+            for name, stream in value.items()
+        }
+        owners: dict[tuple[str, str], str] = {}
+        for name, stream in named.items():
+            other = owners.setdefault((stream.table.rstrip("/"), stream.commit_user), name)
+            if other != name:
+                raise ValueError(
+                    f"{other} and {name} commit to one table as one commit_user, so neither could tell "
+                    "its own commits; give each a commit_user of its own"
+                )
+        return named
+
+    def secrets(self) -> frozenset[str]:
+        """What must not appear in logs or messages; of the adapters' options those that sound secret."""
+        found = [self.kafka.security.password, self.kafka.security.key_password]
+        if self.redis is not None:
+            found += [self.redis.url, *self.redis.secrets()]
+        for stream in self.streams.values():
+            found += [
+                value
+                for name, value in stream.options.items()
+                # To hide each `id` or `true` would make logs unreadable.
+                if _SOUNDS_SECRET.search(name) and len(value) >= _SHORTEST_SECRET
+            ]
+        plain = {secret.get_secret_value() for secret in found if secret}
+        return frozenset(plain | {unquote(secret) for secret in plain})
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is given; `load` adds its layers itself, because it is told the environment."""
+        return (init_settings,)
+
+
+def load(path: Path | None, env: Mapping[str, str]) -> Settings:
+    """Read the settings from a TOML file, if one is named, and the environment, which wins.
+
+    Raises SettingsError with every problem.
+    """
+    file = _read_file(path)
+    environment = EnvironmentSource(Settings, env, file)
+
+    class _Loaded(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return environment, init_settings
+
+    try:
+        loaded = _Loaded(**{"kafka": {}, "streams": {}, **file})
+    except ValidationError as error:
+        raise SettingsError([*environment.problems, *explain(error, Settings, environment)]) from None
+    if environment.problems:
+        raise SettingsError(environment.problems)
+    # Not the class with the layers: two settings with the same values are equal.
+    return Settings.model_construct(loaded.model_fields_set, **dict(loaded))
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror or error}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{path}: is not valid TOML: {error}"]) from error

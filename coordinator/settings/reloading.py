@@ -1,0 +1,57 @@
+"""The difference between the settings in force and those of a file that was changed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from sluicegate.coordinator.settings.model import Settings, SettingsError
+
+
+@dataclass(frozen=True)
+class Reload:
+    """The settings that hold after a reload, and how they differ from those before."""
+
+    settings: Settings
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    """Streams whose settings have other values."""
+    restart: tuple[str, ...]
+    """Keys that have other values in the file, which only a restart takes over."""
+
+
+def read_settings(load: Callable[[], Settings]) -> Settings | list[str]:
+    """Read the settings again; returns the problems of those that cannot be used."""
+    try:
+        return load()
+    except SettingsError as error:
+        return list(error.problems)
+
+
+def plan_reload(held: Settings, wanted: Settings) -> Reload:
+    """Take the streams from the wanted settings, and everything else from the held ones."""
+    before, after = held.streams, wanted.streams
+    return Reload(
+        held.model_copy(update={"streams": after}),
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=tuple(sorted(name for name in before.keys() & after.keys() if before[name] != after[name])),
+        restart=tuple(
+            key
+            for name in type(held).model_fields
+            if name != "streams"
+            for key in _different(name, getattr(held, name), getattr(wanted, name))
+        ),
+    )
+
+
+def _different(path: str, held: object, wanted: object) -> Iterator[str]:
+    """Name the keys below a path that have different values."""
+    if held == wanted:
+        return
+    if isinstance(held, BaseModel) and isinstance(wanted, BaseModel):
+        for name in type(held).model_fields:
+            yield from _different(f"{path}.{name}", getattr(held, name), getattr(wanted, name))
+    else:
+        yield path

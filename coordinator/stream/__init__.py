@@ -1,0 +1,1 @@
+"""One partition and its streams: records in, effects of the core out."""

@@ -1,0 +1,40 @@
+"""What the effects of all streams share: clients, topics, threads, memory."""
+
+from dataclasses import dataclass
+
+from sluicegate.coordinator.dead_letters.sending import DeadLetters
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.kafka.bodies import BodyFetcher, Budget
+from sluicegate.kafka.ends import EndOffsets
+from sluicegate.kafka.producer import SessionProducer
+from sluicegate.kafka.topics import TopicNames
+from sluicegate.lakes.threads import CommitThreads
+from sluicegate.state_store import StateStore
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """How many partitions the topics have."""
+
+    events: int
+    commits: int
+    state: int
+
+
+@dataclass
+class Links:
+    """Everything outside of the process, and what is shared inside of it."""
+
+    settings: Settings
+    """Replaced when they are reloaded."""
+    topics: TopicNames
+    partitions: Partitions
+    producer: SessionProducer
+    fetcher: BodyFetcher
+    ends: EndOffsets
+    store: StateStore | None
+    threads: CommitThreads
+    budget: Budget
+    dead_letters: DeadLetters
+    metrics: Metrics

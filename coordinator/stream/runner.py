@@ -1,0 +1,268 @@
+"""One stream while its partition is assigned: runs the effects that the core hands out."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import takewhile
+from typing import Final, Protocol
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.core.effects import (
+    Announce,
+    AppendAbandoned,
+    AppendDecision,
+    AppendPolicy,
+    AppendVoided,
+    Ask,
+    Carry,
+    CheckFiles,
+    Done,
+    Effect,
+    EndOffset,
+    Failed,
+    FetchEnd,
+    FilesChecked,
+    InspectTable,
+    Publish,
+    ReleaseOffsets,
+    Result,
+    WriteRecord,
+    WriteView,
+)
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.dead_letters.letterbox import Letterbox
+from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.appending import StreamLog
+from sluicegate.coordinator.stream.failing import between_failpoints
+from sluicegate.coordinator.stream.limits import over_limits
+from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.supply import Supply
+from sluicegate.coordinator.stream.table import StreamTable
+from sluicegate.coordinator.stream.telemetry import News
+from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.tasks import end
+from sluicegate.coordinator.telemetry.waiting import Waiting
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import reach
+from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
+from sluicegate.lakes.port import Found, OutcomeUnknown, Published
+from sluicegate.state_store import StateStoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+FETCHED_AT_ONCE: Final = 16 << 20
+"""Bytes of bodies that are brought back into memory for one step of a check or a commit."""
+
+
+class LogPartition(Protocol):
+    """What a stream needs of the partition that it stands in."""
+
+    number: int
+    letters: Letterbox
+
+    async def end_offset(self) -> int:
+        """The offset behind the last record. Raises KafkaError."""
+        ...
+
+    async def release_offsets(self) -> None:
+        """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
+        ...
+
+
+class StreamRunner:
+    """Feeds one machine with outcomes, for the life of one assignment."""
+
+    def __init__(
+        self,
+        machine: StreamMachine,
+        settings: StreamSettings,
+        links: Links,
+        partition: LogPartition,
+        since: int,
+        record: StateRecord | None = None,
+    ) -> None:
+        """`since`: the end of the log when the stream became ours; what stands before it is no news.
+
+        `record`: the one that the machine began with, which names the commit user of the stream.
+        """
+        self.since = since
+        self.machine = machine
+        self.bodies = Bodies(links.budget)
+        self.last_view: StateRecord | None = None
+        self.waiting = Waiting(machine.stream)
+        self.news = News(machine.stream, links.metrics, machine.outbox.due)
+        self.settings = settings
+        self._recorded_user = (record and record.commit_user) or settings.commit_user
+        """For the next records: the same as before, whatever the settings say."""
+        self._links = links
+        self._partition = partition
+        self._kafka = StreamLog(machine.stream, partition.number, links)
+        self._table = StreamTable(settings, links.threads, machine.stream)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._outcomes_count = True
+        self._log = log.bind(stream=machine.stream)
+        self._failure: Exception | None = None
+        """What broke the handling of an outcome: this process must not go on with the stream."""
+
+    @property
+    def stream(self) -> str:
+        return self.machine.stream
+
+    def pump(self) -> None:
+        """Start what the core wants started. Raises what broke the handling of an outcome."""
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            return
+        for effect in self.machine.poll(time.monotonic_ns() // 1_000_000):
+            task = asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self.news.retries(self.machine.retries)
+        self.news.standing(self.machine.stall_reason, self.machine.paused)
+
+    async def stop(self, grace: float) -> None:
+        """Start nothing more; let what runs come to its end for `grace` seconds, then leave it behind.
+
+        With a grace the partition is still ours, so the outcomes count.
+        """
+        self._closed = True
+        self._outcomes_count = grace > 0
+        tasks = list(self._tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace)
+            await end(late)
+        self._outcomes_count = False
+        if not tasks or not late:
+            self._table.close()
+        self.bodies.drop_all()
+
+    async def write_last_record(self) -> None:
+        """Write a record on a graceful stop, so that the successor need not read as much."""
+        if self.machine.ready and self.machine.book.state.assignment is not None:
+            await reach(Failpoint.LAST_RECORD_BEFORE)
+            result = await self._effect(WriteRecord(self.machine.record()))
+            if isinstance(result, Failed):
+                self._log.warning("last state record not written", reason=result.reason)
+            await reach(Failpoint.LAST_RECORD_AFTER)
+
+    async def _run(self, effect: Effect) -> None:
+        name = type(effect).__name__
+        self._log.debug("effect", state="started", effect=name)
+        result = await self._effect(effect)
+        self.news.effect(effect, result)
+        self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
+        try:
+            self._measure(effect, result)
+            # An outcome that came after the partition was lost is void: the successor asks again.
+            if self._outcomes_count:
+                self.machine.finished(effect, result)
+                self.pump()
+        except Exception as error:
+            # Nobody waits for this task; the next look at the time ends the process with it.
+            self._log.exception("an outcome could not be handled", effect=name)
+            self._failure = error
+
+    async def _effect(self, effect: Effect) -> Result:
+        return await between_failpoints(effect, self._attempt)
+
+    async def _attempt(self, effect: Effect) -> Result:
+        try:
+            return await self._perform(effect)
+        except (KafkaError, TimeoutError, StateStoreUnavailable, BodyUnavailable, OSError) as error:
+            return Failed(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            self._log.exception("effect raised", effect=type(effect).__name__)
+            if isinstance(effect, Publish):
+                return OutcomeUnknown(f"{type(error).__name__}: {error}")
+            return Failed(f"{type(error).__name__}: {error}")
+
+    async def _perform(self, effect: Effect) -> Result:
+        """What concerns the table and the log; the rest follows a commit."""
+        match effect:
+            case InspectTable():
+                return await self._table.inspect(effect)
+            case Ask():
+                self.news.asked(effect)
+                return await self._table.ask(effect)
+            case CheckFiles():
+                return await self._check(effect)
+            case Publish():
+                with closing(self._supply(effect.offsets)) as bodies:
+                    return await self._table.publish(effect, bodies)
+            case FetchEnd():
+                return EndOffset(await self._partition.end_offset())
+            case AppendDecision() | AppendPolicy() | AppendAbandoned() | AppendVoided():
+                return await self._kafka.append(effect)
+            case Carry():
+                appended = await self._kafka.carry(effect)
+                told = {"region": effect.region, "lineage": effect.lineage, "events": len(effect.offsets)}
+                self._log.info("carried ahead of the log's retention", **told)
+                return appended
+        await self._follow_up(effect)
+        return Done()
+
+    async def _check(self, effect: CheckFiles) -> Result:
+        """See which regions' files could not be committed, those that are too many first."""
+        too_much = over_limits(self.stream, self.settings, self.machine.book, effect, self.bodies.size)
+        parts = tuple(part for part in effect.parts if part.region not in too_much)
+        offsets = [offset for part in parts for offset in part.offsets]
+        with closing(self._supply(offsets)) as bodies:
+            checked = await self._table.check(replace(effect, parts=parts), bodies)
+        self._put_aside()
+        if isinstance(checked, FilesChecked):
+            return FilesChecked({**checked.problems, **too_much})
+        return checked
+
+    async def _follow_up(self, effect: Effect) -> None:
+        match effect:
+            case WriteRecord(record):
+                await self._kafka.record(record.model_copy(update={"commit_user": self._recorded_user}))
+                self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
+            case Announce(due):
+                await self._kafka.announce(due)
+                self.news.announced(due, self.machine.stall_reason)
+            case WriteView(record):
+                self.last_view = record
+                if self._links.store is not None:
+                    await self._links.store.write(view_of(record, self.settings.commit_user))
+            case ReleaseOffsets():
+                await self._partition.release_offsets()
+
+    def _supply(self, offsets: Sequence[int]) -> Supply[WrittenEvent]:
+        return Supply(offsets, self.bodies.first_of(sorted(offsets)), self._read_bodies)
+
+    async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
+        """The events at the first of these offsets: what is held, or what has to be fetched again."""
+        if held := self.bodies.first_of(offsets):
+            return held
+        dropped = list(takewhile(lambda offset: self.bodies.get(offset) is None, offsets))
+        fetched = await self._links.fetcher.fetch(self._partition.number, dropped, FETCHED_AT_ONCE)
+        self._links.metrics.bodies_refetched(len(fetched))
+        return fetched
+
+    def _put_aside(self) -> None:
+        """Tell of unreadable bodies where poison is looked for, beside barring their region."""
+        for offset, (body, reason) in self._table.broken.items():
+            self._partition.letters.put_body(offset, body, reason)
+        self._table.broken.clear()
+
+    def _measure(self, effect: Effect, result: Result) -> None:
+        pending = self.machine.book.state.pending
+        if not pending or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
+            return
+        decision, tally = pending[0], self._table.tally
+        if effect.digest != decision.digest:
+            return
+        self.bodies.drop(decision.parts)
+        if tally is not None and tally.decision == decision.id:
+            self.news.committed(decision, tally)
+        else:
+            # A predecessor has published it, and measured it.
+            self.news.settled()

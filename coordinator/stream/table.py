@@ -1,0 +1,261 @@
+"""A stream's table: effects of the core become calls of the committer half, in a thread."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, TypeVar, overload
+
+from sluicegate.coordinator.core.effects import (
+    Ask,
+    CheckFiles,
+    Failed,
+    FilesChecked,
+    InspectTable,
+    Publish,
+    Result,
+    TableUnfit,
+)
+from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.supply import BodySource
+from sluicegate.events.codec import BadBody, read_files
+from sluicegate.events.locations import location_problem
+from sluicegate.events.models import FilesWritten
+from sluicegate.events.naming import names_problem
+from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
+from sluicegate.lakes.port import (
+    BadFiles,
+    CommitRequest,
+    Committer,
+    LakeUnavailable,
+    OutcomeUnknown,
+    Refused,
+    TableRefused,
+    TableReplaced,
+)
+from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.twins import Twins
+
+T = TypeVar("T")
+
+STEP: Final = 8 << 20
+"""Bytes of bodies whose events are checked together."""
+
+
+@dataclass
+class Tally:
+    """The rows and bytes of the files that a decision commits."""
+
+    decision: int
+    events: int = 0
+    rows: int = 0
+    size: int = 0
+
+    def counted(self, read: Callable[[int], FilesWritten]) -> Callable[[int], FilesWritten]:
+        """Read events as before, each once, and count their files."""
+
+        def counting(offset: int) -> FilesWritten:
+            files = read(offset)
+            self.events += 1
+            self.rows += sum(each.rows for each in files.files)
+            self.size += sum(each.size for each in files.files)
+            return files
+
+        return counting
+
+
+class StreamTable:
+    """One committer, opened when the table is inspected; one call at a time."""
+
+    def __init__(self, settings: StreamSettings, threads: Executor, stream: str = "...") -> None:
+        self._settings = settings
+        self._stream = stream
+        self._threads = threads
+        self._committer: Committer | None = None
+        self.tally: Tally | None = None
+        """Of the last publication whose events were read."""
+        self.broken: dict[int, tuple[bytes, str]] = {}
+        """Bodies that turned out to be unreadable, by offset, with the reason."""
+
+    async def inspect(self, _: InspectTable) -> Result:
+        """Open the table anew and say where it stands."""
+        try:
+            return await self._call(self._open_and_inspect)
+        except TableRefused as error:
+            return TableUnfit(str(error))
+        except LakeUnavailable as error:
+            return Failed(str(error))
+
+    async def ask(self, effect: Ask) -> Result:
+        """Ask for a decision."""
+        committer = self._opened()
+        try:
+            return await self._call(
+                lambda: committer.ask(effect.decision, effect.digest, effect.table, effect.recorded)
+            )
+        except LakeUnavailable as error:
+            return Failed(str(error))
+
+    async def check(self, effect: CheckFiles, bodies: BodySource) -> Result:
+        """Check the events' files. Raises KafkaError or TimeoutError if a body cannot be read now."""
+        try:
+            return await self._call(lambda: self._check(effect, bodies))
+        except LakeUnavailable as error:
+            return Failed(str(error))
+
+    async def publish(self, effect: Publish, bodies: BodySource) -> Result:
+        """Publish a commit; whatever is not known for sure is an unknown outcome."""
+        try:
+            return await self._call(lambda: self._publish(effect, bodies))
+        except (BadBody, BadFiles, BodyUnavailable) as error:
+            return Refused(str(error))
+        except Exception as error:
+            return OutcomeUnknown(f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Release the committer."""
+        if self._committer is not None:
+            self._committer.close()
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def _opened(self) -> Committer:
+        if self._committer is None:
+            raise LakeUnavailable("the table has not been inspected yet")
+        return self._committer
+
+    def _open_and_inspect(self) -> Result:
+        settings = self._settings
+        committer = adapter(settings.format).open_committer(
+            settings.table, settings.commit_user, settings.adapter_options()
+        )
+        state = committer.inspect()
+        self._committer = committer
+        return state
+
+    def _check(self, effect: CheckFiles, bodies: BodySource) -> FilesChecked | TableReplaced:
+        problems = self._problems(effect, bodies)
+        # Asked last: the files of a table that was replaced are missing, and that is not what is wrong.
+        identity = self._opened().identity()
+        return FilesChecked(problems) if identity == effect.table else TableReplaced(identity)
+
+    def _problems(self, effect: CheckFiles, bodies: BodySource) -> dict[str, str]:
+        """Go through the log once, however many regions stand in it, and hold a part of it at a time."""
+        regions = {offset: part.region for part in effect.parts for offset in part.offsets}
+        problems: dict[str, str] = {}
+        checks = {part.region: _Check(self._opened()) for part in effect.parts}
+        for offset in sorted(regions):
+            region = regions[offset]
+            try:
+                if region not in problems:
+                    event = bodies[offset]
+                    checks[region].add(self._read_at(offset, event, effect), len(event.body))
+            except BadFiles as error:
+                problems[region] = self._mending(region, error)
+            except (BadBody, BodyUnavailable, TableRefused) as error:
+                problems[region] = f"region {region}: {error}"
+        for region, check in checks.items():
+            try:
+                if region not in problems:
+                    check.finish()
+            except BadFiles as error:
+                problems[region] = self._mending(region, error)
+            except TableRefused as error:
+                problems[region] = f"region {region}: {error}"
+        return problems
+
+    def _mending(self, region: str, error: BadFiles) -> str:
+        """What is wrong with a region's files, and the two ways out."""
+        return (
+            f"region {region}: {error}. Mend that (put a missing file back), and it goes on by itself; or "
+            f"have its query write anew: sluicegate rewind --stream {self._stream} --region {region} "
+            "--checkpoint-location ..."
+        )
+
+    def _publish(self, effect: Publish, bodies: BodySource) -> Result:
+        def read(offset: int) -> FilesWritten:
+            return self._read(bodies[offset], effect)
+
+        tally = Tally(effect.decision)
+        result = self._opened().publish(
+            CommitRequest(
+                decision=effect.decision,
+                digest=effect.digest,
+                head=effect.head,
+                watermark=effect.watermark,
+                files=_Events(sorted(effect.offsets), tally.counted(read)),
+            )
+        )
+        # One that finds its snapshot there already reads nothing: what was counted before holds.
+        if tally.events == len(effect.offsets):
+            self.tally = tally
+        return result
+
+    def _read_at(self, offset: int, event: WrittenEvent, effect: CheckFiles) -> FilesWritten:
+        try:
+            return self._read(event, effect)
+        except BadBody as error:
+            self.broken[offset] = event.body, str(error)
+            raise
+
+    def _read(self, event: WrittenEvent, effect: CheckFiles | Publish) -> FilesWritten:
+        """The files of an event that obeys the logged policy. Raises BadBody, BadFiles."""
+        files = read_files(event.body)
+        problem = location_problem(files, effect.allowed_locations)
+        if problem is None and effect.names_checked:
+            problem = names_problem(event.attempt, files)
+        if problem is None and files.format != self._settings.format:
+            problem = f"files of the format {files.format} for a table of {self._settings.format}"
+        if problem is not None:
+            raise BadFiles(problem)
+        return files
+
+
+class _Check:
+    """The check of one region's events, in steps of bounded size."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._twins = Twins()
+        self._events: list[FilesWritten] = []
+        self._size = 0
+
+    def add(self, event: FilesWritten, size: int) -> None:
+        """Take an event whose body has so many bytes. Raises BadFiles, LakeUnavailable."""
+        self._twins.add(event)
+        self._events.append(event)
+        self._size += size
+        if self._size >= STEP:
+            self.finish()
+
+    def finish(self) -> None:
+        """Check what has not been checked yet. Raises BadFiles, LakeUnavailable."""
+        events, self._events, self._size = self._events, [], 0
+        if events:
+            self._committer.check(events)
+
+
+class _Events(Sequence[FilesWritten]):
+    """The events of a commit, made from their bodies each time that one is asked for."""
+
+    def __init__(self, offsets: Sequence[int], read: Callable[[int], FilesWritten]) -> None:
+        self._offsets = offsets
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[FilesWritten]:
+        return map(self._read, self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> FilesWritten: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "_Events": ...
+
+    def __getitem__(self, index: int | slice) -> "FilesWritten | _Events":
+        if isinstance(index, slice):
+            return _Events(self._offsets[index], self._read)
+        return self._read(self._offsets[index])

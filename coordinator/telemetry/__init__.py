@@ -1,0 +1,1 @@
+"""Logs, metrics, status and HTTP endpoints of the service."""

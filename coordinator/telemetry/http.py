@@ -1,0 +1,94 @@
+"""The service's HTTP endpoints: /livez, /readyz, /metrics and /status."""
+
+import asyncio
+from typing import Any, Final, Protocol, Self
+
+from aiohttp import web
+
+from sluicegate.coordinator.telemetry.metrics import CONTENT_TYPE, Metrics
+
+_CLOSING_SECONDS: Final = 2.0
+_ANSWER_SECONDS: Final = 5.0
+
+
+class CannotServe(OSError):
+    """The address cannot be listened on; the text says which key to change."""
+
+
+class Health(Protocol):
+    """What the endpoints ask of the service; called on the event loop, so it must not block."""
+
+    def alive(self) -> str | None:
+        """Why the process should be restarted; None while its consumer loop turns."""
+        ...
+
+    def unready(self) -> list[str]:
+        """Why it does not do its work now: no assignment read yet, dependencies that are away."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """What it is doing, as JSON values."""
+        ...
+
+
+class HealthServer:
+    """Serves the endpoints between `async with` and its end."""
+
+    def __init__(self, health: Health, metrics: Metrics, host: str, port: int) -> None:
+        self._health = health
+        self._metrics = metrics
+        self._wanted = (host, port)
+        self._port: int | None = None
+        app = web.Application()
+        app.router.add_get("/livez", self._livez)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._render)
+        app.router.add_get("/status", self._status)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_CLOSING_SECONDS
+        )
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises CannotServe."""
+        host, port = self._wanted
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise CannotServe(
+                f"cannot listen on {host}:{port}: {error.strerror or error}; change http.host or http.port"
+            ) from error
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop listening, and wait shortly for answers under way."""
+        self._port = None
+        await self._runner.cleanup()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on. Raises RuntimeError outside `async with`."""
+        if self._port is None:
+            raise RuntimeError("the port is known only inside `async with`")
+        return self._port
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        reason = self._health.alive()
+        body: dict[str, Any] = {"alive": reason is None}
+        if reason is not None:
+            body["reason"] = reason
+        return web.json_response(body, status=200 if reason is None else 503)
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reasons = self._health.unready()
+        return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return web.json_response(self._health.status())
+
+    async def _render(self, _: web.Request) -> web.Response:
+        # Rendering grows with the number of streams, and commits wait for the loop.
+        body = await asyncio.wait_for(asyncio.to_thread(self._metrics.render), _ANSWER_SECONDS)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

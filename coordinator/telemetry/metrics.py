@@ -1,0 +1,366 @@
+"""The service's metrics: one typed registry, from which docs/metrics.md is generated.
+
+`python -m sluicegate.coordinator.telemetry.metrics > docs/metrics.md`
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+
+PREFIX: Final = "sluicegate_"
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Of what `Metrics.render` gives."""
+
+COMMIT_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
+VISIBLE_BUCKETS: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1),
+    *(0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Seconds: 1 ms to 60 s."""
+
+CutOutcome = Literal["full", "partial", "forced", "voided", "abandoned"]
+STREAM: Final = ("stream",)
+PARTITION: Final = ("partition",)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A metric as the documentation shows it."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+
+
+class Metrics:
+    """All metrics, on a registry of their own. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.definitions: list[Definition] = []
+        # Each counter would be shown twice, with the time when it was made.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        ProcessCollector(registry=self.registry)
+        self._log()
+        self._streams()
+        self._service()
+
+    def _log(self) -> None:
+        gauge, counter = self._gauge, self._counter
+        self._lag = gauge(
+            "consumer_lag_records", "records", PARTITION, "Records of the events topic not read yet"
+        )
+        self._position = gauge(
+            "partition_position_offset", "offset", PARTITION, "The next offset to be read of the events topic"
+        )
+        self._low_water = gauge(
+            "partition_low_water_offset",
+            "offset",
+            PARTITION,
+            "The smallest offset that a recovery of the partition would read again",
+        )
+        self._events = counter("events_total", "events", ("type",), "Events read, by type")
+        self._dead_letters = counter(
+            "dead_letters_total",
+            "messages",
+            ("reason",),
+            "Messages put aside, by kind of reason",
+        )
+        self._epoch = gauge(
+            "assignment_epoch",
+            "number",
+            (),
+            "Number of the current assignment of partitions",
+        )
+
+    def _streams(self) -> None:
+        gauge, counter, histogram = self._gauge, self._counter, self._histogram
+        self._pending = gauge("pending_files", "files", STREAM, "Files written that are in no decision yet")
+        self._unsealed = gauge(
+            "oldest_unsealed_age_seconds",
+            "seconds",
+            STREAM,
+            "Age of the first event of the oldest checkpoint that is not sealed; 0 if there is none",
+        )
+        self._uncut = gauge(
+            "oldest_uncut_age_seconds",
+            "seconds",
+            STREAM,
+            "For how long the oldest sealed checkpoint has been in no decision; 0 if there is none",
+        )
+        self._commit = histogram(
+            "commit_seconds",
+            "seconds",
+            COMMIT_BUCKETS,
+            "From first asking the table for a decision to its snapshot being visible",
+        )
+        self._visible = histogram(
+            "event_to_snapshot_seconds",
+            "seconds",
+            VISIBLE_BUCKETS,
+            "From the append of the last event that a cut includes to its snapshot being visible",
+        )
+        self._cuts = counter(
+            "cuts_total",
+            "cuts",
+            ("stream", "outcome"),
+            "Cuts by `outcome`: full, partial, or forced (full because a region had stayed behind as often "
+            "as it may) when committed; voided (given up), or abandoned (forced, not possible in time)",
+        )
+        self._fallbacks = gauge(
+            "region_consecutive_fallbacks",
+            "cuts",
+            ("stream", "region"),
+            "How many cuts in a row the region stayed behind in",
+        )
+        self._heard = gauge(
+            "region_last_event_timestamp_seconds",
+            "seconds",
+            ("stream", "region"),
+            "When the region's job last sent an event, in seconds since the Unix epoch; a query sends some "
+            "also while it has nothing to do",
+        )
+        self._joined = gauge(
+            "stream_joined",
+            "boolean",
+            STREAM,
+            "1 while all regions of the stream count as one, so that every cut is full",
+        )
+        self._refusals = counter(
+            "refusals_total",
+            "refusals",
+            ("stream", "reason"),
+            "Openings and decisions refused, by kind",
+        )
+        self._stalled = gauge(
+            "stream_stalled",
+            "boolean",
+            STREAM,
+            "1 while the stream or a region of it waits for help",
+        )
+        self._paused = gauge(
+            "stream_paused",
+            "boolean",
+            STREAM,
+            "1 while an operator has paused the stream, so nothing is wrong",
+        )
+        self._watermark = gauge(
+            "watermark_timestamp_seconds",
+            "seconds",
+            STREAM,
+            "Watermark of the last committed cut, in seconds since the Unix epoch; absent until there is one",
+        )
+        self._last_commit = gauge(
+            "last_commit_timestamp_seconds",
+            "seconds",
+            STREAM,
+            "When this process last saw a commit of its own become visible, in seconds since the Unix epoch; "
+            "absent until then",
+        )
+        self._rows = counter(
+            "committed_rows_total", "rows", STREAM, "Rows of the files in commits of this process"
+        )
+        self._bytes = counter(
+            "committed_bytes_total", "bytes", STREAM, "Bytes of the files in commits of this process"
+        )
+
+    def _service(self) -> None:
+        build = self._gauge("build_info", "boolean", ("version",), "Always 1; the label is the release")
+        build.labels(installed_version()).set(1)
+        self._effect_failures = self._counter(
+            "effect_failures_total",
+            "failures",
+            ("stream", "effect"),
+            "Steps that failed, or whose outcome is unknown, and that are tried again, by kind",
+        )
+        self._retrying = self._gauge(
+            "effect_retrying_seconds",
+            "seconds",
+            ("stream", "effect"),
+            "For how long a kind of step has failed and been tried again; absent when it succeeds",
+        )
+        self._bodies = self._gauge("bodies_held_bytes", "bytes", (), "Bodies of events held in memory")
+        self._refetched = self._counter(
+            "bodies_refetched_total", "bodies", (), "Bodies dropped for want of memory and fetched again"
+        )
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def lag(self, partition: int, records: int) -> None:
+        """How many records of a partition are not read yet."""
+        self._lag.labels(str(partition)).set(records)
+
+    def offsets(self, partition: int, position: int, low_water: int) -> None:
+        """Where reading a partition stands, and from where a recovery would read."""
+        self._position.labels(str(partition)).set(position)
+        self._low_water.labels(str(partition)).set(low_water)
+
+    def events_read(self, event_type: str, count: int) -> None:
+        """Events of a type were read."""
+        self._events.labels(event_type).inc(count)
+
+    def dead_letter(self, reason: str) -> None:
+        """A message was put aside; `reason` is one of few words, not a sentence."""
+        self._dead_letters.labels(reason).inc()
+
+    def assigned(self, epoch: int) -> None:
+        """Partitions were assigned anew."""
+        self._epoch.set(epoch)
+
+    def forget_partition(self, partition: int) -> None:
+        """The partition is another member's now."""
+        for gauge in (self._lag, self._position, self._low_water):
+            gauge.remove_by_labels({"partition": str(partition)})
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    def pending(self, stream: str, files: int, oldest_unsealed: float) -> None:
+        """What waits; `oldest_unsealed` is an age in seconds, 0 if nothing is unsealed."""
+        self._pending.labels(stream).set(files)
+        self._unsealed.labels(stream).set(oldest_unsealed)
+
+    def uncut(self, stream: str, age: float) -> None:
+        """For how many seconds something sealed has waited for a decision, 0 if nothing does."""
+        self._uncut.labels(stream).set(age)
+
+    def commit_took(self, stream: str, seconds: float) -> None:
+        """A commit became visible, this long after the table was asked for it."""
+        self._commit.labels(stream).observe(seconds)
+
+    def committed(self, stream: str, rows: int, size: int, at: float) -> None:
+        """A commit of so many rows and bytes is visible since `at`, in seconds since the Unix epoch."""
+        self._rows.labels(stream).inc(rows)
+        self._bytes.labels(stream).inc(size)
+        self._last_commit.labels(stream).set(at)
+
+    def cut_visible(self, stream: str, outcome: CutOutcome, event_to_snapshot: float | None) -> None:
+        """A cut is visible, so many seconds after its last event; None if that is not known."""
+        self.cut(stream, outcome)
+        if event_to_snapshot is not None:
+            self._visible.labels(stream).observe(event_to_snapshot)
+
+    def cut(self, stream: str, outcome: CutOutcome) -> None:
+        """A cut came to an end."""
+        self._cuts.labels(stream, outcome).inc()
+
+    def regions(
+        self, stream: str, fallbacks: Mapping[str, int], heard: Mapping[str, int], *, joined: bool
+    ) -> None:
+        """How often in a row each region stayed behind, when it was heard of, and whether all count as one.
+
+        `heard` in milliseconds since the Unix epoch.
+        """
+        for region, count in fallbacks.items():
+            self._fallbacks.labels(stream, region).set(count)
+            if region in heard:
+                self._heard.labels(stream, region).set(heard[region] / 1000)
+        self._joined.labels(stream).set(joined)
+
+    def refused(self, stream: str, reason: str) -> None:
+        """An opening or a decision was refused; `reason` is one of few words, not a sentence."""
+        self._refusals.labels(stream, reason).inc()
+
+    def stalled(self, stream: str, stalled: bool) -> None:
+        """Whether the stream, or a region of it, waits for somebody to do something."""
+        self._stalled.labels(stream).set(stalled)
+
+    def paused(self, stream: str, paused: bool) -> None:
+        """Whether an operator has paused the stream."""
+        self._paused.labels(stream).set(paused)
+
+    def watermark(self, stream: str, millis: int | None) -> None:
+        """The watermark of the last committed cut."""
+        if millis is not None:
+            self._watermark.labels(stream).set(millis / 1000)
+
+    def forget_stream(self, stream: str) -> None:
+        """The stream is another member's now: what it alone knows must not be shown here."""
+        gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._paused, self._watermark)
+        for gauge in (*gauges, self._last_commit, self._fallbacks, self._heard, self._joined, self._retrying):
+            gauge.remove_by_labels({"stream": stream})
+
+    # --- the service ------------------------------------------------------------------------------
+
+    def effect_failed(self, stream: str, effect: str) -> None:
+        """A step failed and is tried again; `effect` is its kind, one of few words."""
+        self._effect_failures.labels(stream, effect).inc()
+
+    def retrying(self, stream: str, effect: str, seconds: float) -> None:
+        """A kind of step has failed for so long."""
+        self._retrying.labels(stream, effect).set(seconds)
+
+    def not_retrying(self, stream: str, effect: str) -> None:
+        """A kind of step fails no more."""
+        self._retrying.remove_by_labels({"stream": stream, "effect": effect})
+
+    def bodies_held(self, size: int) -> None:
+        """How many bytes of bodies are in memory."""
+        self._bodies.set(size)
+
+    def bodies_refetched(self, count: int) -> None:
+        """Bodies were fetched again."""
+        self._refetched.inc(count)
+
+    def render(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    # --- making them ------------------------------------------------------------------------------
+
+    def _gauge(self, name: str, unit: str, labels: tuple[str, ...], text: str) -> Gauge:
+        self.definitions.append(Definition(PREFIX + name, "gauge", unit, labels, text))
+        return Gauge(PREFIX + name, text, labels, registry=self.registry)
+
+    def _counter(self, name: str, unit: str, labels: tuple[str, ...], text: str) -> Counter:
+        self.definitions.append(Definition(PREFIX + name, "counter", unit, labels, text))
+        return Counter(PREFIX + name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, unit: str, buckets: tuple[float, ...], text: str) -> Histogram:
+        self.definitions.append(Definition(PREFIX + name, "histogram", unit, STREAM, text))
+        return Histogram(PREFIX + name, text, STREAM, buckets=buckets, registry=self.registry)
+
+
+def installed_version() -> str:
+    """The release that is installed."""
+    try:
+        return version("sluicegate")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def document(metrics: Metrics) -> str:
+    """The documentation of all metrics, in Markdown."""
+    lines = [
+        "# Metrics",
+        "",
+        "Served at `/metrics` in Prometheus' text format. Generated by",
+        "`python -m sluicegate.coordinator.telemetry.metrics > docs/metrics.md`; do not edit.",
+        "",
+        "A member of the group shows the streams and partitions that it owns. Beside these there are the",
+        "usual `process_*` metrics (memory, CPU, open files).",
+        "",
+        "| metric | type | unit | labels | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for each in sorted(metrics.definitions, key=lambda definition: definition.name):
+        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
+        lines.append(f"| `{each.name}` | {each.kind} | {each.unit} | {labels} | {each.help} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document(Metrics()))

@@ -1,0 +1,215 @@
+"""Bodies of pending `files.written` events: kept within a budget, fetched again by offset beyond it."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from sluicegate.events.codec import read_envelope
+from sluicegate.events.envelope import Envelope, Poison
+from sluicegate.events.naming import AttemptKey, attempt_of
+from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.starting import start_client
+
+GAP: Final = 500
+"""Offsets further apart than this are sought, nearer ones are read through."""
+
+
+class BodyUnavailable(Exception):
+    """A body is not, or no longer, in the log; the text says which."""
+
+
+class WrittenEvent(NamedTuple):
+    """A `files.written` as it stands in the log."""
+
+    attempt: AttemptKey
+    body: bytes
+
+
+class Budget:
+    """Bytes that all partitions' bodies may take together."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.held = 0
+
+    def take(self, size: int) -> bool:
+        """Reserve memory; False if it is used up."""
+        if self.held + size > self.most:
+            return False
+        self.held += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Free what was reserved."""
+        self.held -= size
+
+
+class Bodies:
+    """The bodies of one partition's pending events, by offset."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._held: dict[int, tuple[bytes, AttemptKey]] = {}
+        """Plain tuples of texts, numbers and bytes: the garbage collector does not go through them again."""
+        self._sizes: dict[int, int] = {}
+
+    def keep(self, offset: int, envelope: Envelope, body: bytes) -> None:
+        """Hold an event if the budget allows; else it is fetched again when it is needed."""
+        size = self._sizes[offset] = len(body)
+        if offset not in self._held and self._budget.take(size):
+            self._held[offset] = body, attempt_of(envelope)
+
+    def get(self, offset: int) -> WrittenEvent | None:
+        """The event, if it is held."""
+        held = self._held.get(offset)
+        return None if held is None else WrittenEvent(held[1], held[0])
+
+    def size(self, offset: int) -> int:
+        """The bytes of a pending event's body, held or not; 0 if the event is not known."""
+        return self._sizes.get(offset, 0)
+
+    def first_of(self, offsets: Iterable[int]) -> dict[int, WrittenEvent]:
+        """The events at the first of these offsets, up to one that is not held."""
+        found: dict[int, WrittenEvent] = {}
+        for offset in offsets:
+            event = self.get(offset)
+            if event is None:
+                break
+            found[offset] = event
+        return found
+
+    def drop(self, offsets: Iterable[int]) -> None:
+        """Forget bodies that are not needed any more."""
+        for offset in offsets:
+            self._sizes.pop(offset, None)
+            held = self._held.pop(offset, None)
+            if held is not None:
+                self._budget.give_back(len(held[0]))
+
+    def drop_all(self) -> None:
+        """Forget everything."""
+        self.drop(self.offsets())
+
+    def offsets(self) -> list[int]:
+        """The offsets of the events that are known."""
+        return list(self._sizes)
+
+
+class BodyFetcher:
+    """Reads single records of the events topic by their offset, outside of any group."""
+
+    def __init__(self, topic: str, options: dict[str, Any], patience: float) -> None:
+        self._topic = topic
+        self._options = options
+        self._patience = patience
+        self._consumer: AIOKafkaConsumer | None = None
+        self._lock = asyncio.Lock()
+
+    async def fetch(
+        self, partition: int, offsets: Sequence[int], most: int | None = None
+    ) -> dict[int, WrittenEvent]:
+        """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError.
+
+        `most`: only those at the smallest of them, one at least, until about so many bytes are read.
+        """
+        found = await self.records(partition, offsets, most)
+        read_to = max(found, default=None) if most is not None else None
+        missing = [
+            offset for offset in offsets if offset not in found and (read_to is None or offset < read_to)
+        ]
+        if missing:
+            raise BodyUnavailable(f"there is no event at offset {min(missing)} of partition {partition}")
+        return {offset: _written(record) for offset, record in found.items()}
+
+    async def records(
+        self, partition: int, offsets: Sequence[int], most: int | None = None
+    ) -> dict[int, ConsumerRecord]:
+        """Read what stands at these offsets, or the first `most` bytes of it.
+
+        Raises BodyUnavailable, KafkaError or TimeoutError.
+        """
+        async with self._lock:
+            if self._consumer is None:
+                consumer = AIOKafkaConsumer(
+                    auto_offset_reset="none", enable_auto_commit=False, **self._options
+                )
+                try:
+                    await start_client(consumer)
+                except BaseException:
+                    await consumer.stop()
+                    raise
+                self._consumer = consumer
+            source = TopicPartition(self._topic, partition)
+            return await self._read(self._consumer, source, sorted(offsets), most)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+    async def _read(
+        self, consumer: AIOKafkaConsumer, source: TopicPartition, wanted: list[int], most: int | None
+    ) -> dict[int, ConsumerRecord]:
+        consumer.assign([source])
+        first = (await consumer.beginning_offsets([source]))[source]
+        if wanted[0] < first:
+            raise BodyUnavailable(
+                f"the event at offset {wanted[0]} of partition {source.partition} is no longer in the log, "
+                f"which begins at {first}: it was deleted before it was committed. Rewind the region to its "
+                "committed checkpoint, as a new lineage, and raise retention.ms of the events topic"
+            )
+        found: dict[int, ConsumerRecord] = {}
+        for run in _runs(wanted):
+            consumer.seek(source, run[0])
+            await self._read_run(consumer, source, run, found, most)
+            if most is not None and _size(found) >= most:
+                break
+        return found
+
+    async def _read_run(
+        self,
+        consumer: AIOKafkaConsumer,
+        source: TopicPartition,
+        run: list[int],
+        found: dict[int, ConsumerRecord],
+        most: int | None,
+    ) -> None:
+        needed = set(run)
+        position = run[0]
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._patience) as limit:
+            while position <= run[-1]:
+                reading = await read_batches(consumer, source, timeout_ms=1000)
+                for record in reading.batches.get(source, []):
+                    if record.offset in needed:
+                        found[record.offset] = record
+                before, position = position, await consumer.position(source)
+                if position > before:
+                    # However long a run is, what counts is that it goes on.
+                    limit.reschedule(loop.time() + self._patience)
+                if most is not None and _size(found) >= most:
+                    break
+
+
+def _written(record: ConsumerRecord) -> WrittenEvent:
+    envelope = read_envelope(record.headers)
+    if isinstance(envelope, Poison):
+        raise BodyUnavailable(f"the event at offset {record.offset} cannot be read: {envelope.reason}")
+    return WrittenEvent(attempt_of(envelope), record.value or b"")
+
+
+def _size(found: dict[int, ConsumerRecord]) -> int:
+    return sum(len(record.value or b"") for record in found.values())
+
+
+def _runs(offsets: list[int]) -> list[list[int]]:
+    """Cut ascending offsets into runs without a large gap."""
+    runs = [[offsets[0]]]
+    for before, offset in pairwise(offsets):
+        if offset - before > GAP:
+            runs.append([])
+        runs[-1].append(offset)
+    return runs

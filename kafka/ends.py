@@ -1,0 +1,44 @@
+"""Where the log ends, asked on a connection of its own."""
+
+import asyncio
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from sluicegate.kafka.starting import start_client
+
+
+class EndOffsets:
+    """Asks for end offsets. On the consumer's connection a question waits until its fetch is answered.
+
+    A broker answers the requests of one connection in order, and keeps a fetch that finds nothing for half a
+    second.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._client: AIOKafkaConsumer | None = None
+        self._lock = asyncio.Lock()
+
+    async def of(self, source: TopicPartition) -> int:
+        """The offset behind the last record of a partition. Raises KafkaError."""
+        client = await self._connected()
+        end: int = (await client.end_offsets([source]))[source]
+        return end
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            await self._client.stop()
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        async with self._lock:
+            if self._client is None:
+                client = AIOKafkaConsumer(enable_auto_commit=False, **self._options)
+                try:
+                    await start_client(client)
+                except BaseException:
+                    await client.stop()
+                    raise
+                self._client = client
+            return self._client

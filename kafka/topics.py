@@ -1,0 +1,258 @@
+"""The four topics: their names, how they are made, and the I/O that makes and inspects them."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.topic_checks import ObservedTopic, TopicProblem, TopicRole, TopicSpec, find_problems
+
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "BrokersUnavailable",
+    "TopicError",
+    "TopicNames",
+    "TopicProblem",
+    "TopicRole",
+    "TopicSpec",
+    "TopicsRefused",
+    "ensure_topics",
+    "topic_specs",
+    "verify_topics",
+]
+
+DAY_MS: Final = 86_400_000
+MAX_MESSAGE_BYTES: Final = 1_048_588
+"""Kafka's own default, so that a broker that nobody tuned will do."""
+DEAD_LETTER_EXTRA_BYTES: Final = 65_536
+"""A dead letter is the poison message and the reason, so it is larger than what it quotes."""
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_NO_SETTINGS: Final[Mapping[str, Any]] = {}
+
+
+class TopicError(Exception):
+    """The base of what goes wrong with topics."""
+
+
+class TopicsRefused(TopicError):
+    """The brokers refuse, and trying again does not help; the text says what to change."""
+
+
+class BrokersUnavailable(TopicError):
+    """The brokers could not be reached, or not in time; try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The names of a deployment's topics, all under one prefix."""
+
+    prefix: str = "sluicegate"
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):
+            raise ValueError(
+                f"{self.prefix!r} cannot begin a topic's name: use letters, digits, '.', '_', '-'"
+            )
+
+    @property
+    def events(self) -> str:
+        """Input and decisions."""
+        return f"{self.prefix}.events"
+
+    @property
+    def commits(self) -> str:
+        """Outcomes: the public notification."""
+        return f"{self.prefix}.commits"
+
+    @property
+    def state(self) -> str:
+        """State records, compacted."""
+        return f"{self.prefix}.state"
+
+    @property
+    def dead_letters(self) -> str:
+        """Poison messages and why they are that."""
+        return f"{self.prefix}.dead-letters"
+
+
+def topic_specs(
+    names: TopicNames,
+    *,
+    partitions: int = 12,
+    replication_factor: int = 1,
+    retention_ms: int = 7 * DAY_MS,
+    dead_letter_retention_ms: int = 90 * DAY_MS,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+) -> tuple[TopicSpec, ...]:
+    """How the four topics of a deployment are to be.
+
+    Events, commits and state have `partitions` each: a stream has the same partition number in all of them.
+    """
+    if partitions < 1 or replication_factor < 1:
+        raise ValueError("partitions and replication factor must be 1 or more")
+    durable = {"min.insync.replicas": "2"} if replication_factor > 1 else {}
+    sized = {"max.message.bytes": str(max_message_bytes)}
+    append_time = {"message.timestamp.type": "LogAppendTime"}
+    by_time = {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "retention.bytes": "-1"}
+    ordered = {**append_time, **sized, **durable, "unclean.leader.election.enable": "false"}
+    compacted = {
+        "cleanup.policy": "compact",
+        # Recovery reads a partition whole: keep its uncompacted end short.
+        "segment.bytes": "67108864",
+        "segment.ms": "3600000",
+        "min.cleanable.dirty.ratio": "0.1",
+    }
+    dead_letters = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(dead_letter_retention_ms),
+        "max.message.bytes": str(max_message_bytes + DEAD_LETTER_EXTRA_BYTES),
+        **durable,
+    }
+    return (
+        TopicSpec(names.events, TopicRole.EVENTS, partitions, replication_factor, {**by_time, **ordered}),
+        TopicSpec(names.commits, TopicRole.COMMITS, partitions, replication_factor, {**by_time, **ordered}),
+        TopicSpec(names.state, TopicRole.STATE, partitions, replication_factor, {**compacted, **ordered}),
+        TopicSpec(names.dead_letters, TopicRole.DEAD_LETTERS, 1, replication_factor, dead_letters),
+    )
+
+
+async def ensure_topics(
+    bootstrap_servers: str,
+    specs: Sequence[TopicSpec],
+    client_settings: Mapping[str, Any] = _NO_SETTINGS,
+    *,
+    seconds: float = 30.0,
+) -> list[str]:
+    """Create the topics that are missing, and wait until they have leaders; return their names.
+
+    Topics that exist are never altered, and decide how many partitions the others get.
+    `client_settings` go to aiokafka as they are (security_protocol, ssl_context, sasl_mechanism ...).
+    Raises TopicsRefused or BrokersUnavailable.
+    """
+    async with _admin(bootstrap_servers, client_settings, seconds) as admin:
+        existing = await _partitions(admin)
+        missing = [spec for spec in specs if spec.name not in existing]
+        if not missing:
+            return []
+        counts = [len(existing[spec.name]) for spec in specs if spec.aligned and spec.name in existing]
+        response = await admin.create_topics(
+            [
+                NewTopic(
+                    name=spec.name,
+                    num_partitions=counts[0] if spec.aligned and counts else spec.partitions,
+                    replication_factor=spec.replication_factor,
+                    topic_configs=dict(spec.settings),
+                )
+                for spec in missing
+            ],
+            timeout_ms=int(seconds * 1000),
+        )
+        created = _created(response.topic_errors)
+        await _await_leaders(admin, {spec.name for spec in missing})
+        return created
+
+
+async def verify_topics(
+    bootstrap_servers: str,
+    specs: Sequence[TopicSpec],
+    client_settings: Mapping[str, Any] = _NO_SETTINGS,
+    *,
+    seconds: float = 30.0,
+) -> list[TopicProblem]:
+    """Find what is wrong with the topics as they are; nothing is changed.
+
+    Only what endangers the protocol is a problem, not every difference. Raises TopicsRefused or
+    BrokersUnavailable.
+    """
+    async with _admin(bootstrap_servers, client_settings, seconds) as admin:
+        existing = await _partitions(admin)
+        present = [spec.name for spec in specs if spec.name in existing]
+        settings = await _settings(admin, present)
+    observed = {
+        name: ObservedTopic(
+            partitions=len(existing[name]),
+            replicas=min(len(partition["replicas"]) for partition in existing[name]),
+            settings=settings[name],
+        )
+        for name in present
+    }
+    return find_problems(specs, observed, bootstrap_servers)
+
+
+@asynccontextmanager
+async def _admin(
+    bootstrap_servers: str, client_settings: Mapping[str, Any], seconds: float
+) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(
+        **{
+            "request_timeout_ms": int(seconds * 1000),
+            **client_settings,
+            "bootstrap_servers": bootstrap_servers,
+        }
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            await start_client(admin)
+            yield admin
+    except TimeoutError as error:
+        raise BrokersUnavailable(f"Kafka at {bootstrap_servers} did not answer within {seconds} s") from error
+    except KafkaError as error:
+        if error.retriable:
+            raise BrokersUnavailable(
+                f"Kafka at {bootstrap_servers} cannot be reached: {error}; "
+                "check the address and the security settings"
+            ) from error
+        raise TopicsRefused(f"Kafka at {bootstrap_servers} refuses: {error}") from error
+    finally:
+        await admin.close()
+
+
+async def _partitions(admin: AIOKafkaAdminClient) -> dict[str, list[dict[str, Any]]]:
+    """The partitions of all topics; asking for a missing topic by name could create it."""
+    topics = await admin.describe_topics()
+    return {topic["topic"]: topic["partitions"] for topic in topics if topic["partitions"]}
+
+
+async def _settings(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
+    found: dict[str, dict[str, str]] = {}
+    for response in await admin.describe_configs(resources) if resources else []:
+        for code, message, _, name, entries, *_ in response.resources:
+            if code:
+                raise for_code(code)(f"the settings of {name} cannot be read: {message}")
+            found[name] = {entry[0]: entry[1] for entry in entries}
+    return found
+
+
+def _created(results: Iterable[tuple[Any, ...]]) -> list[str]:
+    created: list[str] = []
+    for topic, code, *message in results:
+        if code == 0:
+            created.append(topic)
+        elif code != TopicAlreadyExistsError.errno:
+            error = for_code(code)
+            text = f"the topic {topic} cannot be created: {message[0] if message else error.description}"
+            if error.retriable:
+                raise BrokersUnavailable(text)
+            raise TopicsRefused(f"{text}; change the setting, or create the topic yourself")
+    return created
+
+
+async def _await_leaders(admin: AIOKafkaAdminClient, names: set[str]) -> None:
+    """Wait, at most as long as the caller's timeout, until every partition can be written to."""
+    while True:
+        existing = await _partitions(admin)
+        if all(
+            name in existing and all(partition["leader"] >= 0 for partition in existing[name])
+            for name in names
+        ):
+            return
+        await asyncio.sleep(0.05)

@@ -1,0 +1,117 @@
+"""From where to where: marks in a stream's log, and which decisions lie between two of them."""
+
+import re
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
+
+from sluicegate.replay.course import Settled
+
+_CHECKPOINT: Final = re.compile(r"([^/]+)(?:/([^/]+))?/(\d+)")
+FORMS: Final = "earliest, latest, offset:N, time:T, checkpoint:REGION/N or checkpoint:REGION/LINEAGE/N"
+
+
+class Mark(NamedTuple):
+    """A place in a log; what does not apply is None."""
+
+    text: str
+    offset: int | None = None
+    time: int | None = None
+    """Milliseconds since the Unix epoch, by append times."""
+    region: str | None = None
+    lineage: str | None = None
+    """None: any lineage of the region."""
+    checkpoint: int = -1
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether it is the very start or end."""
+        return self.offset is None and self.time is None and self.region is None
+
+
+def parse_mark(text: str) -> Mark:
+    """Read a mark as a person writes it. Raises ValueError."""
+    kind, _, rest = text.partition(":")
+    if text in ("earliest", "latest"):
+        return Mark(text)
+    if kind == "offset" and rest.isdigit():
+        return Mark(text, offset=int(rest))
+    if kind == "time":
+        return Mark(text, time=_millis(rest))
+    found = _CHECKPOINT.fullmatch(rest) if kind == "checkpoint" else None
+    if found is None:
+        raise ValueError(f"{text!r} is no place in a log; say {FORMS}")
+    return Mark(text, region=found[1], lineage=found[2], checkpoint=int(found[3]))
+
+
+def _millis(text: str) -> int:
+    if text.isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time; say milliseconds since 1970, or such as 2026-11-21T16:00:00Z"
+        ) from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+class Window:
+    """Which decisions lie between two marks, both included; they are shown in the log's order."""
+
+    def __init__(self, start: Mark, stop: Mark) -> None:
+        self._start, self._stop = start, stop
+        self._begun = start.anywhere
+        self._over = False
+
+    @property
+    def open_end(self) -> bool:
+        """Whether it goes to the end of the log."""
+        return self._stop.anywhere
+
+    @property
+    def from_start(self) -> bool:
+        """Whether it begins where the log does."""
+        return self._start.anywhere
+
+    def place(self, settled: Settled) -> Literal["before", "in", "after"]:
+        """Where the next decision lies."""
+        if self._over or _passed(self._stop, settled):
+            self._over = True
+            return "after"
+        if not self._begun and not _reached(self._start, settled):
+            return "before"
+        self._begun = True
+        if self._stop.region is not None and _reached(self._stop, settled):
+            self._over = True
+        return "in"
+
+    def unmet(self) -> Mark | None:
+        """The mark at a checkpoint that no decision has taken."""
+        if not self._begun and self._start.region is not None:
+            return self._start
+        return self._stop if self._stop.region is not None and not self._over else None
+
+
+def _reached(mark: Mark, settled: Settled) -> bool:
+    """Whether a decision is at the mark or behind it."""
+    if mark.offset is not None:
+        return settled.decision.offset >= mark.offset
+    if mark.time is not None:
+        return _time(settled) >= mark.time
+    return any(
+        span.region == mark.region
+        and mark.lineage in (None, span.lineage)
+        and span.after < mark.checkpoint <= span.upto
+        for span in settled.spans
+    )
+
+
+def _passed(mark: Mark, settled: Settled) -> bool:
+    """Whether a decision lies behind the mark of an end."""
+    if mark.offset is not None:
+        return settled.decision.offset > mark.offset
+    return mark.time is not None and _time(settled) > mark.time
+
+
+def _time(settled: Settled) -> int:
+    return settled.time or settled.decision.last_time

@@ -1,0 +1,53 @@
+"""A search for orphans with connections of its own, and one whole sweep of a stream."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.lakes.port import Fate, TableRefused
+from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.log import open_log, stream_records
+from sluicegate.replay.orphans import Search
+from sluicegate.replay.tables import ReplayTable
+
+
+class Swept(NamedTuple):
+    """What a sweep did."""
+
+    deleted: int
+    bytes: int
+    left: int
+    """Files that were deletable and are not deleted: something refers to them now, or they were gone."""
+    young: int
+
+
+@asynccontextmanager
+async def open_search(
+    settings: Settings, stream: str, grace: int, say: Callable[[str], None]
+) -> AsyncIterator[Search]:
+    """Connect a search; `grace` in milliseconds. Raises ReplayRefused, KafkaError."""
+    records = await stream_records(settings, stream)
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            table = ReplayTable(settings.streams[stream], threads)
+        except TableRefused as error:
+            raise ReplayRefused(str(error)) from error
+        async with open_log(settings, stream) as log:
+            yield Search(stream, log, records, table, grace, say)
+        table.close()
+
+
+async def sweep(settings: Settings, stream: str) -> Swept:
+    """Find a stream's orphans and delete them. Raises ReplayRefused, KafkaError, TimeoutError."""
+    grace = round(settings.streams[stream].janitor.grace * 1000)
+    now = time.time_ns() // 1_000_000
+    deleted = size = 0
+    async with open_search(settings, stream, grace, lambda _: None) as search:
+        found = await search.find(now)
+        async for file, fate in search.delete(found.files, now):
+            if fate is Fate.DELETED:
+                deleted, size = deleted + 1, size + file.size
+    return Swept(deleted, size, len(found.files) - deleted, found.young)

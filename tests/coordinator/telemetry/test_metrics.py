@@ -1,0 +1,157 @@
+"""Metrics count what they say, forget what another member owns now, and are documented."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluicegate.coordinator.telemetry.metrics import PREFIX, Metrics, document, installed_version
+
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "metrics.md"
+
+
+def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(PREFIX + name, labels)
+
+
+@pytest.mark.parametrize(
+    ("act", "name", "labels", "value"),
+    [
+        (lambda m: m.lag(1, 5), "consumer_lag_records", {"partition": "1"}, 5),
+        (lambda m: m.offsets(1, 9, 4), "partition_position_offset", {"partition": "1"}, 9),
+        (lambda m: m.offsets(1, 9, 4), "partition_low_water_offset", {"partition": "1"}, 4),
+        (lambda m: m.events_read("region.opened", 3), "events_total", {"type": "region.opened"}, 3),
+        (lambda m: m.dead_letter("headers"), "dead_letters_total", {"reason": "headers"}, 1),
+        (lambda m: m.assigned(3), "assignment_epoch", {}, 3),
+        (lambda m: m.pending("s", 7, 1.5), "pending_files", {"stream": "s"}, 7),
+        (lambda m: m.pending("s", 7, 1.5), "oldest_unsealed_age_seconds", {"stream": "s"}, 1.5),
+        (lambda m: m.uncut("s", 2.5), "oldest_uncut_age_seconds", {"stream": "s"}, 2.5),
+        (lambda m: m.commit_took("s", 0.3), "commit_seconds_sum", {"stream": "s"}, 0.3),
+        (lambda m: m.cut_visible("s", "full", 0.2), "event_to_snapshot_seconds_sum", {"stream": "s"}, 0.2),
+        (
+            lambda m: m.cut_visible("s", "partial", None),
+            "cuts_total",
+            {"stream": "s", "outcome": "partial"},
+            1,
+        ),
+        (lambda m: m.cut("s", "abandoned"), "cuts_total", {"stream": "s", "outcome": "abandoned"}, 1),
+        (
+            lambda m: m.regions("s", {"r": 2}, {}, joined=False),
+            "region_consecutive_fallbacks",
+            {"stream": "s", "region": "r"},
+            2,
+        ),
+        (
+            lambda m: m.regions("s", {"r": 0}, {"r": 1_500, "unknown": 1}, joined=False),
+            "region_last_event_timestamp_seconds",
+            {"stream": "s", "region": "r"},
+            1.5,
+        ),
+        (lambda m: m.regions("s", {}, {}, joined=True), "stream_joined", {"stream": "s"}, 1),
+        (
+            lambda m: m.cut_visible("s", "full", None),
+            "event_to_snapshot_seconds_count",
+            {"stream": "s"},
+            None,
+        ),
+        (lambda m: m.refused("s", "void"), "refusals_total", {"stream": "s", "reason": "void"}, 1),
+        (lambda m: m.stalled("s", True), "stream_stalled", {"stream": "s"}, 1),
+        (lambda m: m.paused("s", True), "stream_paused", {"stream": "s"}, 1),
+        (lambda m: m.stalled("s", False), "stream_stalled", {"stream": "s"}, 0),
+        (lambda m: m.watermark("s", 1_500), "watermark_timestamp_seconds", {"stream": "s"}, 1.5),
+        (lambda m: m.watermark("s", None), "watermark_timestamp_seconds", {"stream": "s"}, None),
+        (lambda m: m.committed("s", 3, 40, 5.5), "committed_rows_total", {"stream": "s"}, 3),
+        (lambda m: m.committed("s", 3, 40, 5.5), "committed_bytes_total", {"stream": "s"}, 40),
+        (lambda m: m.committed("s", 3, 40, 5.5), "last_commit_timestamp_seconds", {"stream": "s"}, 5.5),
+        (lambda m: None, "build_info", {"version": installed_version()}, 1),
+        (
+            lambda m: m.effect_failed("s", "ask"),
+            "effect_failures_total",
+            {"stream": "s", "effect": "ask"},
+            1,
+        ),
+        (
+            lambda m: m.retrying("s", "publish", 4.5),
+            "effect_retrying_seconds",
+            {"stream": "s", "effect": "publish"},
+            4.5,
+        ),
+        (lambda m: m.bodies_held(99), "bodies_held_bytes", {}, 99),
+        (lambda m: m.bodies_refetched(2), "bodies_refetched_total", {}, 2),
+    ],
+)
+def test_each_method_moves_its_metric(
+    act: Callable[[Metrics], None], name: str, labels: dict[str, str], value: float | None
+) -> None:
+    metrics = Metrics()
+    act(metrics)
+    assert _value(metrics, name, **labels) == value
+
+
+def test_what_another_member_owns_is_not_shown() -> None:
+    metrics = Metrics()
+    for partition in (1, 2):
+        metrics.lag(partition, 5)
+        metrics.offsets(partition, 9, 4)
+    for stream in ("mine", "theirs"):
+        metrics.pending(stream, 1, 1.0)
+        metrics.uncut(stream, 1.0)
+        metrics.stalled(stream, True)
+        metrics.paused(stream, True)
+        metrics.watermark(stream, 5)
+        metrics.retrying(stream, "publish", 1.0)
+        metrics.retrying(stream, "ask", 1.0)
+        metrics.not_retrying(stream, "ask")
+        metrics.regions(stream, {"r1": 1, "r2": 0}, {"r1": 1_000}, joined=False)
+        metrics.cut_visible(stream, "full", 0.1)
+    metrics.forget_partition(1)
+    metrics.forget_stream("theirs")
+    shown = metrics.render().decode()
+    assert 'partition="1"' not in shown
+    assert shown.count('partition="2"') == 3
+    assert _value(metrics, "region_consecutive_fallbacks", stream="theirs", region="r1") is None
+    assert _value(metrics, "region_consecutive_fallbacks", stream="mine", region="r1") == 1
+    assert _value(metrics, "region_last_event_timestamp_seconds", stream="theirs", region="r1") is None
+    assert _value(metrics, "region_last_event_timestamp_seconds", stream="mine", region="r1") == 1
+    ages = ("oldest_unsealed_age_seconds", "oldest_uncut_age_seconds")
+    for gauge in ("pending_files", *ages, "stream_stalled", "stream_paused", "stream_joined"):
+        assert _value(metrics, gauge, stream="theirs") is None
+        assert _value(metrics, gauge, stream="mine") is not None
+    assert _value(metrics, "effect_retrying_seconds", stream="mine", effect="publish") == 1
+    for gone in (("theirs", "publish"), ("mine", "ask")):
+        assert _value(metrics, "effect_retrying_seconds", stream=gone[0], effect=gone[1]) is None
+    # Counters go on, or rates would jump.
+    assert _value(metrics, "cuts_total", stream="theirs", outcome="full") == 1
+
+
+def test_forgetting_what_was_never_there_is_harmless() -> None:
+    metrics = Metrics()
+    metrics.forget_partition(7)
+    metrics.forget_stream("nobody")
+
+
+@pytest.mark.parametrize("histogram", ["commit_seconds", "event_to_snapshot_seconds"])
+def test_histograms_reach_from_a_millisecond_to_a_minute(histogram: str) -> None:
+    metrics = Metrics()
+    metrics.commit_took("s", 30.0)
+    metrics.cut_visible("s", "full", 30.0)
+    assert _value(metrics, f"{histogram}_bucket", stream="s", le="0.001") == 0
+    assert _value(metrics, f"{histogram}_bucket", stream="s", le="60.0") == 1
+
+
+def test_two_registries_do_not_share_anything() -> None:
+    one, other = Metrics(), Metrics()
+    one.assigned(5)
+    assert _value(other, "assignment_epoch") == 0
+
+
+def test_every_metric_is_documented_and_the_page_is_fresh() -> None:
+    metrics = Metrics()
+    text = DOCUMENTED.read_text(encoding="utf-8")
+    assert text == document(metrics), (
+        "docs/metrics.md is stale; run: python -m sluicegate.coordinator.telemetry.metrics > docs/metrics.md"
+    )
+    collected = {family.name for family in metrics.registry.collect() if family.name.startswith(PREFIX)}
+    documented = {each.name.removesuffix("_total") for each in metrics.definitions}
+    assert collected == documented
+    assert all(f"`{each.name}`" in text and each.unit and each.help for each in metrics.definitions)

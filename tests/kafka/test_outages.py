@@ -1,0 +1,86 @@
+"""Kafka away: one sentence soon, then ever more rarely, and one when it is back."""
+
+import logging
+import time
+from itertools import pairwise
+
+import pytest
+
+from sluicegate.kafka.outages import GRACE, LONGEST_PAUSE, QUIET, ConnectionNoise, Outage
+
+
+def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outage = Outage()
+    for now in range(1000):
+        outage.trouble("refused", float(now))
+    told = [float(record.args[1]) for record in caplog.records if isinstance(record.args, tuple)]  # type: ignore[arg-type]
+    assert told == [2, 12, 32, 72, 152, 312, 612, 912]
+    assert max(late - early for early, late in pairwise(told)) == LONGEST_PAUSE
+    assert "refused" in caplog.messages[0]
+    caplog.clear()
+    outage.answered(1000.0)
+    assert caplog.messages == [], "another broker may be the one that answers"
+    outage.answered(1000.0 + QUIET)
+    outage.answered(1001.0 + QUIET)
+    assert caplog.messages == ["Kafka answers again, after 1008 s"]
+    assert caplog.records[0].levelno == logging.WARNING, "who was told of the outage is told of its end"
+    caplog.clear()
+    outage.trouble("again", 2000.0)
+    outage.trouble("again", 2000.0 + GRACE)
+    assert len(caplog.messages) == 1
+
+
+def test_what_passes_at_once_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage()
+    for start in (0.0, 100.0, 200.0):
+        outage.trouble("an election", start)
+        outage.trouble("an election", start + 1.0)
+    outage.trouble("an election", 201.5)
+    outage.answered(201.6)
+    outage.trouble("an election", 202.5)
+    outage.answered(300.0)
+    assert caplog.messages == []
+
+
+def test_nothing_is_told_while_kafka_answers(caplog: pytest.LogCaptureFixture) -> None:
+    Outage().answered(100.0)
+    assert caplog.messages == []
+
+
+def test_of_the_clients_lines_only_the_noise_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    client = logging.getLogger("aiokafka.test-noise")
+    client.setLevel(logging.INFO)
+    outage = Outage()
+    client.addFilter(ConnectionNoise(outage))
+    outage.trouble("the first sign", time.monotonic() - GRACE)  # time: an input, long ago
+    for _ in range(50):
+        client.error("Unable connect to node with id %s: %s", 7, "refused")
+    client.error("Topic %s is not authorized for this client", "secret")
+    first, second = caplog.messages
+    assert "Unable connect to node with id 7: refused" in first
+    assert "nothing is lost" in first
+    assert second == "Topic secret is not authorized for this client"
+    client.setLevel(logging.DEBUG)
+    client.error("Unable connect to node with id %s: %s", 7, "refused")
+    assert caplog.messages[-1] == "Unable connect to node with id 7: refused"
+
+
+@pytest.mark.parametrize(
+    ("line", "away"),
+    [
+        ("Heartbeat failed for group %s: coordinator (node 1) is either not started or not valid", True),
+        ("Heartbeat failed for group %s because it is rebalancing", False),
+        ("Heartbeat failed for group %s: generation id is not  current.", False),
+    ],
+)
+def test_heartbeats_of_a_group_are_quiet_and_a_rebalance_is_no_outage(
+    caplog: pytest.LogCaptureFixture, line: str, away: bool
+) -> None:
+    outage = Outage()
+    outage.trouble("the first sign", time.monotonic() - GRACE)  # time: an input, long ago
+    noise = ConnectionNoise(outage)
+    record = logging.LogRecord("aiokafka", logging.WARNING, __file__, 1, line, ("g",), None)
+    caplog.set_level(logging.INFO, "aiokafka")
+    assert not noise.filter(record)
+    assert len(caplog.messages) == away

@@ -1,0 +1,210 @@
+"""Topics as the brokers of a real Kafka make and describe them."""
+
+import uuid
+from dataclasses import replace
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from sluicegate.kafka.topics import (
+    BrokersUnavailable,
+    TopicNames,
+    TopicProblem,
+    TopicRole,
+    TopicSpec,
+    TopicsRefused,
+    ensure_topics,
+    topic_specs,
+    verify_topics,
+)
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def names() -> TopicNames:
+    return TopicNames(f"t{uuid.uuid4().hex[:12]}")
+
+
+async def create(bootstrap: str, *specs: TopicSpec) -> None:
+    """Create topics as an operator would, by hand."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics(
+            [
+                NewTopic(
+                    spec.name, spec.partitions, spec.replication_factor, topic_configs=dict(spec.settings)
+                )
+                for spec in specs
+            ]
+        )
+    finally:
+        await admin.close()
+    # The broker answers before its own metadata shows the topics.
+    await ensure_topics(bootstrap, specs)
+
+
+async def partition_counts(bootstrap: str, names: TopicNames) -> dict[str, int]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        topics = await admin.describe_topics()
+    finally:
+        await admin.close()
+    return {
+        topic["topic"].removeprefix(f"{names.prefix}."): len(topic["partitions"])
+        for topic in topics
+        if topic["topic"].startswith(names.prefix)
+    }
+
+
+def with_setting(spec: TopicSpec, **settings: str) -> TopicSpec:
+    return replace(
+        spec, settings={**spec.settings, **{key.replace("_", "."): value for key, value in settings.items()}}
+    )
+
+
+async def test_missing_topics_are_created_once_and_are_in_order(
+    kafka_bootstrap: str, names: TopicNames
+) -> None:
+    specs = topic_specs(names, partitions=3)
+    assert sorted(await ensure_topics(kafka_bootstrap, specs)) == sorted(spec.name for spec in specs)
+    assert await verify_topics(kafka_bootstrap, specs) == []
+    assert await ensure_topics(kafka_bootstrap, specs) == []
+    assert await partition_counts(kafka_bootstrap, names) == {
+        "events": 3,
+        "commits": 3,
+        "state": 3,
+        "dead-letters": 1,
+    }
+
+
+async def test_the_broker_stamps_the_time_of_appending(kafka_bootstrap: str, names: TopicNames) -> None:
+    await ensure_topics(kafka_bootstrap, topic_specs(names, partitions=1))
+    async with AIOKafkaProducer(bootstrap_servers=kafka_bootstrap) as producer:
+        for topic in (names.events, names.commits, names.state):
+            sent = await producer.send_and_wait(topic, b"x", key=b"k", timestamp_ms=1)
+            assert sent.timestamp_type == 1
+            assert sent.timestamp > 1_000_000_000_000
+
+
+async def test_asking_for_missing_topics_does_not_create_them(
+    kafka_bootstrap: str, names: TopicNames
+) -> None:
+    specs = topic_specs(names)
+    problems = await verify_topics(kafka_bootstrap, specs)
+    assert [problem.topic for problem in problems] == [spec.name for spec in specs]
+    assert all("does not exist" in problem.wrong for problem in problems)
+    assert all(
+        f"--create --topic {spec.name} --partitions" in problem.remedy
+        for spec, problem in zip(specs, problems, strict=True)
+    )
+    assert await partition_counts(kafka_bootstrap, names) == {}
+
+
+async def test_new_topics_get_as_many_partitions_as_the_existing_ones(
+    kafka_bootstrap: str, names: TopicNames
+) -> None:
+    events, *_ = topic_specs(names, partitions=5)
+    await create(kafka_bootstrap, events)
+    specs = topic_specs(names, partitions=2)
+    assert len(await ensure_topics(kafka_bootstrap, specs)) == 3
+    counts = await partition_counts(kafka_bootstrap, names)
+    assert counts == {"events": 5, "commits": 5, "state": 5, "dead-letters": 1}
+    assert await verify_topics(kafka_bootstrap, specs) == []
+
+
+WRONG = [
+    (TopicRole.EVENTS, "message.timestamp.type", "CreateTime", "LogAppendTime"),
+    (TopicRole.STATE, "message.timestamp.type", "CreateTime", "LogAppendTime"),
+    (TopicRole.COMMITS, "message.timestamp.type", "CreateTime", "LogAppendTime"),
+    (TopicRole.EVENTS, "cleanup.policy", "compact", "delete"),
+    (TopicRole.EVENTS, "cleanup.policy", "compact,delete", "delete"),
+    (TopicRole.STATE, "cleanup.policy", "delete", "compact"),
+    (TopicRole.STATE, "cleanup.policy", "compact,delete", "compact"),
+    (TopicRole.EVENTS, "max.message.bytes", "1000", "1048588"),
+    (TopicRole.DEAD_LETTERS, "max.message.bytes", "1048588", "1114124"),
+    (TopicRole.EVENTS, "retention.ms", "3600000", "604800000"),
+    (TopicRole.EVENTS, "retention.bytes", "1000000000", "-1"),
+    (TopicRole.STATE, "unclean.leader.election.enable", "true", "false"),
+    (TopicRole.EVENTS, "min.insync.replicas", "2", "1"),
+]
+
+
+async def test_every_setting_that_matters_is_checked_against_the_broker(kafka_bootstrap: str) -> None:
+    deployments = [
+        (TopicNames(f"t{uuid.uuid4().hex[:12]}"), role, setting, value, mended)
+        for role, setting, value, mended in WRONG
+    ]
+    for names, role, setting, value, _ in deployments:
+        specs = topic_specs(names, partitions=1)
+        await create(
+            kafka_bootstrap,
+            *(
+                replace(spec, settings={**spec.settings, setting: value}) if spec.role is role else spec
+                for spec in specs
+            ),
+        )
+    for names, role, setting, value, mended in deployments:
+        problems = await verify_topics(kafka_bootstrap, topic_specs(names, partitions=1))
+        assert [problem.topic for problem in problems] == [f"{names.prefix}.{role}"], (setting, value)
+        (problem,) = problems
+        assert problem.wrong.startswith(f"{setting} is {value!r}: ")
+        assert problem.remedy == (
+            f"Set it: kafka-configs.sh --bootstrap-server {kafka_bootstrap} --alter --entity-type topics "
+            f"--entity-name {problem.topic} --add-config {setting}={mended}"
+        )
+
+
+async def test_harmless_differences_are_no_problems(kafka_bootstrap: str, names: TopicNames) -> None:
+    events, commits, state, dead_letters = topic_specs(names, partitions=2)
+    await create(
+        kafka_bootstrap,
+        with_setting(events, retention_ms="-1", max_message_bytes="5000000"),
+        with_setting(commits, retention_ms="999999999999", compression_type="zstd"),
+        with_setting(state, segment_ms="7200000"),
+        with_setting(dead_letters, retention_ms="1000", message_timestamp_type="CreateTime"),
+    )
+    assert await verify_topics(kafka_bootstrap, topic_specs(names, partitions=7)) == []
+
+
+@pytest.mark.parametrize(("state_partitions", "remedy"), [(2, "--alter --topic"), (4, "cannot take")])
+async def test_state_and_events_must_have_the_same_partitions(
+    kafka_bootstrap: str, names: TopicNames, state_partitions: int, remedy: str
+) -> None:
+    events, commits, state, dead_letters = specs = topic_specs(names, partitions=3)
+    await create(kafka_bootstrap, events, commits, replace(state, partitions=state_partitions), dead_letters)
+    (problem,) = await verify_topics(kafka_bootstrap, specs)
+    assert problem.topic == names.state
+    assert f"it has {state_partitions} partitions and {names.events} has 3" in problem.wrong
+    assert remedy in problem.remedy
+
+
+async def test_topics_that_the_broker_refuses_are_named(kafka_bootstrap: str, names: TopicNames) -> None:
+    with pytest.raises(TopicsRefused, match=rf"{names.prefix}\.\S+ cannot be created: .*eplication"):
+        await ensure_topics(kafka_bootstrap, topic_specs(names, replication_factor=3))
+
+
+async def test_client_settings_reach_the_client(kafka_bootstrap: str, names: TopicNames) -> None:
+    with pytest.raises(ValueError, match="ssl_context"):
+        await verify_topics(kafka_bootstrap, topic_specs(names), {"security_protocol": "SSL"})
+
+
+async def test_no_broker_is_told_as_such(names: TopicNames, unused_tcp_port: int) -> None:
+    with pytest.raises(BrokersUnavailable, match="check the address"):
+        await verify_topics(
+            f"127.0.0.1:{unused_tcp_port}", topic_specs(names), seconds=5
+        )  # time: nobody listens
+
+
+def test_a_problem_reads_as_sentences() -> None:
+    problem = TopicProblem("t.state", "retention.ms is '1': messages would go", "Set it: command")
+    assert str(problem) == "t.state: retention.ms is '1': messages would go. Set it: command"
+
+
+@pytest.mark.parametrize("prefix", ["", "a/b", "a b", ".", "ä", "x" * 201, "a\n"])
+def test_a_prefix_that_no_topic_can_have_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="cannot begin a topic's name"):
+        TopicNames(prefix)
