@@ -60,3 +60,8 @@ def test_every_folder_with_modules_is_installed() -> None:
     folders = {str(Path(name).parent).replace("/", ".") for name in listed}
     installed = {name.removeprefix("sluicegate.") for name in MAPPING["packages"]}
     assert {name for name in folders if name.partition(".")[0] not in EXECUTED} == installed
+
+
+def test_every_installed_folder_gets_into_the_image() -> None:
+    kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {f"!{folder}" for folder in FOLDERS} <= set(kept)
