@@ -2,11 +2,17 @@
 
 import uuid
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.servers import kafka_server, redis_server
+
+WITH_SERVERS: Final = frozenset(
+    {"kafka", "kafka_bootstrap", "own_kafka", "own_valkey", "redis", "redis_url", "spark"}
+)
+"""Fixtures and marks that start a server, a Spark session or a process of the product."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,6 +20,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-golden", action="store_true", help="write what the core does into the golden cases"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that needs a server: `make fast` leaves these out."""
+    for item in items:
+        names = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
+        if not WITH_SERVERS.isdisjoint(names):
+            item.add_marker(pytest.mark.servers)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import sluicegate.coordinator.runtime
+import sluicegate.coordinator
 import sluicegate.lakes.paimon
 import sluicegate.writer_hooks
 from sluicegate.failpoints.names import Failpoint
@@ -51,7 +51,7 @@ async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make: Maker) ->
 
 
 def _sources() -> Iterator[Path]:
-    for package in (sluicegate.coordinator.runtime, sluicegate.lakes.paimon, sluicegate.writer_hooks):
+    for package in (sluicegate.coordinator, sluicegate.lakes.paimon, sluicegate.writer_hooks):
         yield from Path(str(package.__file__)).parent.rglob("*.py")
 
 
