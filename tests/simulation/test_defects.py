@@ -12,6 +12,7 @@ from tests.simulation.defects.every import DEFECTS
 from tests.simulation.hunting import SEEDS, SEEN_WITHIN, Hunt, hunt
 from tests.simulation.planting import Defect
 
+pytestmark = pytest.mark.slow
 PROCESSES: Final = 2
 PIECE: Final = 10
 """Number of seeds that a process checks with the clean code at a time."""

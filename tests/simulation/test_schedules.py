@@ -7,6 +7,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from sluicegate import simulator
 from sluicegate.coordinator import core
 from sluicegate.simulator import (
@@ -23,6 +25,7 @@ from sluicegate.simulator import (
 )
 from sluicegate.simulator.coverage import EFFECTS, known_effects
 
+pytestmark = pytest.mark.slow
 SEEDS: Final = 2_000
 """Fresh ones for every state of the code, and the same for the same, so that a failure comes again."""
 PIECE: Final = 50
