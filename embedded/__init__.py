@@ -1,4 +1,4 @@
-"""Real Kafka and Redis-protocol servers as child processes, for the demo and the tests."""
+"""Kafka and Redis-protocol servers as child processes, for the demo and the tests."""
 
 from sluicegate.embedded.errors import EmbeddedError, FetchError, JavaError, StartError
 from sluicegate.embedded.kafka import EmbeddedKafka

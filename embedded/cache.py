@@ -1,4 +1,4 @@
-"""A per-user cache of directories that appear whole or not at all."""
+"""Per-user cache of directories. A directory appears in it complete or not at all."""
 
 import fcntl
 import json
@@ -25,8 +25,8 @@ def cache_dir() -> Path:
 def cached_directory(name: str, fill: Callable[[Path], None]) -> Path:
     """Return the cached directory `name`, filled once by `fill(empty directory)`.
 
-    Processes that ask at the same time wait for the one that fills. A fill that fails or is killed leaves
-    nothing that is taken for a result; a directory that lost files since is filled again.
+    Concurrent callers, also in other processes, wait for the one that fills. A fill that fails or is killed
+    leaves no directory of this name. A directory that has lost files since is filled again.
     """
     root = cache_dir()
     target = root / name
@@ -36,7 +36,7 @@ def cached_directory(name: str, fill: Callable[[Path], None]) -> Path:
     with _exclusive(root / f"{name}.lock"):
         if _is_whole(target):
             return target
-        # Under the lock no one else fills: what other attempts left behind is dead.
+        # This process holds the lock, so no other one fills: directories of earlier attempts are dead.
         for leftover in root.glob(f"{name}.filling-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f"{name}.filling-", dir=root))
@@ -54,7 +54,7 @@ def cached_directory(name: str, fill: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock that the system releases when its holder dies."""
+    """Acquire a file lock for the context. The kernel releases it when its holder dies."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -69,13 +69,17 @@ def _write_listing(directory: Path) -> None:
 
 
 def _sync(file: Path) -> None:
-    """Make the content durable before the rename can be, or a power cut could leave a whole-looking name."""
+    """Make the content durable before the rename.
+
+    Otherwise a power failure could leave a complete directory whose files are empty.
+    """
     with file.open("rb") as opened:
         os.fsync(opened.fileno())
 
 
 def _is_whole(directory: Path) -> bool:
     try:
+        # The listing is written last, so a directory without one is incomplete.
         sizes = json.loads((directory / _LISTING).read_text(encoding="utf-8"))
         return all((directory / name).stat().st_size == size for name, size in sizes.items())
     except (FileNotFoundError, json.JSONDecodeError):

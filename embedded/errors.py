@@ -1,17 +1,17 @@
-"""Errors of the embedded servers; each message is one sentence that says what to do, perhaps with a log."""
+"""Errors of the embedded servers. Each message is a sentence with the remedy, and possibly part of a log."""
 
 
 class EmbeddedError(Exception):
-    """Base of everything that the embedded servers raise on purpose."""
+    """Base of the errors that the embedded servers raise deliberately."""
 
 
 class JavaError(EmbeddedError):
-    """No usable Java: install one, or point JAVA_HOME at it; a retry does not help."""
+    """No usable Java was found. Install one, or set JAVA_HOME; a retry does not help."""
 
 
 class FetchError(EmbeddedError):
-    """Kafka's jars could not be fetched; a retry may help once the package registry answers."""
+    """Kafka's jars could not be fetched. A retry may help after the package registry is reachable."""
 
 
 class StartError(EmbeddedError):
-    """A server did not come up, or was asked for something that only a running one has."""
+    """A server did not start, or a property was read that only a running server has."""

@@ -1,4 +1,4 @@
-"""Kafka's jars, fetched once through the Ivy that PySpark ships."""
+"""Kafka's jars, fetched once with the copy of Ivy that PySpark contains."""
 
 import hashlib
 import importlib.util
@@ -17,7 +17,7 @@ from sluicegate.embedded.settings import KAFKA_VERSION, SCALA_VERSION, SLF4J_VER
 _FETCH_SECONDS: Final = 600.0
 _log = logging.getLogger(__name__)
 
-# Kafka's jars name no logging backend of SLF4J's; slf4j-simple writes to the process's own output.
+# Kafka's jars contain no SLF4J backend; slf4j-simple writes to the process's standard error.
 _DEPENDENCIES: Final = f"""\
 <ivy-module version="2.0">
   <info organisation="sluicegate" module="embedded-kafka"/>
@@ -30,7 +30,7 @@ _DEPENDENCIES: Final = f"""\
 
 
 def kafka_jars(java: Java) -> list[Path]:
-    """Return the jars that make up Kafka's class path, fetching them at the first call of this user.
+    """Return the jars of Kafka's class path. The first call of each user fetches them.
 
     SLUICEGATE_IVY_SETTINGS names an Ivy settings file, for a mirror of the package registry.
 
@@ -68,8 +68,9 @@ def _fetch(java: Java, directory: Path) -> None:
 
 
 def _reason(output: str) -> str:
-    """Pick the line of Ivy's report that names the cause."""
+    """Return the line of Ivy's report that names the cause."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    # From the most specific mark to the least specific one.
     for mark in ("Server access error", "Exception", "FAILED", "not found", "rror"):
         for line in lines:
             if mark in line:

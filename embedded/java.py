@@ -1,4 +1,4 @@
-"""Finding a Java that runs Kafka, and saying so clearly when there is none."""
+"""Detection of a Java that can run Kafka."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _ADVICE: Final = f"install Java {MINIMUM_JAVA} or later, or set JAVA_HOME to one
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is recent enough; `description` identifies its exact build."""
+    """A sufficiently new Java; `description` identifies its exact build."""
 
     executable: Path
     version: int
@@ -28,7 +28,7 @@ def find_java() -> Java:
     """Return the Java of JAVA_HOME, else the one on PATH.
 
     Raises:
-        JavaError: there is none, it does not run, or it is older than Java 17.
+        JavaError: no Java was found, it does not run, or it is older than Java 17.
     """
     executable = _locate()
     try:
@@ -37,6 +37,7 @@ def find_java() -> Java:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaError(f"Java at {executable} does not run ({error}); {_ADVICE}") from error
+    # Java prints its version to standard error.
     description = shown.stderr + shown.stdout
     found = _VERSION.search(description)
     if shown.returncode != 0 or found is None:

@@ -1,4 +1,4 @@
-"""A real Kafka broker and controller in one child process."""
+"""A Kafka broker and controller in one child process."""
 
 import base64
 import hashlib
@@ -32,11 +32,11 @@ _PROTOCOLS: Final = (
 
 
 class EmbeddedKafka(EmbeddedServer):
-    """Kafka in KRaft mode: one process, one broker, nothing replicated, topics made on request only.
+    """Kafka in KRaft mode: one process, one broker, no replication, no automatic topic creation.
 
-    `settings` are broker settings that go over the defaults. `listeners` are further ones, such as
-    `SASL_SSL://127.0.0.1:9093`, whose name is their protocol; `scram` are users that exist from the first
-    start on, as `kafka-storage format --add-scram` takes them.
+    `settings` are broker settings that override the defaults. `listeners` are additional ones, such as
+    `SASL_SSL://127.0.0.1:9093`; the name of each is its protocol. `scram` are users that exist from the first
+    start on, in the format of `kafka-storage format --add-scram`.
     """
 
     name: ClassVar[str] = "Kafka"
@@ -62,7 +62,7 @@ class EmbeddedKafka(EmbeddedServer):
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients, `host:port`."""
+        """Bootstrap address for clients, `host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     def _prepare(self) -> Sequence[str]:
@@ -72,12 +72,14 @@ class EmbeddedKafka(EmbeddedServer):
         properties = self._write_properties()
         base = [str(java.executable), *_JVM_OPTIONS]
         class_path = ["-cp", os.pathsep.join(str(jar) for jar in jars)]
+        # The storage is formatted only once: its cluster id must stay the same across restarts.
         self._cluster_id = _stored_cluster_id(self._log_dir) or self._format(
             [*base, *self._archive.use(), *class_path], properties
         )
         return [*base, *self._archive.use_or_record(), *class_path, "kafka.Kafka", str(properties)]
 
     def _ready(self, pid: int) -> bool:
+        # Another broker may serve on this port; the cluster id identifies this one.
         return cluster_id(LOOPBACK, self.port) == self._cluster_id
 
     def _stopped_cleanly(self) -> None:
@@ -138,7 +140,10 @@ class EmbeddedKafka(EmbeddedServer):
 
 
 class _ClassArchive:
-    """A JVM class-data archive, which halves Kafka's start; the first broker to end cleanly records it."""
+    """A JVM class-data archive, which halves Kafka's start time.
+
+    The first broker that ends cleanly records it.
+    """
 
     def __init__(self, java: Java, jars: Sequence[Path], recording: Path) -> None:
         key = "\n".join([java.description, *map(str, jars)])
@@ -152,7 +157,7 @@ class _ClassArchive:
         return self.use() or [f"-XX:ArchiveClassesAtExit={self._recording}"]
 
     def publish(self) -> None:
-        """Move a finished recording into the cache: whole or not at all, and the last one wins."""
+        """Move a finished recording into the cache atomically; the last one wins."""
         if not self._recording.exists():
             return
         staged = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}")
@@ -170,7 +175,10 @@ def _stored_cluster_id(log_dir: Path) -> str | None:
 
 
 def _new_cluster_id() -> str:
-    """Make an id in Kafka's form: a random UUID in URL-safe base64 that no tool takes for an option."""
+    """Return an id in Kafka's form: a random UUID in URL-safe base64.
+
+    It does not begin with `-`, because a command-line tool would parse it as an option.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

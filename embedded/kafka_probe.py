@@ -1,4 +1,4 @@
-"""Asking a Kafka address, without a client library, whether a broker serves there."""
+"""Readiness probe of a Kafka address, without a client library."""
 
 import socket
 import struct
@@ -10,9 +10,9 @@ _LARGEST_ANSWER: Final = 1 << 20
 
 
 def cluster_id(host: str, port: int, timeout: float = 1.0) -> str | None:
-    """Return the id of the cluster that serves at an address, None while no unfenced broker does.
+    """Return the id of the cluster that serves at an address; None while no unfenced broker serves.
 
-    `timeout` is in seconds, for each network operation.
+    `timeout` is in seconds and applies to each network operation.
     """
     try:
         with socket.create_connection((host, port), timeout=timeout) as connection:
@@ -26,7 +26,7 @@ def cluster_id(host: str, port: int, timeout: float = 1.0) -> str | None:
 
 
 def _request() -> bytes:
-    """Encode a metadata request for no topics."""
+    """Encode a metadata request (version 2) for no topics."""
     body = struct.pack(">hhih", _METADATA, _VERSION, 1, -1) + struct.pack(">i", 0)
     return struct.pack(">i", len(body)) + body
 
@@ -48,6 +48,7 @@ def _parse(answer: bytes) -> str | None:
         _, at = _string(answer, at + 4)
         _, at = _string(answer, at + 4)
     identity, _ = _string(answer, at)
+    # A broker that is still fenced responds with an empty list of brokers.
     return identity if brokers > 0 else None
 
 

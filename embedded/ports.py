@@ -1,4 +1,4 @@
-"""Free loopback ports for servers that must come back on the same port."""
+"""Free loopback ports for servers that must restart on the same port."""
 
 import random
 import socket
@@ -12,7 +12,10 @@ _HIGHEST: Final = 31_999
 
 
 def free_port() -> int:
-    """Return a loopback port on which nothing listened a moment ago; another process may still win it."""
+    """Return a free loopback port. Another process may still take it before the caller binds it.
+
+    Raises OSError if none of 200 random ports is free.
+    """
     for _ in range(200):
         port = random.randint(_LOWEST, _HIGHEST)  # noqa: S311
         if port_is_free(port):
@@ -21,7 +24,7 @@ def free_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Return whether a server could bind the port now."""
+    """Return True if a server could bind the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""A child process that cannot outlive this one, not even when this one is killed."""
+"""A child process that cannot outlive its parent, not even a parent that is killed."""
 
 import os
 import signal
@@ -8,15 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# Ends at EOF, when the parent let go or died; `kill 0` is its own group, so that no reused pid can be hit.
-# The kernel hangs up on a group that loses its parent while a member is frozen, so that signal is ignored.
+# The script ends at EOF, when the parent closes the pipe or dies. `kill 0` reaches only its own process
+# group, so a reused pid cannot be hit. The kernel sends SIGHUP to a group that loses its parent while a
+# member is stopped, so that signal is ignored.
 _LEASH_SCRIPT: Final = "trap '' HUP INT QUIT TERM; read -r _; kill -KILL 0"
 
 _held: set[int] = set()
 
 
 def _let_go_in_forked_child() -> None:
-    """Close the copies of the leashes' write ends, or a forked child would keep the servers alive."""
+    """Close the copies of the pipes' write ends; otherwise a forked child would keep the servers alive."""
     while _held:
         with suppress(OSError):
             os.close(_held.pop())
@@ -26,7 +27,7 @@ os.register_at_fork(after_in_child=_let_go_in_forked_child)
 
 
 class _Leash:
-    """A tiny process that leads a process group and kills all of it once our end of a pipe is closed."""
+    """A small process that leads a process group, and kills the group when our end of a pipe is closed."""
 
     def __init__(self) -> None:
         read_end, self._write_end = os.pipe()
@@ -50,7 +51,7 @@ class _Leash:
         return self._process.pid
 
     def let_go(self) -> None:
-        """Kill whatever is left in the group, the leash included; may be repeated."""
+        """Kill all remaining processes of the group, the leash included. Repeated calls are allowed."""
         self._close()
         self._process.wait()
 
@@ -61,7 +62,7 @@ class _Leash:
 
 
 class ChildProcess:
-    """One running command, in its own process group, with its output appended to a log file."""
+    """One running command in its own process group. Its output is appended to a log file."""
 
     def __init__(
         self,
@@ -92,14 +93,14 @@ class ChildProcess:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Return the exit status, negative for a signal, or None while the process lives."""
+        """Return the exit status, negative for a signal, or None while the process is alive."""
         return self._process.poll()
 
     def wait(self, timeout: float) -> int:
-        """Wait for the process to end by itself and return its exit status.
+        """Wait until the process ends by itself, and return its exit status.
 
         Raises:
-            TimeoutError: it still runs after `timeout` seconds.
+            TimeoutError: the process still runs after `timeout` seconds.
         """
         try:
             status = self._process.wait(timeout)
@@ -109,12 +110,13 @@ class ChildProcess:
         return status
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process; nothing happens when it has ended."""
+        """Send a signal to the process; no effect if it has ended."""
         self._process.send_signal(number)
 
     def end(self, grace: float) -> int:
-        """Ask the process to end, kill it after `grace` seconds, and return its exit status."""
+        """Send SIGTERM, kill the process after `grace` seconds, and return its exit status."""
         self.send(signal.SIGTERM)
+        # A stopped process handles SIGTERM only after it continues.
         self.send(signal.SIGCONT)
         try:
             return self.wait(grace)
@@ -122,7 +124,7 @@ class ChildProcess:
             return self.kill()
 
     def kill(self) -> int:
-        """Kill the process at once and return its exit status."""
+        """Kill the process immediately and return its exit status."""
         self.send(signal.SIGKILL)
         status = self._process.wait()
         self._leash.let_go()

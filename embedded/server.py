@@ -1,4 +1,4 @@
-"""What the embedded servers have in common: directory, port, readiness, clean and unclean ends."""
+"""Base of the embedded servers: directory, port, readiness, clean and unclean ends."""
 
 import re
 import shutil
@@ -26,8 +26,8 @@ _PORT_TAKEN: Final = "ddress already in use"
 class EmbeddedServer(ABC):
     """One server as a child process on a loopback port, with its own data directory.
 
-    Without `data_dir` the data lives in a temporary directory that `stop()` removes; a given directory is
-    kept. Without `port` a free one is chosen at the first start. Methods may be called from any thread.
+    Without `data_dir` the data is in a temporary directory that `stop()` removes; a given directory is kept.
+    Without `port`, the first start chooses a free one. Methods may be called from any thread.
     """
 
     name: ClassVar[str]
@@ -45,26 +45,26 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _prepare(self) -> Sequence[str]:
-        """Write what the server needs into its directory and return its command."""
+        """Write the server's files into its directory and return its command."""
 
     @abstractmethod
     def _ready(self, pid: int) -> bool:
-        """Return whether it is this process that serves on the port now."""
+        """Return True if the process with this id serves on the port now."""
 
     def _stopped_cleanly(self) -> None:
-        """Do what may follow a clean end, before a temporary directory goes."""
+        """Hook that runs after a clean end, before a temporary directory is removed."""
         return
 
     @property
     def port(self) -> int:
-        """The loopback port; known once the server has been started."""
+        """Loopback port. Raises StartError before the first start without a given port."""
         if self._port is None:
             raise StartError(f"{self.name} has no port yet; call start() first")
         return self._port
 
     @property
     def pid(self) -> int:
-        """The process id of the running server."""
+        """Process id of the server. Raises StartError if the server is not running."""
         process = self._process
         if process is None:
             raise StartError(f"{self.name} is not running; call start() first")
@@ -72,34 +72,35 @@ class EmbeddedServer(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the process lives; a suspended one does."""
+        """True if the process is alive, also while it is suspended."""
         process = self._process
         return process is not None and process.poll() is None
 
     @property
     def data_dir(self) -> Path:
-        """The directory with the server's data, configuration and log."""
+        """Directory with the server's data, configuration and log. Raises StartError before a start."""
         if self._dir is None:
             raise StartError(f"{self.name} has no data directory yet; call start() first")
         return self._dir
 
     @property
     def log_file(self) -> Path:
-        """The log of every start in this data directory."""
+        """Log of all starts in this data directory."""
         return self.data_dir / "server.log"
 
     def start(self) -> Self:
-        """Start the server and return once it serves; does nothing when it runs already.
+        """Start the server and return when it is ready; no effect if it already runs.
 
         Raises:
-            StartError: it ended early or was not ready in time; the message shows the end of its log.
-            JavaError, FetchError: Kafka only, a prerequisite is missing.
+            StartError: the server ended early or was not ready in time; the message has the end of its log.
+            JavaError, FetchError: Kafka only; a prerequisite is missing.
         """
         with self._lock:
             if self.running:
                 return self
             self._forget_process()
             self._open_directory()
+            # After the first start the port is fixed: clients must find the server there after a restart.
             chosen_here = self._port is None
             for attempt in range(1, _PORT_ATTEMPTS + 1):
                 if chosen_here:
@@ -119,7 +120,7 @@ class EmbeddedServer(ABC):
             return self
 
     def stop(self) -> None:
-        """End the server cleanly, and remove its data if they are temporary; may be repeated."""
+        """End the server cleanly, and remove temporary data. Repeated calls are allowed."""
         with self._lock:
             self._end()
             if self._given_dir is None and self._dir is not None:
@@ -127,7 +128,7 @@ class EmbeddedServer(ABC):
                 self._dir = None
 
     def kill(self) -> None:
-        """Kill the server as a crash would; its data and port stay for the next start."""
+        """Kill the server as a crash would. Its data and port stay for the next start."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
@@ -140,12 +141,12 @@ class EmbeddedServer(ABC):
             return self.start()
 
     def suspend(self) -> None:
-        """Freeze the process: its connections stay open and nothing answers."""
+        """Suspend the process: its connections stay open, and it does not respond."""
         with self._lock:
             self._live().send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen process go on."""
+        """Resume a suspended process."""
         with self._lock:
             self._live().send(signal.SIGCONT)
 
@@ -200,7 +201,7 @@ class EmbeddedServer(ABC):
         with self.log_file.open("rb") as log:
             log.seek(start)
             lines = log.read().decode(errors="replace").splitlines()
-        # What went wrong first is often far above the last line, which tells of the shutdown after it.
+        # The first error is often far above the last lines, which only report the shutdown.
         errors = [line for line in lines[:-_TAIL_LINES] if _ERROR.search(line)][:_ERROR_LINES]
         shown = [*errors, *(["..."] if errors else []), *lines[-_TAIL_LINES:]]
         return f"from {self.log_file}:\n" + "\n".join(shown)
@@ -210,6 +211,7 @@ class EmbeddedServer(ABC):
             return
         status = self._process.end(self.stop_seconds)
         self._process = None
+        # A killed server may have left an incomplete recording.
         if status != -signal.SIGKILL:
             self._stopped_cleanly()
 

@@ -1,6 +1,6 @@
 """Versions and server settings of the embedded servers.
 
-The shared settings stand in docker-compose.yml as well; a test keeps the two equal.
+docker-compose.yml repeats the shared settings; a test compares the two.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ SHARED_BROKER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-# What keeps one small process small; a container image has its own ideas about these.
+# Limits that keep one process small. A container image has its own values for these settings.
 EMBEDDED_BROKER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "2",
-        # After a kill the broker's id is free again only when its registration has expired.
+        # After a kill, the broker's id is not available until its registration expires.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "log.cleaner.dedupe.buffer.size": "16777216",

@@ -1,4 +1,4 @@
-"""A real Redis-protocol server (Valkey) in a child process."""
+"""A Redis-protocol server (Valkey) in a child process."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from sluicegate.embedded.settings import SHARED_VALKEY_SETTINGS
 
 
 class EmbeddedValkey(EmbeddedServer):
-    """Valkey without persistence: a restart or a kill empties it, unless `settings` say otherwise."""
+    """Valkey without persistence: a restart or a kill empties it, unless `settings` override that."""
 
     name: ClassVar[str] = "Valkey"
     start_seconds: ClassVar[float] = 300.0
@@ -34,7 +34,7 @@ class EmbeddedValkey(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """The address for clients, `redis://host:port/0`."""
+        """Address for clients, `redis://host:port/0`."""
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def _prepare(self) -> Sequence[str]:
@@ -64,6 +64,7 @@ class EmbeddedValkey(EmbeddedServer):
                 info = client.info("server")
             except redis.RedisError:
                 return False
+        # Another server may serve on this port; the process id identifies this one.
         return isinstance(info, dict) and info.get("process_id") == pid
 
 

@@ -1,4 +1,4 @@
-"""Wire events: their bodies, envelope, codec and topics."""
+"""Wire contract: event types, bodies, envelope and codec."""
 
 from sluicegate.events.codec import (
     BadBody,

@@ -1,8 +1,8 @@
-"""CloudEvents 1.0 in Kafka's binary content mode: attributes are headers, the value is the JSON body.
+"""Decode events from CloudEvents 1.0 messages in Kafka's binary content mode.
 
-See the CloudEvents Kafka protocol binding, section 3.2. The extension attributes `stream`, `region`,
-`lineage`, `checkpoint`, `writer`, `attempt` and `files` carry what routing and aggregation need. `time` is
-for people who look at events: no reader decides anything by it.
+Attributes are message headers, and the value is the JSON body. See the CloudEvents Kafka protocol binding,
+section 3.2. The extension attributes `stream`, `region`, `lineage`, `checkpoint`, `writer`, `attempt` and
+`files` serve routing and aggregation. `time` is for people who inspect events: no decision depends on it.
 """
 
 import re
@@ -27,7 +27,7 @@ from sluicegate.events.models import NAME_PATTERN, Body, FilesWritten
 
 Header = tuple[str, bytes]
 RawHeader = tuple[str, bytes | None]
-"""A header as it comes from the log, where values may be absent."""
+"""Header of a Kafka record, whose value may be absent."""
 
 SPEC_VERSION: Final = b"1.0"
 CONTENT_TYPE: Final = b"application/json"
@@ -57,26 +57,26 @@ _TYPES: Final = {
     wire: (event_type, event_type in PER_REGION, event_type in PER_CHECKPOINT, event_type in PER_WRITER)
     for event_type, wire in _WIRE_TYPES.items()
 }
-"""Of each type on the wire: the type, and whether it needs a region, a checkpoint, a writer."""
+"""Entry for each type on the wire: the type, then True if it needs a region, a checkpoint, a writer."""
 
 _TYPE_PATTERN: Final = re.compile(rb"sluicegate\.[a-z_.]+\.v(\d{1,9})")
 _NAME: Final = re.compile(NAME_PATTERN)
-_MAX_DIGITS: Final = 18  # every number of so many digits fits into 64 bits
+_MAX_DIGITS: Final = 18  # every number of up to 18 digits fits into 64 bits
 _MAX_ID_LENGTH: Final = 64
 _MAX_REASON_LENGTH: Final = 500
 _CACHED: Final = 16_384
 
 
 def wire_type(event_type: EventType) -> bytes:
-    """The value of `ce_type` for events of a type."""
+    """Return the value of `ce_type` for events of a type."""
     return _WIRE_TYPES[event_type]
 
 
 class BadBody(ValueError):
-    """The body is no JSON, or not the one that its type announces."""
+    """The body is not valid JSON, or does not match the schema of its type."""
 
 
-# Few different names and numbers recur in many events, so the caches make them cheap.
+# A few names and numbers recur in many events, so a cache avoids most decoding and validation.
 @lru_cache(maxsize=_CACHED)
 def _name(raw: bytes) -> str:
     text = raw.decode()
@@ -115,10 +115,10 @@ _READERS: Final[dict[str, Callable[[bytes], str | int]]] = {
 
 
 def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
-    """Read an event's attributes from its headers, without touching its body; never raises.
+    """Read an event's attributes from its headers, without decoding its body. Never raises.
 
-    Attributes that the event's type needs and that are absent, malformed or contradictory make it poison.
-    A header without a value is as good as absent.
+    Return Poison if an attribute that the event's type needs is absent, malformed or contradictory. A header
+    without a value counts as absent.
     """
     attributes = dict(headers)
     get = attributes.get
@@ -133,7 +133,8 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
         first = get("ce_firstoffset")
         kind = _TYPES[attributes["ce_type"]]  # type: ignore[index]
         event_type, needs_region, needs_checkpoint, needs_writer = kind
-        # _make takes half the time of the constructor; None has no methods, so it is an AttributeError.
+        # _make takes half the time of the constructor. A header without a value is None here and raises
+        # AttributeError, because None has no methods.
         envelope = Envelope._make(
             (
                 _id(attributes["ce_id"]),  # type: ignore[arg-type]
@@ -157,6 +158,7 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
         or not ((source := get("ce_source")) == SOURCE or _is_source(source))
     ):
         return _explain(headers, attributes)
+    # Compare lengths first: only a message with repeated headers can contain a contradiction.
     if len(attributes) != len(headers) and (problem := _contradiction(headers)) is not None:
         return Poison(problem, envelope.stream, Flaw.CONTRADICTION)
     if needs_region and not (region and lineage):
@@ -171,7 +173,7 @@ def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
 
 
 def _is_source(raw: bytes | None) -> bool:
-    """Return whether a source other than our own can be read."""
+    """Return True if the source is a non-empty UTF-8 string."""
     try:
         return raw is not None and raw.decode() != ""
     except ValueError:
@@ -179,7 +181,10 @@ def _is_source(raw: bytes | None) -> bool:
 
 
 def _contradiction(headers: Sequence[RawHeader]) -> str | None:
-    """Two readers of one message must not take different values from it."""
+    """Return the problem of headers that repeat an attribute with different values, or None.
+
+    Such a message is refused because two readers could take different values from it.
+    """
     seen: dict[str, bytes | None] = {}
     for name, value in headers:
         ours = name.startswith("ce_") or name == "content-type"
@@ -189,7 +194,7 @@ def _contradiction(headers: Sequence[RawHeader]) -> str | None:
 
 
 def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) -> Poison:
-    """Say what is wrong with headers that did not make an envelope."""
+    """Return the Poison for headers that did not make an envelope."""
     stream = _stream_or_none(attributes.get("ce_stream"))
     contradiction = _contradiction(headers)
     if contradiction is not None:
@@ -201,7 +206,7 @@ def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) 
     shown = _shown(raw_type)
     match = _TYPE_PATTERN.fullmatch(raw_type)
     if match and int(match[1]) > MAJOR_VERSION:
-        # Before all other attributes: those of a newer version may be others.
+        # Check the version before all other attributes: a newer version may define them differently.
         reason = f"{shown} is of a newer major version than this release reads (v{MAJOR_VERSION})"
         return Poison(f"{reason}; upgrade the coordinator", stream, Flaw.NEWER_VERSION)
     foreign = _context_flaw(attributes)
@@ -224,7 +229,7 @@ def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) 
 
 
 def _context_flaw(attributes: dict[str, bytes | None]) -> tuple[str, Flaw] | None:
-    """Find what is wrong with the attributes that every CloudEvents message has."""
+    """Return the first problem of the attributes that every CloudEvents message has, or None."""
     version = attributes.get("ce_specversion")
     if version != SPEC_VERSION:
         found = "is missing" if version is None else f"is {_shown(version)!r}"
@@ -252,9 +257,9 @@ def _stream_or_none(raw: bytes | None) -> str | None:
 
 
 def read_body(event_type: EventType, value: bytes | None) -> Body:
-    """Read a body of the given type. Raises BadBody with the first problem found."""
+    """Decode a body of the given type. Raises BadBody with the first problem found."""
     try:
-        # Strict, so that what is accepted is what the published JSON Schema says.
+        # Strict, so that the decoder accepts the same bodies as the published JSON Schema.
         return BODIES[event_type].model_validate_json(value or b"", strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -264,7 +269,7 @@ def read_body(event_type: EventType, value: bytes | None) -> Body:
 
 
 def read_files(value: bytes | None) -> FilesWritten:
-    """Read the body of a `files.written`. Raises BadBody."""
+    """Decode the body of a `files.written`. Raises BadBody."""
     body = read_body(EventType.FILES_WRITTEN, value)
     if not isinstance(body, FilesWritten):
         raise BadBody("not a files.written")
@@ -272,7 +277,7 @@ def read_files(value: bytes | None) -> FilesWritten:
 
 
 def read_event(headers: Sequence[RawHeader], value: bytes | None) -> Event | Poison:
-    """Read an event whole; never raises."""
+    """Decode an event with its body. Never raises; returns Poison for a message that is not a valid event."""
     envelope = read_envelope(headers)
     if isinstance(envelope, Poison):
         return envelope

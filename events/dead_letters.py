@@ -1,6 +1,7 @@
-"""Dead letters on the wire: the message as it came, then five headers of ours, always the last ones.
+"""Dead letters on the wire: the original message with five headers appended.
 
-The place of our headers tells them from those of the message, which may have any name.
+The appended headers are always the last ones. Their position, not their name, identifies them, because a
+header of the original message may have any name.
 """
 
 import hashlib
@@ -14,25 +15,26 @@ CODE_HEADER: Final = "sluicegate-code"
 REASON_HEADER: Final = "sluicegate-reason"
 SOURCE_HEADER: Final = "sluicegate-source"
 TIME_HEADER: Final = "sluicegate-time"
-"""When the message was appended, in milliseconds; the letter's own record has the time when it was sent."""
+"""Append time of the original message, in milliseconds. The letter's own record has the time when it was
+sent."""
 LETTER_HEADER: Final = "sluicegate-letter"
-"""Of a mark that an operator leaves: the id of the letter that has been dealt with."""
+"""In a mark left by an operator: id of the letter that was handled."""
 DEALT_HEADER: Final = "sluicegate-dealt-with"
-"""Of such a mark: how."""
+"""In a mark left by an operator: action that handled the letter."""
 TOO_LARGE: Final = b"too large for a dead letter; see where it stands"
 
 _OURS: Final = (ID_HEADER, CODE_HEADER, REASON_HEADER, SOURCE_HEADER, TIME_HEADER)
 _MARK: Final = (LETTER_HEADER, DEALT_HEADER, REASON_HEADER, SOURCE_HEADER)
 _PER_HEADER: Final = 20
-"""Bytes that a header takes at most, beside its name and value."""
+"""Upper bound, in bytes, of a header's overhead in addition to its name and value."""
 _KEPT_HEADERS: Final = 16 << 10
-"""Bytes of the headers that are kept of a message that is too large."""
+"""Bytes of original headers that a letter keeps if its message is too large."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class LetterCode(StrEnum):
-    """The reason code of a letter; those of `Flaw` come beside them."""
+    """Reason code of a letter. Letters for malformed messages use the codes of `Flaw` instead."""
 
     UNDECODABLE = "undecodable"
     UNKNOWN_STREAM = "unknown-stream"
@@ -42,17 +44,18 @@ class LetterCode(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where a message stands, and since when."""
+    """Position of a message in Kafka, with its append time."""
 
     topic: str
     partition: int
     offset: int
     time: int
-    """Its append time; an offset of a topic that was made again has another one."""
+    """Append time in milliseconds. It distinguishes equal offsets of a topic that was deleted and created
+    again."""
 
 
 class Letter(NamedTuple):
-    """A message that was put aside, and why."""
+    """A message that was put aside, with the reason."""
 
     place: Place
     code: str
@@ -63,18 +66,19 @@ class Letter(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The same for every copy of this letter, whoever sends it."""
+        """Deterministic id: every copy of this letter has the same one, whichever coordinator sends it."""
         topic, partition, offset, time = self.place
         return hashlib.sha256(f"{topic}/{partition}/{offset}/{time}/{self.code}".encode()).hexdigest()[:32]
 
     @property
     def size(self) -> int:
-        """The bytes that its message takes, or a little more."""
+        """Upper bound of the message size in bytes."""
+        # 400 bytes cover the rest of the appended headers: names, framing, id, code, position and time.
         ours = len(self.reason.encode()) + len(self.place.topic) + 400
         return len(self.key or b"") + len(self.value or b"") + _size_of(self.headers) + ours
 
     def message(self) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
-        """Key, value and headers, ready to be produced."""
+        """Return key, value and headers, ready to be produced."""
         topic, partition, offset, time = self.place
         source = f"{topic}/{partition}/{offset}"
         told = (self.id, self.code, self.reason, source, str(time))
@@ -84,7 +88,10 @@ class Letter(NamedTuple):
         return self.key, value, [*self.headers, *ours]
 
     def shortened(self) -> "Letter":
-        """The letter without what makes it too large; the message stays where it stands."""
+        """Return the letter without key and value, and with at most 16 KiB of headers.
+
+        The original message stays in its topic, and the letter contains its position.
+        """
         kept: list[tuple[str, bytes | None]] = []
         for header in self.headers:
             if _size_of((*kept, header)) <= _KEPT_HEADERS:
@@ -93,26 +100,28 @@ class Letter(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A letter was dealt with."""
+    """Record that an operator handled a letter."""
 
     letter: str
     how: str
 
 
 def _size_of(headers: Headers) -> int:
+    # Four bytes is the most that UTF-8 needs for one character.
     return sum(4 * len(name) + len(value or b"") + _PER_HEADER for name, value in headers)
 
 
 def mark_headers(letter: str, how: str, place: Place) -> list[tuple[str, bytes]]:
-    """The headers of a mark; it has no body."""
+    """Return the headers of a mark. A mark has no body."""
     told = (letter, how, f"{how} by the operator", f"{place.topic}/{place.partition}/{place.offset}")
     return [(name, text.encode()) for name, text in zip(_MARK, told, strict=True)]
 
 
 def read_letter(record: ConsumerRecord) -> "tuple[str, Letter] | Mark | None":
-    """Read a record of the dead letters' topic: a letter and its id, a mark, or None for anything else."""
+    """Read a record of the dead-letter topic: a letter with its id, a mark, or None for anything else."""
     headers = tuple(record.headers)
     names = tuple(name for name, _ in headers[-len(_OURS) :])
+    # A letter has at least five headers, so a record with exactly these four is a mark.
     if names == _MARK and len(headers) == len(_MARK):
         return Mark(_text(headers[0][1]), _text(headers[1][1]))
     if names != _OURS:

@@ -1,4 +1,4 @@
-"""Encodes events for the log. The codec, which reads them, has no clock."""
+"""Encode events for the log. This module is apart from the codec because the codec uses no clock."""
 
 import time
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ class Message(NamedTuple):
 
 
 def encode(event: Event, time_ms: int | None = None) -> Message:
-    """Encode an event; the caller chooses topic and partition (see `partition_of`).
+    """Encode an event. The caller chooses topic and partition (see `partition_of`).
 
-    `time_ms`: milliseconds since the Unix epoch, for `ce_time`; None: now. Raises ValueError if a reader
-    would refuse the event, or read another one.
+    `time_ms` is the value of `ce_time` in milliseconds since the Unix epoch; None: the current time. Raises
+    ValueError if a reader would refuse the event or decode a different one.
     """
     envelope, body = event
     headers: list[Header] = [
@@ -50,18 +50,19 @@ def encode(event: Event, time_ms: int | None = None) -> Message:
         headers.append(("ce_rows", b"%d" % envelope.rows))
     if envelope.origin is not None:
         headers += origin_headers(envelope.origin)
+    # Decode the result before it is sent: an event that readers refuse would become a dead letter.
     _check_readable(event, headers)
     return Message(message_key(envelope), body.model_dump_json().encode(), headers)
 
 
 def _timestamp(time_ms: int) -> bytes:
-    """A time as RFC 3339 has it."""
+    """Format a time as RFC 3339, in UTC."""
     seconds, millis = divmod(time_ms, 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{millis:03d}Z".encode()
 
 
 def origin_headers(origin: Origin) -> list[Header]:
-    """What makes a message the copy of an earlier one."""
+    """Return the headers that mark a message as the copy of an earlier one."""
     return [("ce_firstoffset", b"%d" % origin.offset), ("ce_firsttime", b"%d" % origin.time)]
 
 

@@ -1,4 +1,4 @@
-"""The envelope: what routing and aggregation need without reading a body."""
+"""Envelope of an event: the attributes that routing and aggregation need, without the body."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ from sluicegate.events.models import (
 
 
 class EventType(StrEnum):
-    """What an event says; on the wire `sluicegate.<type>.v<major>`."""
+    """Type of an event; on the wire `sluicegate.<type>.v<major>`."""
 
     REGION_OPENED = "region.opened"
     FILES_WRITTEN = "files.written"
@@ -72,18 +72,18 @@ NO_CHECKPOINT: Final = -1
 
 
 class Origin(NamedTuple):
-    """Where an event stood first that was appended again, ahead of the log's retention."""
+    """Original position of an event that was appended again before retention deletes the original."""
 
     offset: int
     time: int
-    """Its append time, in milliseconds since the Unix epoch."""
+    """Append time of the original, in milliseconds since the Unix epoch."""
 
 
 class Envelope(NamedTuple):
-    """The attributes of an event. Fields that do not apply are empty (`checkpoint`: NO_CHECKPOINT)."""
+    """Attributes of an event. Fields that do not apply are empty (`checkpoint`: NO_CHECKPOINT)."""
 
     id: str
-    """Unique per event and attempt; duplicates in the log have the same id."""
+    """Unique for each event. Duplicates in the log have the same id."""
     type: EventType
     stream: str
     region: str = ""
@@ -91,13 +91,13 @@ class Envelope(NamedTuple):
     checkpoint: int = NO_CHECKPOINT
     writer: str = ""
     files: int = 0
-    """How many files the body of a `files.written` lists."""
+    """Number of files that the body of a `files.written` lists."""
     attempt: str = ""
-    """Random for each try of the writer; the events of one try have the same."""
+    """Random for each try of the writer. The events of one try share it."""
     origin: Origin | None = None
-    """Set if this is a copy of an earlier event, with the same id."""
+    """Set if this event is a copy of an earlier one with the same id."""
     rows: int = 0
-    """How many rows the files of a `files.written` have; 0 also if the writer does not tell. Shown only."""
+    """Number of rows in the files of a `files.written`; 0 also if the writer does not count. Display only."""
 
 
 class Event(NamedTuple):
@@ -108,7 +108,7 @@ class Event(NamedTuple):
 
 
 class Flaw(StrEnum):
-    """The reason code of a message that is no event; it is part of the id of its dead letter."""
+    """Reason code of a malformed message. It is part of the id of its dead letter."""
 
     NO_EVENT = "no-event"
     SPEC_VERSION = "spec-version"
@@ -123,14 +123,15 @@ class Flaw(StrEnum):
 
 
 class Poison(NamedTuple):
-    """A message that cannot be read, and why. It is data, never an exception."""
+    """A malformed message with the reason. It is returned as data, never raised."""
 
     reason: str
     stream: str | None
-    """The stream that the message names, if that much can be read."""
+    """Stream that the message names; None if that attribute is unreadable."""
     flaw: Flaw
 
     @property
     def newer_version(self) -> bool:
-        """The message is of a major version that this release does not know: a newer one may read it."""
+        """True if the message has a newer major version than this release supports. A newer release may read
+        it."""
         return self.flaw is Flaw.NEWER_VERSION

@@ -1,4 +1,4 @@
-"""Which locations a stream's files may stand in."""
+"""Validation of file locations against the allowed locations of a stream."""
 
 import posixpath
 import re
@@ -10,14 +10,14 @@ from sluicegate.events.models import FilesWritten
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_=.\-][A-Za-z0-9_=.\-/]*")
-"""Nothing in it can be read in two ways."""
+"""Characters that every reader interprets alike: no percent-encoding, no scheme, no control characters."""
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
 _DECODED: Final = 4
-"""How often a location is decoded at most; one that is not plain then has been made to deceive."""
+"""Maximum number of readings of a text: the text itself, and the results of repeated percent-decoding."""
 
 
 def location_problem(body: FilesWritten, allowed: Sequence[str]) -> str | None:
-    """Why an event's files are outside all allowed locations; None if they are not."""
+    """Return the problem if an event's files are outside all allowed locations, else None."""
     folder = normal(body.location)
     for file in body.files:
         if _escapes(file.path):
@@ -33,7 +33,10 @@ def location_problem(body: FilesWritten, allowed: Sequence[str]) -> str | None:
 
 
 def table_problem(table: str | None, allowed: Sequence[str]) -> str | None:
-    """Why files of a job that writes to this table would be refused; None if not, or if it is not told."""
+    """Return the problem if the stream refuses files of a job that writes to this table, else None.
+
+    An unknown table (None) is no problem here: each file is validated later.
+    """
     if table is None or (_deceit(table) is None and _inside(normal(table), allowed)):
         return None
     return (
@@ -48,12 +51,13 @@ def _inside(folder: str, allowed: Sequence[str]) -> bool:
 
 
 def _escapes(path: str) -> bool:
-    """Whether a path leads out of its folder, as it stands or to a reader that decodes it."""
+    """Return True if a path leads out of its folder, either literally or after percent-decoding."""
     if _PLAIN.fullmatch(path) and ".." not in path:
         return False
     if urlsplit(path).scheme or _CONTROL.search(path):
         return True
-    # An encoded slash in a partition's value may have dots behind it: only climbing above the folder counts.
+    # An encoded slash in a partition value may be followed by dots. Only a climb above the folder is an
+    # escape.
     for text in _readings(path):
         if text.startswith("/") or _SCHEME.match(text):
             return True
@@ -62,12 +66,12 @@ def _escapes(path: str) -> bool:
             depth += {"..": -1, ".": 0, "": 0}.get(segment, 1)
             if depth < 0:
                 return True
-    # Nobody has to write a whole segment of dots in another way.
+    # No legitimate writer encodes a whole segment of dots.
     return any(".." in _readings(segment) for segment in path.split("/"))
 
 
 def _deceit(location: str) -> str | None:
-    """What in a location could be read in two ways; None if nothing can."""
+    """Return the problem of a location that readers could interpret in different ways, else None."""
     if _CONTROL.search(location):
         return "has control characters"
     parts = urlsplit(location)
@@ -81,7 +85,7 @@ def _deceit(location: str) -> str | None:
 
 
 def _readings(text: str) -> list[str]:
-    """A text, and what is read from it by those who decode it once, twice and so on."""
+    """Return a text and the results of decoding it once, twice and so on, without repetitions."""
     found = [text]
     while len(found) < _DECODED and (decoded := unquote(found[-1])) != found[-1]:
         found.append(decoded)
@@ -89,7 +93,7 @@ def _readings(text: str) -> list[str]:
 
 
 def normal(location: str) -> str:
-    """A location in one form: `file` URI or other scheme, no trailing slash, no dot segments."""
+    """Return the canonical URI of a location (`file` by default): no trailing slash, no dot segments."""
     parts = urlsplit(location)
     path = posixpath.normpath(parts.path) if parts.path else ""
     if parts.scheme in ("", "file"):

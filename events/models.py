@@ -1,10 +1,11 @@
-"""Bodies of all events, as they stand in JSON on the wire.
+"""Bodies of all events, as JSON on the wire.
 
-A body says nothing that its envelope says already (stream, region, lineage, checkpoint, writer).
-Times are milliseconds since the Unix epoch, sizes are bytes. Unknown fields are ignored, so that a
-newer minor version can add some; a breaking change is a new major version in the event's type.
+A body repeats nothing that its envelope contains (stream, region, lineage, checkpoint, writer). Times are
+milliseconds since the Unix epoch, sizes are bytes. Unknown fields are ignored, so a newer minor version can
+add some. A breaking change is a new major version in the event's type.
 """
 
+# Field names are those of protocol version 1: there, `lineage` means incarnation and `voided` means reverted.
 import re
 from typing import Annotated, Final, Literal, Self
 
@@ -13,7 +14,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-"""A stream, region, lineage or writer: letters, digits, `_`, `.` and `-`, no `/`, at most 200 characters."""
+"""Name of a stream, region, incarnation or writer.
+
+Letters, digits, `_`, `.` and `-`, no `/`, at most 200 characters.
+"""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -21,7 +25,7 @@ EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
 SourceDigest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
-# A parent segment, the root, or a scheme: with them a path could leave the event's location.
+# A parent segment, the root, or a scheme: with any of them a path could leave the event's location.
 _ESCAPES: Final = re.compile(r"(?:^|/)\.\.(?:/|$)|^/|^[A-Za-z][A-Za-z0-9+.\-]*:")
 
 
@@ -35,7 +39,7 @@ RelativePath = Annotated[str, StringConstraints(min_length=1), AfterValidator(_s
 
 
 class Body(BaseModel):
-    """The base of every event body: immutable, tolerant of fields it does not know."""
+    """Base of every event body: immutable, and tolerant of unknown fields."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -48,26 +52,26 @@ class Body(BaseModel):
 
 
 class FileInfo(Body):
-    """One data file, and the table format's own description of it as an opaque blob."""
+    """One data file, with the table format's own description of it as an opaque blob."""
 
     path: RelativePath
-    """Relative to the event's `location`; no scheme, no `..`, not absolute."""
+    """Relative to the event's `location`: no scheme, no `..`, not absolute."""
     size: Count
     rows: Count
     partition: dict[str, str] = {}
     min_event_time: Millis | None = None
     max_event_time: Millis | None = None
     metadata: bytes = b""
-    """Written by the writer half of the lake adapter, read by its committer half only."""
+    """Blob of the lake adapter. Its writer half writes it, and only its committer half reads it."""
 
 
 class FilesWritten(Body):
-    """The files, or a part of them, of one writer attempt."""
+    """Files of one writer attempt, or a part of them."""
 
     format: Name
-    """The lake adapter that wrote the metadata, such as `paimon`."""
+    """Name of the lake adapter that wrote the metadata, such as `paimon`."""
     format_version: Count
-    """The version of the adapter's metadata blobs."""
+    """Version of the adapter's metadata blobs."""
     location: Annotated[str, StringConstraints(min_length=1)]
     """URI of the folder that the paths are relative to."""
     schema_id: Count
@@ -75,51 +79,59 @@ class FilesWritten(Body):
 
 
 class Position(Body):
-    """A place in a region's history: a checkpoint of a lineage."""
+    """A checkpoint of an incarnation of a region."""
 
     lineage: Name
     checkpoint: Count
 
 
 class Parent(Body):
-    """Where a new lineage starts: behind this checkpoint of that region's lineage."""
+    """The checkpoint after which a new incarnation starts."""
 
     region: Name
     lineage: Name
     checkpoint: Count | None
-    """None: the parent had completed nothing that the new lineage builds on."""
+    """None: the parent completed no checkpoint that the new incarnation builds on."""
 
 
 class Assignment(Body):
-    """The stream's regions, numbered; the highest number wins."""
+    """Numbered set of the stream's regions; the highest number wins."""
 
     number: Count
     regions: tuple[Name, ...]
 
 
 class RegionOpened(Body):
-    """A driver asks to add checkpoints of a lineage to the stream."""
+    """A driver asks to add checkpoints of an incarnation to the stream."""
 
     parents: tuple[Parent, ...] = ()
     assignment: Assignment
     sink: Literal["independent", "all-to-all", "shared-files"] = "independent"
-    """All-to-all: an exchange joins all writers; shared-files: several writers fill one physical file.
+    """All-to-all: an exchange joins all writers. Shared-files: several writers write to one physical file.
 
-    With either the stream is one region, whatever its assignment says: its cuts are full.
+    With either value, the whole stream is one region despite its assignment, and its cuts are full.
     """
     bounded: bool = False
     planned: Count | None = None
-    """The newest checkpoint that the driver's own records know, which may not be older than the table's."""
+    """Newest checkpoint in the driver's checkpoint location; None if it has none.
+
+    A location that is older than the region's committed position in the same incarnation is refused.
+    """
     planned_digest: SourceDigest | None = None
-    """Digest of the source range of that checkpoint; None if the driver cannot tell."""
+    """Digest of the source range of `planned`; None: unknown to the driver."""
     previous_digest: SourceDigest | None = None
-    """The same of the checkpoint before that one: a checkpoint that is planned anew is not in the log yet."""
+    """Digest of the source range of the checkpoint before `planned`.
+
+    It is needed because `planned` itself may not be in the log yet, for example when its batch is planned
+    again.
+    """
     parent_digest: SourceDigest | None = None
-    """The same of the parent of the same region, where the driver's records have that checkpoint."""
+    """Digest of the source range of the parent in the same region; None if the location lacks that
+    checkpoint."""
     owned: bool = True
-    """False: restored without claiming ownership of what the parents wrote."""
+    """False: the source was restored without claiming ownership of the files of its parents."""
     table: str | None = None
-    """URI of the folder of the table that the writers write to; None: not told."""
+    """URI of the folder of the table that the writers write to; None: unknown."""
 
 
 class CheckpointCompleted(Body):
@@ -127,37 +139,37 @@ class CheckpointCompleted(Body):
 
     events: tuple[EventId, ...]
     predecessor: Count | None
-    """The checkpoint before this one in the lineage; None for the lineage's first."""
+    """Checkpoint before this one in the incarnation; None for the incarnation's first."""
     source_digest: SourceDigest
     """Digest of the source range that the checkpoint read: equal for replays, different otherwise."""
     watermark: Millis | None = None
     listeners: dict[Name, ListenerState] = {}
-    """State of listeners, opaque, frozen with this checkpoint; absent ones keep what they had."""
+    """Opaque state of listeners as of this checkpoint. Absent listeners keep their previous state."""
 
 
 class CheckpointFailed(Body):
-    """A hint, or the news that a completed checkpoint's files will never come."""
+    """A hint about a checkpoint, or the report that files of a completed checkpoint are lost."""
 
     outcome: Literal["late", "redo", "lost"]
     reason: str = ""
 
 
 class LineageCarried(Body):
-    """All that a lineage still needs stands in the log again: the copies before this event.
+    """Confirmation that the copies before this event contain all events that the incarnation still needs.
 
-    It has an effect only if they are whole.
+    The event has an effect only if the copies are complete.
     """
 
     upto: Count
-    """The offset up to which the log had been read when the copies were made."""
+    """Offset up to which the log had been read when the copies were made."""
 
 
 class RegionHeartbeat(Body):
-    """The driver lives; `idle` says that its source has nothing new."""
+    """The driver is alive; `idle` means that its source has no new data."""
 
     idle: bool = False
     interval: Count | None = None
-    """Milliseconds until the next heartbeat is due; None: the driver does not tell, or none follows."""
+    """Milliseconds until the next heartbeat; None: unknown, or no further heartbeat follows."""
 
 
 class RegionClosed(Body):
@@ -167,7 +179,7 @@ class RegionClosed(Body):
 
 
 class StreamPolicy(Body):
-    """The settings that decide whether a decision is valid; the highest number wins."""
+    """Settings that decide which decisions are valid; the highest number wins."""
 
     number: Count
     partial: Literal["allow", "never"] = "never"
@@ -175,32 +187,32 @@ class StreamPolicy(Body):
     allowed_locations: tuple[str, ...]
     """URI prefixes; data files outside all of them are refused."""
     file_names: Literal["checked", "unchecked"] = "checked"
-    """Checked: a data file whose name does not carry the digest of its attempt is refused."""
+    """Checked: a data file is refused if its name does not contain the digest of its attempt."""
     joined: str = ""
-    """Why the table makes the stream one region, so that its cuts are full; empty if it does not."""
+    """Reason why the table makes the stream one region, with full cuts only; empty: no such reason."""
 
 
 class StreamCommand(Body):
-    """An operator's order, by way of the log so that every coordinator obeys it alike."""
+    """An order of an operator. It is part of the log, so every coordinator applies it alike."""
 
     command: Literal["accept", "resume", "pause", "remove", "void", "drain", "savepoint"]
-    """`accept`: let this region's lineage start behind a position although it names no parents.
+    """`accept`: let an incarnation of this region start after a position although it names no parents.
 
-    `resume`: decide again, after the cause of a logged stall has been removed, or after a pause.
-    `pause`: decide nothing until the stream is resumed.
-    `remove`: wait no more for this region; what it has sealed is still committed.
-    `void`: give the pending decision up; the named checkpoint of the region is held out of later cuts.
-    `savepoint`: have one full cut reach all that every region has completed by now.
-    `drain`: a savepoint after which every region is closed.
+    - `resume`: decide again, after the cause of a logged stall was removed or after a pause.
+    - `pause`: decide nothing until the stream is resumed.
+    - `remove`: stop waiting for this region; its sealed checkpoints are still committed.
+    - `void`: revert the pending decision, and exclude the named checkpoint of the region from later cuts.
+    - `savepoint`: take one full cut that contains every checkpoint completed until now.
+    - `drain`: take a savepoint, then close every region.
     """
     region: Name | None = None
     lineage: Name | None = None
     decision: Annotated[int, Field(ge=1)] | None = None
     checkpoint: Count | None = None
     name: Name | None = None
-    """Of the savepoint."""
+    """Name of the savepoint or drain."""
     behind: Position | None = None
-    """Where the region stood for whoever accepts the lineage, and lets its source start there."""
+    """Committed position of the region when the operator accepts the incarnation; its source starts there."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:
@@ -220,50 +232,52 @@ _COMMAND_NEEDS: Final = {
 
 
 class CutDecided(Body):
-    """A decision: commit everything between the cut before and this one, under this id."""
+    """A decision: commit everything between the previous cut and this one, under this id."""
 
     decision: Annotated[int, Field(ge=1)]
     cut: dict[Name, Position]
     final: bool = False
-    """Whether the cut carries the final checkpoint of a closed region, or a savepoint; it is full then."""
+    """True if the cut is full: it contains the final checkpoint of a closed region, or a savepoint."""
     completions: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     """Digest of the completions that the commit includes."""
 
 
 class CutAbandoned(Body):
-    """A full cut that was forced did not come about in time: all counters of fallbacks begin anew.
+    """A forced full cut was not reached in time, so all fallback counters start again at 0.
 
-    In the log it is what resets them; on the commits topic it tells of it. It consumes no decision id.
+    In the log this event resets the counters. On the commits topic it is a notification. It consumes no
+    decision id.
     """
 
     decision: Annotated[int, Field(ge=1)]
-    """The id that the cut would have had, and that the next one still has."""
+    """Id that the cut would have had. The next decision has the same id."""
     attempt: Annotated[int, Field(ge=1)]
-    """How many were abandoned since the decision before."""
+    """Number of cuts abandoned since the previous decision, this one included."""
     regions: tuple[Name, ...]
-    """Those that were waited for in vain."""
+    """Regions that did not become ready in time."""
 
 
 class CutVoided(Body):
-    """A decision was given up: the table holds an empty commit of its id, and all refs are as before it.
+    """A decision was reverted: an empty commit has its id, and committed positions are as before it.
 
-    In the log it is what sets them back; on the commits topic it tells of it.
+    In the log this event restores the committed positions. On the commits topic it is a notification.
     """
 
     decision: Annotated[int, Field(ge=1)]
     region: Name
     checkpoint: Count
-    """Held out of later cuts, with all that follows it, until a new lineage replaces the region's."""
+    """Excluded from later cuts, with all checkpoints after it, until a new incarnation replaces the region's.
+    """
 
 
 class SavepointTaken(Body):
-    """Everything that every region had completed when a savepoint was asked for is committed."""
+    """All checkpoints completed before a savepoint was requested are committed."""
 
     name: Name
     drained: bool
-    """Whether the regions were closed with it."""
+    """True if the regions were closed with the savepoint."""
     decision: int
-    """The last commit of it; 0 if there was nothing to commit."""
+    """Newest decision of the savepoint; 0 if there was nothing to commit."""
     cut: dict[Name, Position]
     snapshot: int | None
     watermark: Millis | None
@@ -275,14 +289,14 @@ class OpeningAnswered(Body):
     opening: EventId
     accepted: bool
     reason: str = ""
-    """Why it was refused, and the command that goes on."""
+    """Reason for a refusal, with the command that resolves it."""
     committed: Position | None = None
-    """Where the region stands in the last cut."""
+    """The region's committed position."""
     start: Position | None = None
-    """The checkpoint of its region that an accepted lineage goes on from, until a cut includes the lineage.
+    """Checkpoint after which an accepted incarnation starts; None after a cut includes the incarnation.
 
-    A lineage without parents has its source read on from behind it: what lies before is, or will be, in the
-    table even if a decision that is under way now is voided.
+    An incarnation without parents reads its source from after this checkpoint. Everything before it is in the
+    table or will be, even if the pending decision is reverted.
     """
 
 
@@ -292,22 +306,22 @@ class CutCommitted(Body):
     decision: int
     cut: dict[Name, Position]
     fallbacks: dict[Name, Position | None] = {}
-    """Regions that did not move though they should have, with their ref; empty for a full cut."""
+    """Active regions that did not advance, with their committed positions; empty for a full cut."""
     forced: bool = False
-    """Whether it had to be full, because a region had fallen back as often in a row as it may."""
+    """True if the cut had to be full, because a region reached the limit of consecutive fallbacks."""
     listeners: dict[Name, dict[Name, str]] = {}
-    """By region, the state of listeners as of its component of the cut."""
+    """State of listeners by region, as of the region's position in the cut."""
     snapshot: int | None
-    """None: the table's history no longer has it, only later ones of the same stream."""
+    """None: the table's history contains only later snapshots of the same stream."""
     watermark: Millis | None
     files: Count
 
 
 class StreamStalled(Body):
-    """The stream, or one region of it, does not go on by itself; `reason` says what to do.
+    """The stream, or one region of it, needs an operator; `reason` contains the remedy.
 
-    On the commits topic it is a notification. In the log of events it is the stall itself: nothing is
-    decided behind it until the stream is resumed.
+    On the commits topic this event is a notification. In the event log it is the stall itself: nothing is
+    decided after it until the stream is resumed.
     """
 
     reason: str

@@ -1,8 +1,8 @@
-"""Names of data files: each carries a digest of the attempt that wrote the file.
+"""Names of data files: each name contains a digest of the attempt that wrote the file.
 
-A name is `<word>-<digest>-<rest>`: the digest stands between the first two hyphens. Since the place is fixed,
-a name carries one digest only, and a file belongs to one attempt for ever. An event of another checkpoint,
-region, stream or attempt that lists the file is refused without a look into any table.
+A name is `<word>-<digest>-<rest>`: the digest is between the first two hyphens. The position is fixed, so a
+name contains exactly one digest, and a file belongs to exactly one attempt. An event of another checkpoint,
+region, stream or attempt that lists the file is refused without a read of any table.
 """
 
 import hashlib
@@ -13,24 +13,25 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
 
 DIGEST_LENGTH: Final = 32
-"""Hexadecimal digits: 128 bits of SHA-256."""
+"""Number of hexadecimal digits: 128 bits of SHA-256."""
 
 
 AttemptKey = tuple[str, str, str, int, str, str]
-"""Stream, region, lineage, checkpoint, writer, and the attempt's own id."""
+"""Stream, region, incarnation, checkpoint, writer, and the attempt's own id."""
 
 
 def attempt_digest(stream: str, region: str, lineage: str, checkpoint: int, writer: str, attempt: str) -> str:
-    """Return what the names of an attempt's files carry.
+    """Return the digest that the file names of an attempt contain.
 
-    It is the digest of the six values as a JSON array without spaces, in ASCII: the encoding is unambiguous.
+    The input of the digest is a JSON array of the six values, without spaces, in ASCII. This encoding is
+    unambiguous, so different attempts have different inputs.
     """
     text = json.dumps([stream, region, lineage, checkpoint, writer, attempt], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 def attempt_of(envelope: Envelope) -> AttemptKey:
-    """The attempt that an event is of."""
+    """Return the key of the attempt that an event belongs to."""
     return (
         envelope.stream,
         envelope.region,
@@ -42,7 +43,7 @@ def attempt_of(envelope: Envelope) -> AttemptKey:
 
 
 def names_problem(of: AttemptKey, body: FilesWritten) -> str | None:
-    """Why a file that an event lists is not of the event's attempt, by its name; None if all are."""
+    """Return the problem of the first listed file whose name lacks the attempt's digest, or None."""
     digest = attempt_digest(*of)
     *_, checkpoint, writer, attempt = of
     wanted = f"{digest}-"

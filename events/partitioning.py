@@ -1,4 +1,7 @@
-"""Keys and partitions: the partition comes from the stream alone, so one partition has all of a stream."""
+"""Message keys and partitions.
+
+The partition depends on the stream alone, so one partition contains all events of a stream.
+"""
 
 from zlib import crc32
 
@@ -6,7 +9,7 @@ from sluicegate.events.envelope import NO_CHECKPOINT, Envelope
 
 
 def message_key(envelope: Envelope) -> bytes:
-    """The key `stream/region/checkpoint`, shortened to what applies."""
+    """Return the key `stream/region/checkpoint`, without the parts that do not apply."""
     parts = [envelope.stream]
     if envelope.region:
         parts.append(envelope.region)
@@ -16,5 +19,5 @@ def message_key(envelope: Envelope) -> bytes:
 
 
 def partition_of(stream: str, partitions: int) -> int:
-    """The partition of a stream's events and records in a topic of that many partitions (CRC-32, modulo)."""
+    """Return the partition of a stream in a topic of that many partitions: CRC-32 of its name, modulo."""
     return crc32(stream.encode()) % partitions

@@ -1,4 +1,4 @@
-"""Codes for everything that can be wrong, with typed arguments. Sentences are made at the edge.
+"""Codes for all problems, with typed arguments. Sentences are made at the edge.
 
 Ids and comparisons use the code and its arguments, never a sentence.
 """
@@ -11,7 +11,7 @@ from sluicegate.events.models import Body, Count, EventId, Name
 
 
 class Code(StrEnum):
-    """Codes, grouped by where they arise."""
+    """Codes, grouped by the stage that raises them."""
 
     # Registrations that are refused.
     NO_POLICY = "no-policy"
@@ -40,7 +40,7 @@ class Code(StrEnum):
     FINAL_TOO_OLD = "final-too-old"
     REVERTED = "reverted"
 
-    # Conditions that end by themselves once their cause is gone.
+    # Conditions that end by themselves after their cause is removed.
     EVENTS_MISSING = "events-missing"
     EVENT_MISPLACED = "event-misplaced"
     PREDECESSOR_MISSING = "predecessor-missing"
@@ -94,18 +94,18 @@ class Problem(Body):
     incarnation: Name | None = None
     checkpoint: Count | None = None
     other: Count | None = None
-    """The other checkpoint, decision or assignment that the code compares with."""
+    """The other checkpoint, decision or assignment in a comparison."""
     number: Count | None = None
     """A decision, an assignment or an offset."""
     event: EventId | None = None
     names: tuple[str, ...] = ()
     """Regions, writers or reasons that the code lists."""
     detail: str = ""
-    """Text from outside, such as an error of the storage. It is shown, and is no part of the identity."""
+    """Text from outside, such as an error of the storage. It is displayed but is not part of the identity."""
 
     @property
     def identity(self) -> str:
-        """Return a digest of the code and its arguments, without the detail."""
+        """Digest of the code and its arguments, without the detail."""
         arguments = self.model_dump(mode="json", exclude={"detail"}, exclude_defaults=True)
         return hashlib.sha256(repr(sorted(_flat(arguments))).encode()).hexdigest()[:32]
 

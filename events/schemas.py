@@ -1,4 +1,4 @@
-"""Writes the JSON Schemas of all events: `python -m sluicegate.events.schemas [--check] [DIR]`."""
+"""Write the JSON Schemas of all events: `python -m sluicegate.events.schemas [--check] [DIR]`."""
 
 import argparse
 import json
@@ -41,14 +41,14 @@ version in `ce_type`, and a coordinator that does not know it stalls the stream 
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """The default titles only repeat the fields' names."""
+    """Schema generator that omits default titles, which only repeat the names of the fields."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False
 
 
 def attribute_schema() -> dict[str, Any]:
-    """Describe the headers, after decoding their values as UTF-8."""
+    """Return the schema of the headers, with their values decoded as UTF-8."""
     name = {"type": "string", "pattern": NAME_PATTERN}
     number = {"type": "string", "pattern": "^[0-9]{1,18}$"}
     text = {"type": "string", "minLength": 1, "maxLength": 64}
@@ -96,7 +96,7 @@ def _needs(types: frozenset[EventType], attributes: list[str]) -> dict[str, Any]
 
 
 def render() -> dict[str, str]:
-    """Return the text of every file by its name."""
+    """Return the text of every generated file, by file name."""
     files = {f"attributes{_SUFFIX}": _json(attribute_schema())}
     rows = []
     for event_type, body in BODIES.items():
@@ -122,14 +122,14 @@ def _json(schema: dict[str, Any]) -> str:
 
 
 def stale_files(folder: Path) -> list[str]:
-    """Name the files of the folder that are not what `render` gives, the missing and obsolete ones too."""
+    """Return the names of files that differ from the output of `render`, are missing, or are obsolete."""
     wanted = render()
     present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*") if path.is_file()}
     return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
 
 
 def write(folder: Path) -> None:
-    """Write all files, and remove schemas of events that are no more."""
+    """Write all files, and remove schemas of events that no longer exist."""
     folder.mkdir(parents=True, exist_ok=True)
     files = render()
     for path in folder.glob(f"*{_SUFFIX}"):
@@ -140,7 +140,7 @@ def write(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m sluicegate.events.schemas", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if files are stale")
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER, metavar="DIR")

@@ -1,4 +1,4 @@
-"""Splits a `files.written` so that every part fits into a message."""
+"""Split a `files.written` into parts that fit into Kafka messages."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,20 +8,20 @@ from pydantic import TypeAdapter
 from sluicegate.events.models import FileInfo, FilesWritten
 
 HEADROOM: Final = 4096
-"""Bytes of a message that its key, headers and framing may take beside the body; ours take under 2,000."""
+"""Bytes of a message reserved for key, headers and framing. In practice these take under 2,000."""
 
 _FILE: Final = TypeAdapter(FileInfo)
 
 
 class FileTooLarge(ValueError):
-    """One file's description alone does not fit into a message; no splitting helps."""
+    """The description of a single file exceeds a message, so no split helps."""
 
 
 def split_files(body: FilesWritten, limit: int) -> list[FilesWritten]:
-    """Split a body so that each part, encoded, stays below `limit` (bytes) by the headroom.
+    """Split a body so that each encoded part is at least `HEADROOM` bytes smaller than `limit`.
 
-    `limit` is the topic's `max.message.bytes`. The parts list the same files in the same order; each needs
-    an event id of its own. A body without files is one part. Raises FileTooLarge.
+    `limit` is the topic's `max.message.bytes`. The parts list the same files in the same order; each needs an
+    event id of its own. A body without files is one part. Raises FileTooLarge.
     """
     frame = len(body.model_copy(update={"files": ()}).model_dump_json().encode())
     room = limit - HEADROOM - frame
@@ -31,7 +31,7 @@ def split_files(body: FilesWritten, limit: int) -> list[FilesWritten]:
 
 
 def _ranges(body: FilesWritten, room: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Fill part after part; each file is encoded once, to know its size."""
+    """Yield start and end of each part. Each file is encoded once, to measure its size."""
     start, used = 0, 0
     for index, file in enumerate(body.files):
         size = len(_FILE.dump_json(file))

@@ -26,7 +26,7 @@ from sluicegate.events.problems import Problem
 Digest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 DecisionId = Annotated[int, Field(ge=1, le=2**62)]
 SourceOffsets = Annotated[str, StringConstraints(max_length=65_536)]
-"""Offsets of the source in the engine's own notation; opaque to the coordinator."""
+"""Offsets of the source in the engine's own notation, opaque to the coordinator."""
 
 
 class Position(Body):
@@ -35,7 +35,7 @@ class Position(Body):
     incarnation: Name
     checkpoint: Count
     digest: SourceDigest
-    """Digest of the source range of this checkpoint. Replays have the same one."""
+    """Digest of the source range of this checkpoint. Replays have the same digest."""
 
 
 class Head(Body):
@@ -64,27 +64,26 @@ class Assignment(Body):
     number: Count
     regions: Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
     after: Count = 0
-    """Id of the decision with the final cut of the assignment before this one; 0: there is none."""
+    """Id of the decision with the final cut of the previous assignment; 0: there is none."""
 
 
 SingleRegionReason = Literal["all-to-all", "shared-files", "fixed-buckets", "other"]
-"""Why all writers of a stream are one failure domain. Cuts of such a stream are full."""
+"""Reason why all writers of a stream are one failure domain. Cuts of such a stream are full."""
 
 
 class RegionRegistered(Body):
     """A driver asks to add checkpoints of one incarnation to the stream."""
 
     base: Position | None = None
-    """The committed position that the incarnation starts from; None: the region has none yet."""
+    """Committed position that the incarnation starts from; None: the region has none yet."""
     replaces: Name | None = None
-    """The live incarnation that this one takes the place of; None: the region has none, or it is this one."""
+    """Live incarnation that this one replaces; None: the region has none, or it is this one."""
     planned: tuple[Planned, ...] = ()
-    """The newest checkpoints of the location, at most two, the newest first. Only plain restarts have
-    some."""
+    """Newest checkpoints of the location, at most two, newest first. Only plain restarts have any."""
     assignment: Assignment
     single_region: SingleRegionReason | None = None
     table: str | None = None
-    """The table that the writers write to; None: unknown."""
+    """Table that the writers write to; None: unknown."""
     bounded: bool = False
     owned: bool = True
     """False: the source was restored without claiming ownership of earlier files."""
@@ -97,31 +96,32 @@ class CheckpointCompleted(Body):
 
     events: tuple[EventId, ...]
     predecessor: Position | None
-    """The checkpoint before this one, also one of an earlier incarnation; None for a region's first."""
+    """Checkpoint before this one, possibly of an earlier incarnation; None for a region's first."""
     source_digest: SourceDigest
     watermark: Millis | None = None
     listeners: Mapping[Name, ListenerState] = {}
-    """State of listeners as of this checkpoint; absent ones keep the state that they had."""
+    """State of listeners as of this checkpoint. Absent listeners keep their previous state."""
     source_offsets: SourceOffsets | None = None
 
 
 class CheckpointFailed(Body):
-    """A hint, or the news that files of a checkpoint never arrive."""
+    """A hint about a checkpoint, or the report that files of a checkpoint are lost."""
 
     outcome: Literal["delayed", "redone", "lost"]
     reason: str = ""
 
 
 class RegionHeartbeat(Body):
-    """The driver is alive. A coordinator sends one, too, for an idle region that it has not heard of."""
+    """The driver is alive. A coordinator also sends one, for an idle region that is silent."""
 
     idle: bool = False
     interval: Count | None = None
-    """Milliseconds until the next heartbeat; None: unknown, or the last one."""
+    """Milliseconds until the next heartbeat; None: unknown, or no further heartbeat follows."""
     silent: bool = False
-    """True in a coordinator's: the driver has been silent for too long to be called idle."""
+    """True only in a coordinator's heartbeat: the driver was silent for too long to count as idle."""
     run: EventId
-    """Id of the registration with which the driver's process began: an older process does not count."""
+    """Id of the registration with which the driver's process began. Events of an older process do not count.
+    """
 
 
 class RegionClosed(Body):
@@ -140,9 +140,9 @@ class StreamPolicy(Body):
     partial: Literal["allow", "never"] = "never"
     max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
     max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """The largest share of active, non-idle regions that one cut may leave behind."""
+    """Largest share of active, non-idle regions that may fall back in one cut."""
     regions: tuple[Name, ...] = ()
-    """The only regions that may register; empty: any."""
+    """Regions that may register; empty: any region may."""
     allowed_locations: tuple[str, ...] = ()
     """URI prefixes; data files outside all of them are refused."""
     file_names: Literal["checked", "unchecked"] = "checked"
@@ -174,10 +174,10 @@ class StreamCommand(Body):
     command: Command
     region: Name | None = None
     number: Count | None = None
-    """Of the assignment."""
+    """Number of the assignment."""
     decision: DecisionId | None = None
     name: Name | None = None
-    """Of the savepoint or drain."""
+    """Name of the savepoint or drain."""
     head: Head | None = None
 
     @model_validator(mode="after")
@@ -201,17 +201,18 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
 
 
 class CutDecided(Body):
-    """A decision: commit everything between the cut before and this one, under this id."""
+    """A decision: commit everything between the previous cut and this one, under this id."""
 
     decision: DecisionId
     cut: dict[Name, Position]
-    """The positions of all regions that have one."""
+    """Positions of all regions that have one."""
     final: bool = False
-    """Whether the cut reaches a barrier, which only full cuts may."""
+    """True if the cut reaches a barrier. Only full cuts may reach one."""
     digest: Digest
-    """Of the completions that the decision includes."""
+    """Digest of the completions that the decision includes."""
     head: Head | None = None
-    """The table's head before this event was appended; no part of the content. None: an empty table."""
+    """Head of the table before this event was appended; None: an empty table. It is not part of the digest.
+    """
 
 
 class CutCommitted(Body):
@@ -222,11 +223,11 @@ class CutCommitted(Body):
     table: str
     """Identity of the table."""
     snapshot: Head | None = None
-    """None: only later snapshots are left."""
+    """None: the table's history contains only later snapshots."""
 
 
 class CutReverted(Body):
-    """The outcome of a decision that was given up: an empty commit has taken its place in the table."""
+    """The outcome of a reverted decision: an empty commit has taken its place in the table."""
 
     decision: DecisionId
     digest: Digest
@@ -236,16 +237,16 @@ class CutReverted(Body):
 
 
 class CutAbandoned(Body):
-    """An attempt that would have left too many regions behind; it consumes no decision id."""
+    """An attempt in which too many regions would have fallen back; it consumes no decision id."""
 
     decision: DecisionId
-    """The id that the next decision has."""
+    """Id that the next decision has."""
     attempt: Annotated[int, Field(ge=1)]
-    """How many attempts were abandoned since the last decision, this one included."""
+    """Number of attempts abandoned since the last decision, this one included."""
     kind: Literal["forced", "ratio"]
     """Forced: a full cut was needed; counters start again at 0. Ratio: too many regions; counters rise."""
     regions: tuple[Name, ...]
-    """The regions that the attempt would have left behind."""
+    """Regions that would have fallen back in the attempt."""
 
 
 class RegistrationAnswered(Body):
@@ -255,15 +256,15 @@ class RegistrationAnswered(Body):
     accepted: bool
     problem: Problem | None = None
     reason: str = ""
-    """The problem as a sentence, with the way out."""
+    """The problem as a sentence, with the remedy."""
     committed: Position | None = None
     """The region's committed position."""
     live: Name | None = None
     """The region's live incarnation."""
     source_offsets: SourceOffsets | None = None
-    """Source offsets of that position, if its driver published them."""
+    """Source offsets of the committed position, if its driver published them."""
     decision: Count = 0
-    """Id of the newest decision: what a registration of a new assignment names."""
+    """Id of the newest decision. A registration of a new assignment names it in `Assignment.after`."""
 
 
 class Committed(Body):
@@ -272,7 +273,7 @@ class Committed(Body):
     decision: DecisionId
     cut: dict[Name, Position]
     fallbacks: Mapping[Name, Position | None] = {}
-    """Regions that stayed at their position although they are active; empty for a full cut."""
+    """Active regions that stayed at their position; empty for a full cut."""
     listeners: Mapping[Name, Mapping[Name, str]] = {}
     snapshot: Head | None
     watermark: Millis | None
@@ -280,19 +281,19 @@ class Committed(Body):
 
 
 class SavepointTaken(Body):
-    """Everything that a savepoint or a drain asked for is committed."""
+    """All checkpoints requested by a savepoint or a drain are committed."""
 
     name: Name
     drained: bool
     decision: Count
-    """The newest decision; 0: nothing was ever decided."""
+    """Newest decision; 0: there is no decision yet."""
     cut: dict[Name, Position]
     snapshot: Head | None
     watermark: Millis | None
 
 
 class Stalled(Body):
-    """A condition that needs somebody has appeared, or ended."""
+    """A condition that needs an operator has appeared or ended."""
 
     problem: Problem
     reason: str = ""
@@ -350,7 +351,7 @@ class Envelope(NamedTuple):
     """Attributes of an event. Attributes that do not apply are empty (`checkpoint`: NO_CHECKPOINT)."""
 
     id: str
-    """Unique for each event; duplicates in the log have the same id."""
+    """Unique for each event. Duplicates in the log have the same id."""
     type: EventType
     stream: str
     region: str = ""
@@ -358,17 +359,17 @@ class Envelope(NamedTuple):
     checkpoint: int = NO_CHECKPOINT
     writer: str = ""
     attempt: str = ""
-    """Random for each try of the writer; the events of one try have the same."""
+    """Random for each try of the writer. The events of one try share it."""
     files: int = 0
     """Number of files in the body of a `files.written`."""
     rows: int = 0
-    """Number of rows in these files; 0 if the writer does not count. Shown only."""
+    """Number of rows in these files; 0 if the writer does not count. Display only."""
     bytes: int = 0
     """Size of these files in bytes; 0 if unknown. It counts for `commit_max_bytes`."""
 
 
 class LogRecord(NamedTuple):
-    """One record of a stream's partition, decoded."""
+    """One decoded record of a stream's partition."""
 
     offset: int
     time: int
@@ -377,4 +378,4 @@ class LogRecord(NamedTuple):
     body: Body | None
     """None for a `files.written`, whose body is not needed to decide, and for an unreadable body."""
     unreadable: str = ""
-    """Why the body cannot be read; empty if it can."""
+    """Reason why the body cannot be decoded; empty: it can."""

@@ -1,4 +1,7 @@
-"""All failpoints by name. A test reaches every one of them, so that no name here is dead."""
+"""Names of all failpoints.
+
+A test reaches every one of them, so no name here is unused.
+"""
 
 from enum import StrEnum
 
@@ -37,7 +40,7 @@ class Failpoint(StrEnum):
     RELEASE_OFFSETS_BEFORE = "release-offsets.before"
     RELEASE_OFFSETS_AFTER = "release-offsets.after"
 
-    # An assignment, from its beginning to its end (coordinator/runtime/service.py, partition.py).
+    # An assignment of a partition, from its beginning to its end (coordinator/stream, runtime, membership).
     ASSIGNED = "assigned"
     READ_RECORDS_BEFORE = "read-records.before"
     READ_RECORDS_AFTER = "read-records.after"
@@ -50,7 +53,7 @@ class Failpoint(StrEnum):
     LAST_RECORD_BEFORE = "last-record.before"
     LAST_RECORD_AFTER = "last-record.after"
     DISMISS_BEFORE = "dismiss.before"
-    """A dead predecessor is about to be taken out of the group."""
+    """Before a dead predecessor is removed from the consumer group."""
     DISMISS_AFTER = "dismiss.after"
 
     # The publication to a Paimon table (lakes/paimon), in its order.
@@ -58,16 +61,16 @@ class Failpoint(StrEnum):
     """Hit for each manifest, and last for the two manifest lists."""
     PAIMON_MANIFESTS_DURABLE = "paimon.manifests-durable"
     PAIMON_SNAPSHOT_DRAFTED = "paimon.snapshot-drafted"
-    """The snapshot is written under a name that nobody reads; the link that publishes it comes next."""
+    """The snapshot is written under a name that no reader uses. The next step publishes it by a link."""
     PAIMON_SNAPSHOT_LINKED = "paimon.snapshot-linked"
     PAIMON_SNAPSHOT_DURABLE = "paimon.snapshot-durable"
     PAIMON_HINT_BEFORE = "paimon.hint.before"
     PAIMON_HINT_AFTER = "paimon.hint.after"
     PAIMON_DISCARD_BEFORE = "paimon.discard.before"
-    """Another writer was first; the manifests that nothing refers to are about to go."""
+    """Another writer published first. The next step deletes the unreferenced manifests."""
     PAIMON_DISCARD_AFTER = "paimon.discard.after"
     PAIMON_WITHDRAW_BEFORE = "paimon.withdraw.before"
-    """The snapshot was put where the history has expired; it is about to be taken back."""
+    """The snapshot's number is one that the history has already expired. The next step deletes it."""
     PAIMON_WITHDRAW_AFTER = "paimon.withdraw.after"
 
     # The writer hooks in a Spark job (writer_hooks/): tasks, and the worker beside the driver.

@@ -1,20 +1,24 @@
-"""Failpoints: what a test makes of a named place between two effects. Off unless a setting names some.
+"""Failpoints: actions of a test at named places between two effects.
 
-They stand here because every process of ours has this package: coordinator, adapters and writer hooks.
+Failpoints are off by default. They are a package of their own because every process imports it: coordinator,
+adapters and writer hooks.
 
-A specification is a list of `name=action`, with `;` between: `publish.before=kill@2;ask.after=delay:50`.
-`*` names all places. An action, its argument behind a colon, may have `@n` (only the n-th time that this
-process gets there; for `*` counted over all places) and then `?file` (only if that file exists, and could be
-removed: so that a harness says when, and one process of several takes it).
+A specification is a list of `name=action`, separated by `;`: `publish.before=kill@2;ask.after=delay:50`. The
+name `*` stands for all places. An argument follows its action after a colon. Two optional suffixes limit an
+action, in this order:
+
+- `@n`: only the n-th time that this process reaches the place. For `*`, hits of all places count together.
+- `?file`: only if this file exists and this process removes it. A test harness creates the file to choose the
+  time; of several processes, one acts.
 
 | action | effect |
 |---|---|
-| `note` | only noted in the log of hits |
+| `note` | only recorded in the log of hits |
 | `kill` | SIGKILL to the own process |
-| `stop` | SIGSTOP to the own process, until somebody sends SIGCONT |
-| `hang:file` | goes on when the file exists |
-| `delay:ms` | goes on after so many milliseconds |
-| `fail` | InjectedFailure: at `.before` the effect has failed, at `.after` it was done but nobody knows |
+| `stop` | SIGSTOP to the own process, until another process sends SIGCONT |
+| `hang:file` | waits until the file exists |
+| `delay:ms` | waits for this number of milliseconds |
+| `fail` | raises InjectedFailure: at `.before` the effect failed, at `.after` its outcome is unknown |
 """
 
 import asyncio
@@ -37,34 +41,34 @@ EVERYWHERE: Final = "*"
 
 _POLL: Final = 0.01
 _ACTIONS: Final = {"note": False, "kill": False, "stop": False, "hang": True, "delay": True, "fail": False}
-"""Whether an action needs an argument."""
+"""True for an action that needs an argument."""
 
 _log = logging.getLogger(__name__)
 
 
 class BadFailpoints(ValueError):
-    """The specification names something unknown; the text says what is known."""
+    """The specification has an unknown name or action, or a bad argument; the text names the problem."""
 
 
 class InjectedFailure(OSError):
-    """A failure that a failpoint was told to make up."""
+    """A failure raised by a failpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to do at one place, or at all of them (`point` None)."""
+    """Action at one place, or at all places (`point` None)."""
 
     point: Failpoint | None
     action: str
     argument: str = ""
     turn: int | None = None
-    """Only the n-th time; None: every time."""
+    """Act only the n-th time; None: every time."""
     ticket: str = ""
-    """Only if this file could be removed."""
+    """Act only if this process could remove this file; empty: always."""
 
 
 def parse(text: str) -> tuple[Rule, ...]:
-    """Read a specification. Raises BadFailpoints."""
+    """Parse a specification. Raises BadFailpoints."""
     return tuple(_rule(part.strip()) for part in text.split(";") if part.strip())
 
 
@@ -96,7 +100,7 @@ def _point(name: str) -> Failpoint | None:
 
 
 class _Armed:
-    """The rules of this process, and how often each place was reached."""
+    """Rules of this process, with the number of hits of each place."""
 
     def __init__(self, rules: Sequence[Rule], log_file: str) -> None:
         self._rules = rules
@@ -105,12 +109,15 @@ class _Armed:
         self._lock = threading.Lock()
 
     def act(self, point: Failpoint) -> Iterator[float]:
-        """Do what the rules say; gives the seconds to wait for, time after time."""
+        """Carry out the rules that are due, and yield each pause in seconds.
+
+        Pauses are yielded because blocking code and coroutines sleep differently. Raises InjectedFailure.
+        """
         for rule in self._due(point):
             match rule.action:
                 case "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
-                    # The signal may need a moment; nothing must happen in it.
+                    # The signal may take effect with a delay; no further effect may happen in the meantime.
                     while True:
                         time.sleep(1)
                 case "stop":
@@ -139,12 +146,13 @@ class _Armed:
         if not rule.ticket:
             return True
         with suppress(FileNotFoundError):
+            # Of several processes, only one succeeds in removing the file.
             os.unlink(rule.ticket)
             return True
         return False
 
     def _note(self, line: str) -> None:
-        # One write to a file that is appended to: whole, also among several processes, and there if we die.
+        # One write to a file in append mode: the line stays whole with several writers, and survives a kill.
         descriptor = os.open(self._log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(descriptor, line.encode())
@@ -156,9 +164,9 @@ _armed: _Armed | None = None
 
 
 def arm(text: str, log_file: str = "") -> None:
-    """Put failpoints into force in this process; an empty text ends that. Raises BadFailpoints.
+    """Put failpoints into force in this process; an empty text disarms all. Raises BadFailpoints.
 
-    Each hit appends a line to `log_file`: process id, name, how many times by now, what is done.
+    Each hit appends a line to `log_file`: process id, name, number of hits so far, actions.
     """
     global _armed  # noqa: PLW0603
     rules = parse(text)
@@ -168,33 +176,34 @@ def arm(text: str, log_file: str = "") -> None:
 
 
 def arm_from(environment: Mapping[str, str]) -> None:
-    """Arm once in a process without settings of its own, such as a Spark worker. Raises BadFailpoints."""
+    """Arm once in a process that reads no settings, such as a Spark worker. Raises BadFailpoints."""
     text = environment.get(VARIABLE, "")
     if text and _armed is None:
         arm(text, environment.get(LOG_VARIABLE, ""))
 
 
 def hit(point: Failpoint) -> None:
-    """Pass a place in blocking code. Raises InjectedFailure if told so."""
+    """Pass a place in blocking code. Raises InjectedFailure if a rule requires it."""
     if _armed is not None:
         for pause in _armed.act(point):
             time.sleep(pause)
 
 
 async def reach(point: Failpoint) -> None:
-    """Pass a place in a coroutine; only what waits for it is held up. Raises InjectedFailure if told so."""
+    """Pass a place in a coroutine; a pause delays only this task. Raises InjectedFailure if a rule requires
+    it."""
     if _armed is not None:
         for pause in _armed.act(point):
             await asyncio.sleep(pause)
 
 
 def read_hits(log_file: str) -> Counter[str]:
-    """How often each place was reached, by the log of hits."""
+    """Return the number of hits of each place, from the log of hits."""
     return Counter(name for _, name, _, _ in _lines(log_file))
 
 
 def read_actions(log_file: str, action: str) -> Counter[str]:
-    """How often an action was carried out at each place, by the log of hits."""
+    """Return the number of times that an action was carried out at each place, from the log of hits."""
     return Counter(name for _, name, _, done in _lines(log_file) if action in done.split(","))
 
 

@@ -1,4 +1,4 @@
-"""Bodies of pending `files.written` events: kept within a budget, fetched again by offset beyond it."""
+"""Bodies of pending `files.written` events: held in memory within a budget, else fetched again by offset."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -14,65 +14,65 @@ from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.starting import start_client
 
 GAP: Final = 500
-"""Offsets further apart than this are sought, nearer ones are read through."""
+"""Largest gap between wanted offsets that is read through; across a larger gap the consumer seeks."""
 
 
 class BodyUnavailable(Exception):
-    """A body is not, or no longer, in the log; the text says which."""
+    """A body is not in the log, or not any more; the text contains its offset."""
 
 
 class WrittenEvent(NamedTuple):
-    """A `files.written` as it stands in the log."""
+    """A `files.written` as read from the log, with its body still encoded."""
 
     attempt: AttemptKey
     body: bytes
 
 
 class Budget:
-    """Bytes that all partitions' bodies may take together."""
+    """Memory limit in bytes for the bodies of all partitions together."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.held = 0
 
     def take(self, size: int) -> bool:
-        """Reserve memory; False if it is used up."""
+        """Reserve memory. Return False, without a reservation, if the budget would be exceeded."""
         if self.held + size > self.most:
             return False
         self.held += size
         return True
 
     def give_back(self, size: int) -> None:
-        """Free what was reserved."""
+        """Release reserved memory."""
         self.held -= size
 
 
 class Bodies:
-    """The bodies of one partition's pending events, by offset."""
+    """Bodies of one partition's pending events, by offset."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._held: dict[int, tuple[bytes, AttemptKey]] = {}
-        """Plain tuples of texts, numbers and bytes: the garbage collector does not go through them again."""
+        """Only tuples of strings, numbers and bytes, so the garbage collector stops tracking them."""
         self._sizes: dict[int, int] = {}
 
     def keep(self, offset: int, envelope: Envelope, body: bytes) -> None:
-        """Hold an event if the budget allows; else it is fetched again when it is needed."""
+        """Hold an event if the budget allows; otherwise it is fetched again on demand."""
         size = self._sizes[offset] = len(body)
         if offset not in self._held and self._budget.take(size):
             self._held[offset] = body, attempt_of(envelope)
 
     def get(self, offset: int) -> WrittenEvent | None:
-        """The event, if it is held."""
+        """Return the event at an offset if it is held, else None."""
         held = self._held.get(offset)
         return None if held is None else WrittenEvent(held[1], held[0])
 
     def size(self, offset: int) -> int:
-        """The bytes of a pending event's body, held or not; 0 if the event is not known."""
+        """Return the size in bytes of a pending event's body, held or not; 0 for an unknown offset."""
         return self._sizes.get(offset, 0)
 
     def first_of(self, offsets: Iterable[int]) -> dict[int, WrittenEvent]:
-        """The events at the first of these offsets, up to one that is not held."""
+        """Return the events of the leading offsets, up to the first one that is not held."""
         found: dict[int, WrittenEvent] = {}
         for offset in offsets:
             event = self.get(offset)
@@ -82,7 +82,7 @@ class Bodies:
         return found
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Forget bodies that are not needed any more."""
+        """Forget bodies, and release their memory."""
         for offset in offsets:
             self._sizes.pop(offset, None)
             held = self._held.pop(offset, None)
@@ -90,16 +90,16 @@ class Bodies:
                 self._budget.give_back(len(held[0]))
 
     def drop_all(self) -> None:
-        """Forget everything."""
+        """Forget all bodies."""
         self.drop(self.offsets())
 
     def offsets(self) -> list[int]:
-        """The offsets of the events that are known."""
+        """Return the offsets of all pending events, held or not."""
         return list(self._sizes)
 
 
 class BodyFetcher:
-    """Reads single records of the events topic by their offset, outside of any group."""
+    """Client that reads single records of the events topic by offset, outside of any consumer group."""
 
     def __init__(self, topic: str, options: dict[str, Any], patience: float) -> None:
         self._topic = topic
@@ -113,9 +113,11 @@ class BodyFetcher:
     ) -> dict[int, WrittenEvent]:
         """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError.
 
-        `most`: only those at the smallest of them, one at least, until about so many bytes are read.
+        `most` limits the result to the smallest offsets: reading stops after about this number of bytes, with
+        at least one event.
         """
         found = await self.records(partition, offsets, most)
+        # With a limit, offsets after the last record read are not missing; the caller fetches them later.
         read_to = max(found, default=None) if most is not None else None
         missing = [
             offset for offset in offsets if offset not in found and (read_to is None or offset < read_to)
@@ -127,10 +129,11 @@ class BodyFetcher:
     async def records(
         self, partition: int, offsets: Sequence[int], most: int | None = None
     ) -> dict[int, ConsumerRecord]:
-        """Read what stands at these offsets, or the first `most` bytes of it.
+        """Read the records at these offsets (at least one), or the first of them up to about `most` bytes.
 
         Raises BodyUnavailable, KafkaError or TimeoutError.
         """
+        # The consumer has one position, so only one read can use it at a time.
         async with self._lock:
             if self._consumer is None:
                 consumer = AIOKafkaConsumer(
@@ -188,7 +191,7 @@ class BodyFetcher:
                         found[record.offset] = record
                 before, position = position, await consumer.position(source)
                 if position > before:
-                    # However long a run is, what counts is that it goes on.
+                    # The timeout limits a read without progress, not the whole run, which may be long.
                     limit.reschedule(loop.time() + self._patience)
                 if most is not None and _size(found) >= most:
                     break
@@ -206,7 +209,7 @@ def _size(found: dict[int, ConsumerRecord]) -> int:
 
 
 def _runs(offsets: list[int]) -> list[list[int]]:
-    """Cut ascending offsets into runs without a large gap."""
+    """Split ascending offsets into runs without a gap larger than `GAP`."""
     runs = [[offsets[0]]]
     for before, offset in pairwise(offsets):
         if offset - before > GAP:

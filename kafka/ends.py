@@ -1,4 +1,4 @@
-"""Where the log ends, asked on a connection of its own."""
+"""End offsets of partitions, requested on a separate connection."""
 
 import asyncio
 from typing import Any
@@ -9,10 +9,10 @@ from sluicegate.kafka.starting import start_client
 
 
 class EndOffsets:
-    """Asks for end offsets. On the consumer's connection a question waits until its fetch is answered.
+    """Client for end offsets, with a connection of its own.
 
-    A broker answers the requests of one connection in order, and keeps a fetch that finds nothing for half a
-    second.
+    A broker answers the requests of one connection in order, and holds a fetch without new records for half a
+    second. On the consumer's connection, each request for an end offset would wait for that fetch.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -21,7 +21,7 @@ class EndOffsets:
         self._lock = asyncio.Lock()
 
     async def of(self, source: TopicPartition) -> int:
-        """The offset behind the last record of a partition. Raises KafkaError."""
+        """Return the offset after the last record of a partition. Raises KafkaError."""
         client = await self._connected()
         end: int = (await client.end_offsets([source]))[source]
         return end

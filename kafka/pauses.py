@@ -1,4 +1,7 @@
-"""Pauses between attempts, each of another length: what failed together must not come back together."""
+"""Randomized pauses between attempts.
+
+Clients that failed at the same time must not retry at the same time.
+"""
 
 from random import SystemRandom
 from typing import Final

@@ -1,4 +1,4 @@
-"""The producer of a session, which notices that the broker takes nothing from it any more."""
+"""Producer of a session, which detects a sequence gap that only a new producer can resolve."""
 
 import asyncio
 from typing import Any
@@ -8,10 +8,11 @@ from aiokafka.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, Unkn
 
 
 class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
-    """Idempotent, acknowledged by all replicas.
+    """Idempotent producer whose messages are acknowledged by all in-sync replicas.
 
-    A message that is refused for good, or lost by the broker, leaves a gap in the sequence of its partition:
-    from then on the client library's every message to it is refused. Only another producer helps.
+    A message that is permanently refused, or lost by the broker, leaves a gap in the sequence of its
+    partition. After a gap, the client library fails every further message to that partition. Only a new
+    producer helps.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -30,8 +31,8 @@ class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
             return
         if isinstance(error, OutOfOrderSequenceNumber | InvalidProducerEpoch | UnknownProducerId):
             self._gap.set_exception(error)
-            self._gap.exception()  # it is told here, also if nobody watches any more
+            self._gap.exception()  # marked as retrieved, or asyncio would log it if nothing watches
 
     async def watch(self) -> None:
-        """Wait for such a gap, and raise its KafkaError."""
+        """Wait for a sequence gap, and raise its KafkaError."""
         await asyncio.shield(self._gap)

@@ -1,4 +1,4 @@
-"""Consumer groups that read a partition: a coordinator is a member of one."""
+"""Detection of consumer groups that read a partition; a coordinator is a member of such a group."""
 
 import asyncio
 import time
@@ -16,10 +16,10 @@ _KIND: Final = "consumer"
 
 
 async def is_read(arguments: Mapping[str, Any], topic: str, partition: int, seconds: float) -> bool:
-    """Whether a member of a consumer group has the partition, at the latest after so many seconds.
+    """Return True as soon as a member of any consumer group has the partition, else False after `seconds`.
 
-    It waits, since groups assign nothing while they are being put together. Raises KafkaError, also where
-    this client may not see groups.
+    The function polls, because a group assigns no partitions during a rebalance. Raises KafkaError, also if
+    this client lacks the permission to list groups.
     """
     admin = AIOKafkaAdminClient(**arguments)
     deadline = time.monotonic() + seconds
@@ -37,9 +37,9 @@ async def is_read(arguments: Mapping[str, Any], topic: str, partition: int, seco
 
 async def _has_reader(admin: AIOKafkaAdminClient, topic: str, partition: int) -> bool:
     names = [name for name, kind in await admin.list_consumer_groups() if kind == _KIND]
-    # A coordinator's group is probably named so; others on a shared cluster may be many.
+    # A coordinator's group probably has this word in its name. A shared cluster may have many other groups.
     for name in sorted(names, key=lambda name: ("sluicegate" not in name, name)):
-        # One at a time: the client cannot decode an answer that describes several.
+        # One group per request: the client cannot decode a response that describes several.
         (answer,) = await admin.describe_consumer_groups([name])
         for group in answer.groups:
             if any(_has(member[4], topic, partition) for member in group[5]):
@@ -48,6 +48,7 @@ async def _has_reader(admin: AIOKafkaAdminClient, topic: str, partition: int) ->
 
 
 def _has(assignment: bytes, topic: str, partition: int) -> bool:
+    # A member has an empty assignment during a rebalance.
     if not assignment:
         return False
     assigned = ConsumerProtocolMemberAssignment.decode(assignment).assignment

@@ -1,27 +1,27 @@
-"""Starting Kafka clients so that giving up in the middle leaves no connection open."""
+"""Start of Kafka clients without connection leaks on cancellation."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 _PATIENCE: Final = 1.0
-"""Seconds for a start that is given up to come to its end."""
+"""Seconds that a cancelled start may take to finish."""
 
 
 class Startable(Protocol):
     """A client of aiokafka."""
 
     def start(self) -> Coroutine[Any, Any, None]:
-        """Connect."""
+        """Connect to the cluster."""
         ...
 
 
 async def start_client(client: Startable) -> None:
-    """Start a client whole; raises what its start raises.
+    """Start a client; raises the errors of its start. The caller closes the client, also after an error.
 
-    aiokafka forgets its first connection when its start is cancelled between two of that one's answers, and
-    nobody can close it then. So a cancellation waits for the end of the start, which a Kafka that answers
-    reaches at once; one that does not is given up after a second. Whoever calls closes the client.
+    If the start is cancelled between two responses of its first connection, aiokafka loses the reference to
+    that connection, and it stays open. Therefore a cancellation waits until the start ends. With a Kafka that
+    responds this takes a moment; otherwise the start is cancelled after a second.
     """
     starting = asyncio.ensure_future(client.start())
     try:
@@ -37,6 +37,6 @@ async def start_client(client: Startable) -> None:
 
 
 def _see(starting: "asyncio.Future[None]") -> None:
-    """What a start that was given up has come to is of no more interest."""
+    """Mark the exception of an abandoned start as retrieved, so that asyncio does not log it as unhandled."""
     if not starting.cancelled():
         starting.exception()

@@ -1,4 +1,4 @@
-"""How the topics have to be, as requirements that check themselves and say how to mend what is wrong."""
+"""Requirements on the topics, as data that checks itself and names the remedy of each problem."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class TopicRole(StrEnum):
-    """What a topic is for; its name ends so."""
+    """Role of a topic. The name of the topic ends with it."""
 
     EVENTS = "events"
     COMMITS = "commits"
@@ -17,7 +17,7 @@ class TopicRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """How one topic is to be made."""
+    """Desired properties of one topic."""
 
     name: str
     role: TopicRole
@@ -27,29 +27,30 @@ class TopicSpec:
 
     @property
     def aligned(self) -> bool:
-        """Whether a stream has the same partition number in this topic as in the others of its kind."""
+        """True if a stream has the same partition number in this topic as in the other aligned topics."""
         return self.role is not TopicRole.DEAD_LETTERS
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedTopic:
-    """How one topic is."""
+    """Actual properties of one topic."""
 
     partitions: int
+    # The smallest number of replicas of any partition.
     replicas: int
     settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicProblem:
-    """Something about a topic that endangers the protocol."""
+    """A property of a topic that endangers the protocol."""
 
     topic: str
     wrong: str
     remedy: str
-    """What to do, with the command."""
+    """Instruction to fix the problem, with the command."""
     missing: bool = False
-    """Whether there is no such topic."""
+    """True if the topic does not exist."""
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.wrong}. {self.remedy}"
@@ -57,7 +58,7 @@ class TopicProblem:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A setting that matters for some of the topics."""
+    """Requirement on one setting of the topics that have certain roles."""
 
     setting: str
     roles: frozenset[TopicRole]

@@ -1,4 +1,4 @@
-"""The four topics: their names, how they are made, and the I/O that makes and inspects them."""
+"""The four topics: names, desired settings, and the I/O that creates and inspects them."""
 
 import asyncio
 import re
@@ -30,29 +30,29 @@ __all__ = [
 
 DAY_MS: Final = 86_400_000
 MAX_MESSAGE_BYTES: Final = 1_048_588
-"""Kafka's own default, so that a broker that nobody tuned will do."""
+"""Kafka's own default, so a broker with default settings is sufficient."""
 DEAD_LETTER_EXTRA_BYTES: Final = 65_536
-"""A dead letter is the poison message and the reason, so it is larger than what it quotes."""
+"""Additional size of a dead letter: it contains the original message and the reason."""
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _NO_SETTINGS: Final[Mapping[str, Any]] = {}
 
 
 class TopicError(Exception):
-    """The base of what goes wrong with topics."""
+    """Base of the errors of this module."""
 
 
 class TopicsRefused(TopicError):
-    """The brokers refuse, and trying again does not help; the text says what to change."""
+    """The brokers refused, and a retry does not help; the text contains the remedy."""
 
 
 class BrokersUnavailable(TopicError):
-    """The brokers could not be reached, or not in time; try again."""
+    """The brokers did not respond, or not in time; a retry may help."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The names of a deployment's topics, all under one prefix."""
+    """Names of the topics of one deployment, all with the same prefix."""
 
     prefix: str = "sluicegate"
 
@@ -64,22 +64,22 @@ class TopicNames:
 
     @property
     def events(self) -> str:
-        """Input and decisions."""
+        """Name of the topic with input events and decisions."""
         return f"{self.prefix}.events"
 
     @property
     def commits(self) -> str:
-        """Outcomes: the public notification."""
+        """Name of the topic with outcomes, the public notifications."""
         return f"{self.prefix}.commits"
 
     @property
     def state(self) -> str:
-        """State records, compacted."""
+        """Name of the compacted topic with state records."""
         return f"{self.prefix}.state"
 
     @property
     def dead_letters(self) -> str:
-        """Poison messages and why they are that."""
+        """Name of the topic with unroutable and malformed messages, each with its reason."""
         return f"{self.prefix}.dead-letters"
 
 
@@ -92,9 +92,10 @@ def topic_specs(
     dead_letter_retention_ms: int = 90 * DAY_MS,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> tuple[TopicSpec, ...]:
-    """How the four topics of a deployment are to be.
+    """Return the desired properties of the four topics of a deployment.
 
-    Events, commits and state have `partitions` each: a stream has the same partition number in all of them.
+    Events, commits and state have `partitions` each: a stream has the same partition number in all three.
+    Raises ValueError if a number is below 1.
     """
     if partitions < 1 or replication_factor < 1:
         raise ValueError("partitions and replication factor must be 1 or more")
@@ -105,7 +106,7 @@ def topic_specs(
     ordered = {**append_time, **sized, **durable, "unclean.leader.election.enable": "false"}
     compacted = {
         "cleanup.policy": "compact",
-        # Recovery reads a partition whole: keep its uncompacted end short.
+        # Recovery reads a whole partition, so keep its uncompacted tail short.
         "segment.bytes": "67108864",
         "segment.ms": "3600000",
         "min.cleanable.dirty.ratio": "0.1",
@@ -131,10 +132,10 @@ async def ensure_topics(
     *,
     seconds: float = 30.0,
 ) -> list[str]:
-    """Create the topics that are missing, and wait until they have leaders; return their names.
+    """Create the missing topics, and wait until they have leaders. Return the names of the created topics.
 
-    Topics that exist are never altered, and decide how many partitions the others get.
-    `client_settings` go to aiokafka as they are (security_protocol, ssl_context, sasl_mechanism ...).
+    Existing topics are never altered. If an aligned topic exists, the others get its number of partitions.
+    `client_settings` are passed to aiokafka unchanged (security_protocol, ssl_context, sasl_mechanism ...).
     Raises TopicsRefused or BrokersUnavailable.
     """
     async with _admin(bootstrap_servers, client_settings, seconds) as admin:
@@ -167,10 +168,9 @@ async def verify_topics(
     *,
     seconds: float = 30.0,
 ) -> list[TopicProblem]:
-    """Find what is wrong with the topics as they are; nothing is changed.
+    """Return the problems of the topics. Changes nothing.
 
-    Only what endangers the protocol is a problem, not every difference. Raises TopicsRefused or
-    BrokersUnavailable.
+    Only differences that endanger the protocol are problems. Raises TopicsRefused or BrokersUnavailable.
     """
     async with _admin(bootstrap_servers, client_settings, seconds) as admin:
         existing = await _partitions(admin)
@@ -216,7 +216,7 @@ async def _admin(
 
 
 async def _partitions(admin: AIOKafkaAdminClient) -> dict[str, list[dict[str, Any]]]:
-    """The partitions of all topics; asking for a missing topic by name could create it."""
+    """Return the partitions of all topics. A request for a missing topic by name could create it."""
     topics = await admin.describe_topics()
     return {topic["topic"]: topic["partitions"] for topic in topics if topic["partitions"]}
 
@@ -237,6 +237,7 @@ def _created(results: Iterable[tuple[Any, ...]]) -> list[str]:
     for topic, code, *message in results:
         if code == 0:
             created.append(topic)
+        # Another client may create the topic at the same time; the result is the same.
         elif code != TopicAlreadyExistsError.errno:
             error = for_code(code)
             text = f"the topic {topic} cannot be created: {message[0] if message else error.description}"
@@ -247,7 +248,7 @@ def _created(results: Iterable[tuple[Any, ...]]) -> list[str]:
 
 
 async def _await_leaders(admin: AIOKafkaAdminClient, names: set[str]) -> None:
-    """Wait, at most as long as the caller's timeout, until every partition can be written to."""
+    """Wait until every partition has a leader. The caller's timeout limits the wait."""
     while True:
         existing = await _partitions(admin)
         if all(

@@ -1,4 +1,4 @@
-"""One adapter per table format: the writer's half and the committer's half side by side."""
+"""Lake adapters, one for each table format, with a writer half and a committer half each."""
 
 from sluicegate.lakes.port import Adapter, Committer, FileWriter, LakeError
 from sluicegate.lakes.registry import adapter

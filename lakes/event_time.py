@@ -1,4 +1,4 @@
-"""Event times in milliseconds since the Unix epoch. Times without a zone are taken as UTC."""
+"""Event times in milliseconds since the Unix epoch. Times without a zone count as UTC."""
 
 import datetime
 from typing import Final
@@ -12,7 +12,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def in_milliseconds(value: datetime.date) -> int:
-    """A time, or the first moment of a day."""
+    """Return a time in milliseconds; for a date, its first moment."""
     if not isinstance(value, datetime.datetime):
         value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
     elif value.tzinfo is None:
@@ -21,9 +21,9 @@ def in_milliseconds(value: datetime.date) -> int:
 
 
 def event_time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int | None, int | None]:
-    """The lowest and highest event time of a column, None if it has no values.
+    """Return the lowest and highest event time of a column in milliseconds; None if it has no values.
 
-    Integers are milliseconds, dates their first moment. Raises SchemaMismatch for other types.
+    Integers are milliseconds; dates stand for their first moment. Raises SchemaMismatch for other types.
     """
     kind = column.type
     if pa.types.is_timestamp(kind):

@@ -1,4 +1,4 @@
-"""Sentences for errors of a file system: the attempt, the cause with its error code, and the way out."""
+"""Sentences for errors of a file system: the failed attempt, the cause with its error code, the remedy."""
 
 import errno
 import os
@@ -32,11 +32,11 @@ _CAUSES: Final[dict[int, tuple[str, str]]] = {
     errno.EFBIG: ("the file is larger than allowed", "Raise the process's limit of file sizes (ulimit -f)"),
     errno.ETIMEDOUT: ("the storage did not answer in time", "See whether the storage of {path} is reachable"),
 }
-"""Per error code the cause in plain words, and the way out."""
+"""Cause in plain words and remedy, by error code."""
 
 
 def explain(attempt: str, path: str, error: OSError) -> str:
-    """Return the sentence for an error: `attempt` is what could not be done, `path` where."""
+    """Return the sentence for an error. `attempt` describes the failed step at `path`."""
     code = error.errno
     if code is None:
         return f"{attempt}: {error}. See whether {path} can be read and written"
@@ -50,7 +50,8 @@ def explain(attempt: str, path: str, error: OSError) -> str:
 
 
 def _lacks_inodes(path: str) -> bool:
-    """Whether the file system has space, but cannot take another file."""
+    """Return True if the file system has free space but no free inodes."""
+    # The path itself may not exist yet, so its nearest existing parent is examined.
     while True:
         try:
             found = os.statvfs(path)

@@ -1,4 +1,4 @@
-"""Threads for calls that may hang: they hold up neither each other nor the end of the process."""
+"""Threads for calls that may hang. A stuck call delays neither other calls nor the end of the process."""
 
 import threading
 import time
@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 PATIENCE: Final = 3.0
-"""Seconds after which a call counts as stuck: another one may start in its place."""
+"""Seconds after which a call counts as stuck, so that another one may start in its place."""
 
 
 class CommitThreads(Executor):
-    """Runs at most so many calls at a time, apart from those that are stuck."""
+    """Executor that runs at most `most` calls at a time, without counting stuck ones."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
         self._most = most
@@ -38,7 +38,10 @@ class CommitThreads(Executor):
         return future
 
     def relieve(self) -> None:
-        """Start threads for what waits, also in the place of stuck ones; to be called now and then."""
+        """Start threads for waiting calls, also in place of stuck threads.
+
+        Call it regularly: a thread becomes stuck without any event.
+        """
         with self._change:
             late = time.monotonic() - self._patience
             busy = sum(started > late for started in self._started.values())
@@ -47,17 +50,17 @@ class CommitThreads(Executor):
                 self._idle += 1
                 self._threads += 1
                 name = f"commit-{self._threads}"
-                # The interpreter waits for other threads at its end, however long they hang.
+                # Daemon threads: at its end, the interpreter waits for all others, even if they hang.
                 threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def stuck(self) -> int:
-        """How many calls are stuck."""
+        """Return the number of stuck calls."""
         with self._change:
             late = time.monotonic() - self._patience
             return sum(started <= late for started in self._started.values())
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """Start nothing more, and leave behind what runs; `wait` is not heeded."""
+        """Start no further calls, and abandon the running ones. `wait` is ignored."""
         with self._change:
             self._closed = True
             left, self._waiting = list(self._waiting), deque()
@@ -70,7 +73,7 @@ class CommitThreads(Executor):
         while True:
             with self._change:
                 while not self._waiting:
-                    # One that was stuck may have been replaced.
+                    # A stuck thread that was replaced may have returned, so there may be one thread too many.
                     if self._closed or self._idle > self._most:
                         self._idle -= 1
                         return
@@ -79,6 +82,7 @@ class CommitThreads(Executor):
                 self._idle -= 1
                 self._started[me] = time.monotonic()
             _run(future, call)
+            # An idle thread must not keep the last call and its result alive.
             del future, call
             with self._change:
                 del self._started[me]

@@ -1,4 +1,4 @@
-"""The streams' light state for status, dashboards and other services; a view, never read to decide."""
+"""State of each stream for status, dashboards and other services: a view that no decision depends on."""
 
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.state_store.port import (

@@ -1,14 +1,14 @@
-"""The state store in memory: for tests, and for a coordinator without Redis."""
+"""State store in memory, for tests and for a coordinator without Redis."""
 
 from sluicegate.state_store.port import StateStoreUnavailable, StreamView
 
 
 class MemoryStateStore:
-    """Keeps the views in this process, as text, so that no reader can change them."""
+    """State store that keeps the views in this process, as text, so that a reader cannot modify them."""
 
     def __init__(self) -> None:
         self.available = True
-        """Set it to False to see how your code takes an outage."""
+        """Set it to False to simulate an outage."""
         self._views: dict[str, tuple[int, str]] = {}
 
     async def write(self, view: StreamView) -> bool:
@@ -44,7 +44,7 @@ class MemoryStateStore:
         """See StateStore."""
 
     def wipe(self) -> None:
-        """Forget everything, as a Redis does that restarts empty."""
+        """Forget all views, as a Redis without persistence does at a restart."""
         self._views.clear()
 
     def _check_available(self) -> None:

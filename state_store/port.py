@@ -1,7 +1,7 @@
-"""The view of a stream that other services read, and the store that holds it.
+"""View of a stream for other services, and the port of the store that keeps it.
 
-It is made from the stream's state record and is never read to decide anything: losing it costs nothing
-but what is shown, until the next commit writes it again.
+The view is made from the stream's state record, and no decision depends on it. A lost view affects only
+displays, until the next commit writes it again.
 """
 
 from typing import Annotated, Any, Final, Literal, Protocol
@@ -11,139 +11,146 @@ from pydantic import BaseModel, ConfigDict, Field
 from sluicegate.events.models import Assignment, Millis, Name, Position
 
 VIEW_VERSION: Final = 2
-"""2: fallbacks, savepoint, assignments and listeners' state of each region; regions may be `removed`."""
+"""Version 2 adds fallbacks, savepoint, assignments and the listeners' state of each region.
+
+The region state `removed` is also new.
+"""
 
 MAX_REVISION: Final = 2**53 - 1
-"""Redis compares revisions as floating-point numbers, which are exact up to here."""
+"""Largest revision. Redis compares revisions as floating-point numbers, which are exact up to here."""
 
 
 class StateStoreError(Exception):
-    """The base of the errors that state stores raise; none of them may hold up a commit."""
+    """Base of the errors of state stores. None of them may delay a commit."""
 
 
 class StateStoreUnavailable(StateStoreError):
-    """The store did not answer in time or failed; a write may have happened or not. Try again, or go on."""
+    """The store failed or did not respond in time. A write may have taken effect; it is safe to retry or to
+    skip."""
 
 
 class UnreadableView(StateStoreError):
-    """What is stored is no view; the text says what to do. The next write replaces it."""
+    """The stored value is not a valid view; the text contains the remedy. The next write replaces it."""
 
 
 class RegionView(BaseModel):
-    """How one region stands."""
+    """State of one region."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     state: Literal["active", "idle", "closed", "stalled", "removed"] = "active"
     reason: str | None = None
-    """Why it is stalled, and what to do; or why it stayed behind, was removed or is not owned."""
+    """Reason why the region is stalled, with the remedy; or why it fell back, was removed or is not owned."""
     refused: str | None = None
-    """Why its last opening was refused: its query does not run, whatever the state was before."""
+    """Reason why its last opening was refused. Its query does not run, whatever `state` is."""
     heard: Millis | None = None
-    """When its job last sent an event, by Kafka's append time."""
+    """Append time of the last event that its job sent."""
     lineage: Name | None = None
-    """The one whose driver may add checkpoints."""
+    """Live incarnation, the one whose driver may add checkpoints."""
     watermark: Millis | None = None
-    """At the region's place in the cut."""
+    """Watermark at the region's committed position."""
     consecutive_fallbacks: Annotated[int, Field(ge=0)] = 0
-    """How many cuts in a row it stayed behind in."""
+    """Number of consecutive cuts in which the region fell back."""
     owned: bool = True
-    """False: restored without owning what its parents wrote, until a full commit."""
+    """False: restored without owning the files of its parents. A full commit resets it to True."""
     listeners: dict[Name, str] = {}
-    """State of listeners, opaque, as it was frozen with the region's checkpoint in the cut."""
+    """Opaque state of listeners, as of the region's committed position."""
 
 
 class SavepointView(BaseModel):
-    """A full commit that was ordered, perhaps several times, and is still to come."""
+    """A full commit that was requested, possibly several times, and is not committed yet."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     names: tuple[Name, ...]
     drain: bool = False
-    """Whether the regions are closed with it."""
+    """True if the regions are closed with it."""
     targets: dict[Name, Position] = {}
-    """What it reaches, by region."""
+    """Position to reach, by region."""
 
 
 class RetryView(BaseModel):
-    """A step that fails and is tried again."""
+    """A failed effect that is retried."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     effect: str
-    """Its kind, such as `publish`."""
+    """Kind of effect, such as `publish`."""
     reason: str
-    """Of the last failure."""
+    """Reason of the last failure."""
     failures: Annotated[int, Field(ge=1)]
     since: Millis
 
 
 class StreamView(BaseModel):
-    """How one stream stands, as of a revision. Times are milliseconds since the Unix epoch."""
+    """State of one stream as of a revision. Times are milliseconds since the Unix epoch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: Annotated[int, Field(ge=1)] = VIEW_VERSION
     stream: Name
     revision: Annotated[int, Field(ge=-1, le=MAX_REVISION)]
-    """The offset as of which the state record is that it was made from; -1: before any event."""
+    """Log offset of the state record that the view was made from; -1: before any event."""
     updated_at: Millis
     commit_user: str
     decision: Annotated[int, Field(ge=0)] = 0
-    """The last committed decision; 0: none yet."""
+    """Last committed decision; 0: none yet."""
     snapshot: int | None = None
-    """The table's snapshot of that decision."""
+    """Snapshot of that decision in the table."""
     cut: dict[Name, Position] = {}
-    """Up to where each region is in the table; regions of which nothing is there are absent."""
+    """Committed position of each region. Regions without one are absent."""
     fallbacks: dict[Name, Position | None] = {}
-    """Regions that did not move in the last commit though they should have, and where they stand."""
+    """Active regions that did not advance in the last commit, with their committed positions."""
     forced_by: tuple[Name, ...] = ()
-    """Regions that may not stay behind once more, so that the next commit has to be full."""
+    """Regions that reached the limit of consecutive fallbacks, so the next commit must be full."""
     joined: str | None = None
-    """Why all regions count as one, so that every commit is full; None if they do not."""
+    """Reason why all regions count as one, with full commits only; None: no such reason."""
     savepoint: SavepointView | None = None
-    """One that waits."""
+    """Pending savepoint or drain."""
     watermark: Millis | None = None
     assignment: Annotated[int, Field(ge=0)] | None = None
-    """The number of the assignment in force."""
+    """Number of the assignment in force."""
     assigned: tuple[Name, ...] = ()
-    """Its regions."""
+    """Regions of the assignment in force."""
     next_assignment: Assignment | None = None
-    """One that was opened, and holds from its first full commit on."""
+    """Assignment that was opened and takes effect with its first full commit."""
     regions: dict[Name, RegionView] = {}
     listeners: dict[str, dict[str, Any]] = {}
-    """The state of each listener by its name, as JSON."""
+    """State of each listener by its name, as JSON."""
     warnings: tuple[str, ...] = ()
-    """What an operator should know though the stream goes on."""
+    """Conditions that an operator should see although the stream makes progress."""
     stalled: str | None = None
-    """Why the stream does not go on though it should, and what to do; None: nothing is wrong."""
+    """Reason why the stream makes no progress, with the remedy; None: no problem."""
     retries: tuple[RetryView, ...] = ()
-    """What fails and is tried again, whether it counts as a stall yet or not."""
+    """Failed effects that are being retried, even if they do not count as a stall yet."""
     paused: str | None = None
-    """Who wants it to stand still, and how it goes on; None: nobody does."""
+    """Reason for a pause, with the way to end it; None: not paused."""
 
 
 class StateStore(Protocol):
-    """Holds one view per stream; every call ends within a bounded time, or raises StateStoreUnavailable."""
+    """Port of a store with one view per stream.
+
+    Every call ends within a bounded time, or raises StateStoreUnavailable.
+    """
 
     async def write(self, view: StreamView) -> bool:
-        """Replace the stream's view in one atomic step; False if a higher revision is stored.
+        """Replace the stream's view atomically. Return False if a higher revision is stored.
 
-        An equal revision is written again and is True: it comes from the same state record, but the
-        listeners may have moved since.
+        A view of equal revision is written, and the result is True. It is from the same state record, but
+        the state of listeners may have changed since.
         """
 
     async def read(self, stream: str) -> StreamView | None:
         """Return the stream's view, None if there is none. Raises UnreadableView."""
 
     async def streams(self) -> list[str]:
-        """Return the names of the streams that have a view, in order."""
+        """Return the names of the streams that have a view, sorted."""
 
     async def remove(self, stream: str) -> None:
-        """Forget the stream's view and its revision: after its topic was made anew, or when it is gone."""
+        """Remove the stream's view with its revision, after its topic was deleted or created again."""
 
     async def ping(self) -> None:
-        """Return if the store answers."""
+        """Return if the store responds, else raise StateStoreUnavailable."""
 
     async def close(self) -> None:
-        """Give the store's connections back; may be repeated."""
+        """Close the store's connections. Repeated calls are allowed."""

@@ -1,7 +1,7 @@
-"""The state store in Redis: a hash per stream that people can read too.
+"""State store in Redis: one hash per stream, readable by people.
 
-`HGETALL <prefix>:stream:<stream>` shows a view, `SMEMBERS <prefix>:streams` the streams. Names, texts and
-numbers stand there as they are, the rest as JSON; fields without a value are absent. Nothing expires.
+`HGETALL <prefix>:stream:<stream>` shows a view, `SMEMBERS <prefix>:streams` the streams. Text fields are
+stored as text, all others as JSON; fields without a value are absent. Keys have no expiry.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from sluicegate.state_store.port import VIEW_VERSION, StateStoreUnavailable, Str
 
 _TEXTS: Final = frozenset({"stream", "commit_user", "joined", "stalled", "paused"})
 
-# KEYS: the view, the set of streams. ARGV: the revision, the stream, then fields and values.
+# Atomic, so that an older view never replaces a newer one. KEYS: the view, the set of streams. ARGV: the
+# revision, the stream, then fields and values.
 _WRITE: Final = """\
 local stored = tonumber(redis.call('HGET', KEYS[1], 'revision'))
 if stored and stored > tonumber(ARGV[1]) then
@@ -34,9 +35,9 @@ return 1
 
 
 class RedisStateStore:
-    """Keeps the views in Redis or Valkey. `timeout` is in seconds and bounds each call as a whole.
+    """State store in Redis or Valkey. `timeout` is in seconds and limits each call as a whole.
 
-    `options` go to `Redis.from_url` beside the address: user, password, TLS files.
+    `options` are passed to `Redis.from_url` with the address: user, password, TLS files.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class RedisStateStore:
         timeout: float = 1.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        # No retries inside: the caller's time is bounded, and a commit must not wait for a view.
+        # The client does not retry: a commit must not wait for a view.
         self._redis: Redis = Redis.from_url(
             url,
             decode_responses=True,
@@ -103,7 +104,7 @@ class RedisStateStore:
 
     async def close(self) -> None:
         """See StateStore."""
-        # A server that hangs must not hold up a shutdown; the sockets are closed all the same.
+        # A server that does not respond must not delay a shutdown; the sockets are closed in any case.
         with contextlib.suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(self._timeout):
                 await self._redis.aclose()

@@ -1,4 +1,7 @@
-"""What runs inside the writing job: files to the table's folder, events to Kafka. No coordinator in here."""
+"""Hooks that run inside the writing job: they write files to the table's folder and events to Kafka.
+
+This package imports nothing of the coordinator.
+"""
 
 try:
     from sluicegate.writer_hooks.attach import attach

@@ -1,4 +1,4 @@
-"""The one call that prepares a Spark session."""
+"""Entry point that prepares a Spark session."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -20,17 +20,20 @@ def attach(
     listener_state: Callable[[int], Mapping[str, str]] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Make `writeStream.format("sluicegate")` known to a session, and let its regions send heartbeats.
+    """Register `writeStream.format("sluicegate")` with a session, and send heartbeats for its regions.
 
-    `heartbeat_interval` is the time between heartbeats of a region in seconds, `idle_after` the seconds of
-    batches without rows after which a region counts as idle (a source that has nothing new counts at once).
-    `on_outcome` is called, in a thread of the driver, with what each commit made of each region that runs
-    here; it never holds up a batch, and what it raises is only logged. `listener_state` is called with the id
-    of each batch when it is complete, in a process of its own beside the driver; what it gives, texts by the
-    names of listeners, is frozen with the checkpoint. What it raises fails the batch.
-    `options` are those of a sink, `checkpointLocation` among them: they are checked at once by `preflight`.
-    Repeating the call is harmless; the first one counts. Raises HookError when PySpark is missing or too old,
-    and what `preflight` raises.
+    - `heartbeat_interval`: seconds between heartbeats of a region.
+    - `idle_after`: seconds of batches without rows after which a region counts as idle. A source without new
+      data counts as idle immediately.
+    - `on_outcome`: called in a thread of the driver, with the outcome of each commit for each region that
+      runs here. It never delays a batch, and its exceptions are only logged.
+    - `listener_state`: called with the id of each completed batch, in a separate process on the driver's
+      machine. It returns texts by the names of listeners, which become part of the checkpoint. Its exceptions
+      fail the batch.
+    - `options`: options of a sink, `checkpointLocation` among them; `preflight` checks them immediately.
+
+    Repeated calls are allowed, and the first one counts. Raises HookError if PySpark is missing or too old,
+    and the errors of `preflight`.
     """
     try:
         from sluicegate.writer_hooks.spark.session import attach_to

@@ -1,4 +1,4 @@
-"""One attempt of one writer: rows into files, and the files' description into the log."""
+"""One attempt of one writer: rows become files, and the description of the files becomes events."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table that an attempt writes to."""
+    """Table that an attempt writes to."""
 
     adapter: Adapter
     location: str
@@ -28,14 +28,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an attempt wrote and published."""
+    """Result of an attempt."""
 
     events: tuple[str, ...]
-    """The ids that a completion names; none if there were no rows."""
+    """Event ids for the completion; empty if there were no rows."""
     files: int = 0
     rows: int = 0
     size: int = 0
-    """Bytes of all files."""
+    """Size of all files in bytes."""
     min_event_time: int | None = None
     """Milliseconds since the Unix epoch."""
     max_event_time: int | None = None
@@ -44,16 +44,17 @@ class Written:
 def write_attempt(
     region: Region, attempt: Attempt, target: Target, batches: Iterable["pa.RecordBatch"]
 ) -> Written:
-    """Write rows to files and publish them; when it returns, Kafka has acknowledged the events.
+    """Write rows to files and publish their description. On return, Kafka has acknowledged the events.
 
-    If it fails while writing, the adapter removes what was never described. If it fails while publishing,
-    the files stay: their events may be in the log. Raises LakeError, PublishFailed or EventTooLarge.
+    If the write fails, the adapter removes files that no event describes. If the publication fails, the files
+    stay, because their events may be in the log. Raises LakeError, PublishFailed or EventTooLarge.
     """
     writer: FileWriter | None = None
     try:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
+            # Open the writer at the first row: a task without rows writes no file and no event.
             if writer is None:
                 writer = target.adapter.open_writer(
                     target.location, target.options, target.event_time_column, digest_of(region, attempt)

@@ -1,49 +1,49 @@
-"""Errors of the writer hooks; the class says what the caller can do."""
+"""Errors of the writer hooks. The class determines the reaction of the caller."""
 
 
 class HookError(Exception):
-    """The base of the errors that the writer hooks raise."""
+    """Base of the errors that the writer hooks raise."""
 
 
 class BadOption(HookError, ValueError):
-    """An option is missing or has a value that cannot be used; the text names it."""
+    """An option is missing or has an invalid value; the text names it."""
 
 
 class BadCheckpointLocation(HookError):
-    """The checkpoint location cannot be read, or does not say what it should; the text says what to do."""
+    """The checkpoint location cannot be read, or has unexpected content; the text contains the remedy."""
 
 
 class PreflightFailed(HookError):
-    """A query with these options would fail as things stand; the text has a line for each reason."""
+    """A query with these options would fail at present; the text has a line for each reason."""
 
 
 class PublishFailed(HookError):
-    """Events were not acknowledged by Kafka. They may be in the log; nothing was deleted; try again."""
+    """Kafka did not acknowledge events. They may be in the log, and nothing was deleted; a retry is safe."""
 
 
 class TopicMissing(HookError):
-    """A topic does not exist, or may not be used; waiting does not change it."""
+    """A topic does not exist, or access to it is denied; a retry does not help."""
 
 
 class EventTooLarge(HookError):
-    """An event exceeds what the broker takes, and cannot be split; the text says what to raise."""
+    """An event exceeds the broker's limit and cannot be split; the text names the setting to raise."""
 
 
 class OpeningUnanswered(HookError):
-    """No coordinator answered in time; it may still do so; starting again is safe."""
+    """No coordinator answered in time. An answer may still follow, and a restart is safe."""
 
 
 class OpeningRefused(HookError):
-    """The coordinator refused the opening; the text is its reason and the command that goes on."""
+    """The coordinator refused the opening; the text contains its reason and the command that resolves it."""
 
 
 class NotOurs(HookError):
-    """Spark handed over what this sink cannot take, such as the parts of a continuous query."""
+    """Spark passed input that this sink cannot process, such as the parts of a continuous query."""
 
 
 class BadListenerState(HookError, ValueError):
-    """The function given to attach as `listener_state` gave what cannot be frozen with a checkpoint."""
+    """The `listener_state` function given to attach returned a value that cannot be part of a checkpoint."""
 
 
 class BatchUnfinished(HookError):
-    """The query has planned a batch that it has not completed; start it again to finish it."""
+    """The query has planned a batch that it has not completed. Start it again to finish the batch."""

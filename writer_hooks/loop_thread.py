@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that are not asynchronous."""
+"""Event loop in a thread of its own, for blocking callers."""
 
 import asyncio
 import contextlib
@@ -8,13 +8,13 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 _PATIENCE: Final = 10.0
-"""Seconds to close connections; what still runs then has missed its cancellation."""
+"""Seconds that cancelled tasks get to close their connections."""
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for blocking callers. The thread is a daemon: it never keeps a process alive."""
+    """Event loop for blocking callers. Its thread is a daemon, so it never keeps a process alive."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -26,7 +26,8 @@ class LoopThread:
         try:
             self._loop.run_forever()
             self._loop.run_until_complete(_cancel_all())
-            # Transports that were closed last let go of their sockets in the turns that this takes.
+            # Transports that were closed last release their sockets in these additional iterations of the
+            # loop.
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
@@ -45,18 +46,18 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
-        """Cancel whatever still runs, and end the thread."""
+        """Cancel all remaining tasks, end the thread, and wait for it."""
         self.release()
         self._thread.join()
 
     def release(self) -> None:
-        """Cancel whatever still runs, and end the thread soon, without waiting for it."""
-        with contextlib.suppress(RuntimeError):  # It has ended already.
+        """Cancel all remaining tasks, and end the thread without waiting for it."""
+        with contextlib.suppress(RuntimeError):  # the loop has already ended
             self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 async def _cancel_all() -> None:
-    """Also what begins meanwhile, and what a client left behind that could not be closed in time."""
+    """Cancel all tasks, also new ones, and those of clients that were not closed in time."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in others:
             task.cancel()

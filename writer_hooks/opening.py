@@ -1,4 +1,4 @@
-"""Opening a region: the one time that a driver waits for the coordinator."""
+"""Opening of a region. It is the only step in which a driver waits for the coordinator."""
 
 import asyncio
 import contextlib
@@ -38,19 +38,19 @@ _STOP_TIMEOUT = 5.0
 
 
 class Planned(NamedTuple):
-    """The newest checkpoint that a driver's own records know."""
+    """The newest checkpoint in the driver's checkpoint location."""
 
     checkpoint: int
     digest: str
-    """Of its source range."""
+    """Digest of its source range."""
     previous: str | None = None
-    """Digest of the source range of the checkpoint before it; None if the driver cannot tell."""
+    """Digest of the source range of the previous checkpoint; None: unknown to the driver."""
 
 
 def opening_event(
     region: Region, lineage: str, parents: Sequence[Parent] = (), planned: Planned | None = None
 ) -> Event:
-    """Ask to add checkpoints of the lineage to the stream."""
+    """Return the event that asks to add checkpoints of an incarnation to the stream."""
     body = RegionOpened(
         parents=tuple(parents),
         assignment=region.assignment,
@@ -66,10 +66,10 @@ def opening_event(
 
 
 class Opening:
-    """An opening that has been published, and whose answer is read in the background.
+    """A published opening, whose answer is read in the background.
 
-    `on_refusal` is called, in another thread, when it turns out to be refused. Raises PublishFailed or
-    TopicMissing when it is made.
+    If it is refused, `on_refusal` is called in another thread. The constructor raises PublishFailed or
+    TopicMissing.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Opening:
         partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
         self._thread = LoopThread("sluicegate-opening")
         try:
+            # Position the consumer before the opening is published, so that it cannot miss the answer.
             consumer = self._start_at_end(TopicPartition(region.commits_topic, partition), timeout)
             self._answer = self._thread.start(_read_answer(consumer, opening.envelope.id, self._deadline))
             hit(Failpoint.HOOK_OPENING_BEFORE)
@@ -118,8 +119,8 @@ class Opening:
     def wait(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Wait until the opening is accepted. Raises OpeningRefused, OpeningUnanswered or PublishFailed.
 
-        A coordinator that does not answer is logged after ten seconds, and then ever more rarely. Raises
-        OpeningUnanswered also when `stopped` says that the query is being stopped.
+        A missing answer is logged after ten seconds, and then at doubling intervals. Raises OpeningUnanswered
+        also if `stopped` returns True because the query is being stopped.
         """
         try:
             answer = self._await_answer(stopped)
@@ -138,6 +139,7 @@ class Opening:
         while True:
             with contextlib.suppress(TimeoutError):
                 return self._answer.result(min(_POLL_MS / 1000, max(0.0, due - time.monotonic())))
+            # The wait can time out at the moment of the answer; a result that is present counts.
             if self._answer.done():
                 return self._answer.result()
             if stopped():
@@ -161,9 +163,9 @@ class Opening:
         )
 
     def glance(self, patience: float = 0.0) -> bool:
-        """Return whether there is nothing more to wait for, after so many seconds at most.
+        """Return True if there is no answer left to wait for, after at most `patience` seconds.
 
-        Raises OpeningRefused if that is the answer.
+        Raises OpeningRefused if the answer is a refusal.
         """
         if not wait([self._answer], patience).done:
             return False
@@ -206,7 +208,7 @@ def _until(timeout: float) -> str:
 
 
 async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafkaConsumer:
-    """A consumer of the answers, from where they end before the question."""
+    """Return a consumer of the answers, positioned at the current end of the partition."""
     consumer = AIOKafkaConsumer(
         **region.kafka.client_arguments(),
         enable_auto_commit=False,
@@ -225,7 +227,7 @@ async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafk
 
 
 async def _read_answer(consumer: AIOKafkaConsumer, opening: str, deadline: float) -> OpeningAnswered | None:
-    """The answer to an opening, None if there is none in time. Closes the consumer."""
+    """Return the answer to an opening, None if there is none in time. Closes the consumer."""
     try:
         left = max(deadline - time.monotonic(), _LEAST_WAIT)
         async with asyncio.timeout(None if left == math.inf else left):

@@ -1,4 +1,4 @@
-"""What becomes of the regions of this driver: the coordinator's notifications, read in the background."""
+"""Outcomes of commits for the regions of this driver, read in the background from the commits topic."""
 
 import asyncio
 import contextlib
@@ -32,32 +32,35 @@ _PATIENCE: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RegionOutcome:
-    """What one decision made of one region."""
+    """Outcome of one decision for one region."""
 
     stream: str
     region: str
     decision: int
     committed: Position | None
-    """Up to where the region is in the table; None: nothing of it."""
+    """Committed position of the region; None: it has none."""
     fell_back: bool
-    """Whether it stayed there although it should have moved."""
+    """True if the region did not advance although it should have."""
     consecutive: int
-    """How often in a row it did, as far as this driver has seen."""
+    """Number of consecutive fallbacks, as far as this driver has seen."""
     forced: bool
-    """Whether the commit had to be full, because a region had fallen back as often as it may."""
+    """True if the commit had to be full, because a region reached the limit of consecutive fallbacks."""
     voided: bool
-    """Whether the decision was given up, and the region is held out until it is rewound."""
+    """True if the decision was reverted. The region is excluded until it is rewound."""
 
 
 OnOutcome = Callable[[RegionOutcome], None]
 OnOpened = Callable[[str | None, Collection[str]], None]
-"""Called with the lineage whose opening of the region was accepted last, and those refused since."""
+"""Callback with the incarnation that was accepted last for a region, and those refused since."""
 _NEWS: Final = 600.0
-"""Seconds: openings are read from so far back. A query may be replaced before its driver reads."""
+"""Seconds before the present from which openings are read.
+
+A query may be replaced before its driver starts to read.
+"""
 
 
 class Standing:
-    """Where one region stands, from one notification to the next."""
+    """Progress of one region, updated by each notification."""
 
     def __init__(self, stream: str, region: str) -> None:
         self.stream = stream
@@ -66,7 +69,7 @@ class Standing:
         self._consecutive = 0
 
     def take(self, body: Body) -> RegionOutcome | None:
-        """What a notification of the stream says of the region; None if nothing."""
+        """Return the outcome of a notification for the region; None if it does not concern the region."""
         if isinstance(body, CutVoided) and body.region == self.region:
             _log.warning(
                 "region %s of %s: decision %d was voided, checkpoint %d is held out; set the query back with "
@@ -106,7 +109,7 @@ class Standing:
 
 
 class Follower:
-    """Reads one commits topic from its end on, in a thread of its own, for the regions that it is told."""
+    """Reader of one commits topic, in a thread of its own, for the regions that follow it."""
 
     def __init__(self, kafka: KafkaSettings, topic: str, callback: OnOutcome | None) -> None:
         self._kafka = kafka
@@ -114,26 +117,26 @@ class Follower:
         self._callback = callback
         self._standings: dict[tuple[str, str], Standing] = {}
         self._queries: dict[tuple[str, str], dict[str, OnOpened | None]] = {}
-        """By stream and region, the queries that follow it, by their ids."""
+        """By stream and region, the callback of each query that follows it, by query id."""
         self._opened: dict[tuple[str, str], str] = {}
-        """By stream and region, the lineage whose opening was accepted last, as far as the topic was read."""
+        """By stream and region, the incarnation accepted last, up to the position that is read."""
         self._refused: dict[tuple[str, str], set[str]] = {}
-        """By stream and region, the lineages whose last opening was refused."""
+        """By stream and region, the incarnations whose last opening was refused."""
         self._news: set[tuple[str, str]] = set()
-        """The regions whose last opening is still to be told."""
+        """Regions whose last opening was not passed to the callbacks yet."""
         self._positions: dict[TopicPartition, int] = {}
-        """The next connection goes on there."""
+        """Positions at which the next connection continues."""
         self._since: dict[TopicPartition, int] = {}
-        """Outcomes are told from there on: from the end as of the first connection."""
+        """Offsets from which outcomes are reported: the ends of the topic at the first connection."""
         self._lock = threading.Lock()
         self._failed = 0
         self._thread = LoopThread("sluicegate-outcomes")
         self._reading: Future[None] = self._thread.start(self._read())
 
     def follow(self, region: Region, query: str, on_opened: OnOpened | None = None) -> None:
-        """Tell a query of a region from now on; may be repeated.
+        """Notify a query about a region from now on. Repeated calls are allowed.
 
-        `on_opened` is told of accepted openings of the region, also of the last one before.
+        `on_opened` is called for each accepted opening of the region, and for the last one before the call.
         """
         with self._lock:
             key = region.stream, region.name
@@ -142,7 +145,7 @@ class Follower:
             self._news.add(key)
 
     def leave(self, region: Region, query: str) -> bool:
-        """Tell a query no more of a region; whether nobody is left."""
+        """Stop notifying a query about a region. Return True if no region is followed any more."""
         with self._lock:
             key = region.stream, region.name
             queries = self._queries.get(key, {})
@@ -157,7 +160,8 @@ class Follower:
         self._thread.stop()
 
     async def _read(self) -> None:
-        """Read until it is cancelled: what fails is said and tried again, as nothing waits for it."""
+        """Read until the task is cancelled. Failures are logged and retried, because no caller waits for the
+        result."""
         while not _cancelled():
             try:
                 await self._read_on()
@@ -169,7 +173,7 @@ class Follower:
     def _tell_failed(self, error: Exception) -> None:
         self._failed += 1
         if self._failed & (self._failed - 1):
-            return  # said the first time, the second, the fourth, the eighth ...
+            return  # logged the first time, the second, the fourth, the eighth ...
         _log.warning(
             "outcomes cannot be read from %s (%d in a row): %r. Nothing that is written depends on it; "
             "it is tried again about every %g s",
@@ -201,6 +205,8 @@ class Follower:
                         if isinstance(event, Event):
                             self.take(event, is_new=record.offset >= self._since[source])
                         self._positions[source] = record.offset + 1
+                # Openings are reported only after all partitions are read, so that an old one is never
+                # reported as the last.
                 if all(self._positions.get(source, end) >= end for source, end in ends.items()):
                     self._tell_opened()
         finally:
@@ -211,16 +217,16 @@ class Follower:
     async def _starts(
         self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Find the offsets to begin at: those of the last connection's end, or of some minutes back."""
+        """Return the start offsets: positions of the last connection, else those of some minutes ago."""
         self._since = {**ends, **self._since}
         found = await consumer.offsets_for_times(dict.fromkeys(ends, int((time.time() - _NEWS) * 1000)))
         starts = {source: at.offset if (at := found.get(source)) else end for source, end in ends.items()}
         self._positions = {source: self._positions.get(source, start) for source, start in starts.items()}
-        # A topic that was made anew is shorter.
+        # A topic that was deleted and created again has smaller end offsets.
         return {source: min(at, ends[source]) for source, at in self._positions.items()}
 
     def _tell_opened(self) -> None:
-        """Tell of the openings that were accepted last, now that all has been read."""
+        """Pass the openings that were accepted last to the callbacks."""
         with self._lock:
             ready = self._news & (self._opened.keys() | self._refused.keys()) & self._queries.keys()
             self._news -= ready
@@ -230,6 +236,7 @@ class Follower:
                 for each in self._queries[key].values()
             ]
         for on_opened, lineage, refused in told:
+            # Outside the lock: a callback may be slow, or may call this object.
             try:
                 if on_opened is not None:
                     on_opened(lineage, refused)
@@ -247,9 +254,9 @@ class Follower:
             self._news.add(key)
 
     def take(self, event: Event, *, is_new: bool = True) -> None:
-        """Tell of a notification; a callback that fails is said, and ends nothing.
+        """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.
 
-        Outcomes are told only while they are new.
+        Outcomes are reported only while they are new; openings are always recorded.
         """
         envelope = event.envelope
         if isinstance(event.body, OpeningAnswered):
@@ -269,34 +276,38 @@ class Follower:
 
 
 def _cancelled() -> bool:
-    """Whether the task is to end: a client that is closing suppresses the cancellation itself."""
+    """Return True if the current task is cancelled.
+
+    A client that is closing suppresses the CancelledError itself.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class Outcomes:
-    """The followers of one session: one per Kafka and topic prefix."""
+    """Followers of one session: one for each Kafka cluster and topic prefix."""
 
     def __init__(self, callback: OnOutcome | None = None) -> None:
         self._callback = callback
         self._followers: dict[tuple[KafkaSettings, str], Follower] = {}
 
     def follow(self, region: Region, query: str, on_opened: OnOpened | None = None) -> None:
-        """Tell a query of a region from now on; may be repeated. Never blocks. As `Follower.follow`."""
+        """Notify a query about a region from now on, as `Follower.follow`. Repeated calls are allowed. Never
+        blocks."""
         key = region.kafka, region.commits_topic
         if key not in self._followers:
             self._followers[key] = Follower(*key, self._callback)
         self._followers[key].follow(region, query, on_opened)
 
     def leave(self, region: Region, query: str) -> None:
-        """Tell a query no more of a region; with the last one the reading ends."""
+        """Stop notifying a query about a region. After the last one, the follower ends."""
         key = region.kafka, region.commits_topic
         follower = self._followers.get(key)
         if follower is not None and follower.leave(region, query):
             self._followers.pop(key).stop()
 
     def stop(self) -> None:
-        """End all."""
+        """End all followers."""
         while self._followers:
             self._followers.popitem()[1].stop()
 

@@ -1,4 +1,7 @@
-"""Publishing events to Kafka from blocking code: acknowledged by all replicas before `publish` returns."""
+"""Publication of events to Kafka from blocking code.
+
+`publish` returns after all in-sync replicas have acknowledged the events.
+"""
 
 import asyncio
 import atexit
@@ -28,9 +31,9 @@ from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMi
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
 
-_LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; what counts is the broker's own limit
+_LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; the broker's own limit decides
 _PAUSE: Final = 0.2  # seconds between attempts
-_TOPIC_GRACE: Final = 3.0  # seconds in which a topic that was just created may be unknown to a broker
+_TOPIC_GRACE: Final = 3.0  # seconds in which a broker may not have the metadata of a new topic yet
 _STOP_TIMEOUT: Final = 5.0
 
 T = TypeVar("T")
@@ -39,7 +42,7 @@ T = TypeVar("T")
 class Publisher:
     """One idempotent producer, kept open between calls, with its event loop in a background thread.
 
-    Safe to use from several threads; not after a fork (see `shared_publisher`).
+    It may be used from several threads, but not after a fork (see `shared_publisher`).
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -49,24 +52,25 @@ class Publisher:
         self._producer: AIOKafkaProducer | None = None
 
     def publish(self, topic: str, events: Sequence[Event], timeout: float) -> None:
-        """Append events to their streams' partitions and wait until all replicas have them.
+        """Append events to their streams' partitions, and wait until all in-sync replicas have them.
 
-        After a transient failure the same events are sent again by a new producer, until `timeout` seconds
-        have passed: the log may then hold an event twice, under one id. Raises PublishFailed (outcome
-        unknown), TopicMissing or EventTooLarge.
+        After a transient failure, a new producer sends the same events again, for `timeout` seconds in total.
+        The log may then contain an event twice, with the same id. Raises PublishFailed (outcome unknown),
+        TopicMissing or EventTooLarge.
         """
         messages = [(event.envelope.stream, encode(event)) for event in events]
         if messages:
             self._insist(topic, timeout, lambda producer: _send(producer, topic, messages))
 
     def partitions(self, topic: str, timeout: float) -> int:
-        """How many partitions the topic has. Raises as `publish` does."""
+        """Return the number of partitions of the topic. Raises the errors of `publish`."""
         return self._insist(topic, timeout, lambda producer: _partitions(producer, topic))
 
     def _insist(
         self, topic: str, timeout: float, work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]]
     ) -> T:
         started = time.monotonic()
+        # One call at a time: a failed call discards the producer that the others would use.
         with self._lock:
             while True:
                 try:
@@ -118,7 +122,7 @@ class Publisher:
         return self._producer
 
     def _discard(self) -> None:
-        """Drop the producer with what it still holds: it is sent again under the same ids, or given up."""
+        """Drop the producer with its unsent messages. They are sent again with the same ids, or given up."""
         thread, producer = self._thread, self._producer
         self._thread = self._producer = None
         if thread is None:
@@ -129,7 +133,7 @@ class Publisher:
         thread.stop()
 
     def _judge(self, error: KafkaError, topic: str, waited: float) -> None:
-        """Raise what repeating cannot change."""
+        """Raise the error that a retry cannot resolve, if this is one."""
         if isinstance(error, MessageSizeTooLargeError):
             raise EventTooLarge(
                 f"an event exceeds the broker's message limit for the topic {topic} even when compressed; "
@@ -170,7 +174,10 @@ async def _send(producer: AIOKafkaProducer, topic: str, messages: Sequence[tuple
 
 
 async def _partitions(producer: AIOKafkaProducer, topic: str) -> int:
-    """Look the topic up without creating it, which a plain metadata request would do on some brokers."""
+    """Return the number of partitions of a topic, without creating it.
+
+    On some brokers, a plain metadata request would create a missing topic.
+    """
     client = producer.client
     if topic not in client.cluster.topics():
         request = MetadataRequest([topic], allow_auto_topic_creation=False)
@@ -182,7 +189,7 @@ async def _partitions(producer: AIOKafkaProducer, topic: str) -> int:
 
 
 async def _stop_without_flush(producer: AIOKafkaProducer) -> None:
-    """Flushing would wait for a broker that does not answer, for as long as it does not."""
+    """Stop the producer without a flush, which would wait for a broker that does not respond."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -190,7 +197,7 @@ async def _stop_without_flush(producer: AIOKafkaProducer) -> None:
 
 
 class _Shared:
-    """The publishers of this process."""
+    """Publishers of this process, by their settings."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -207,7 +214,11 @@ class _Shared:
             return publisher
 
     def after_fork(self) -> None:
-        """A child must not touch its parent's sockets; the objects are kept so that nothing closes them."""
+        """Drop the inherited publishers in a forked child.
+
+        A child must not use its parent's sockets. The objects are kept, because their finalizers would close
+        them.
+        """
         self._guard = threading.Lock()
         self._inherited.extend(self._publishers.values())
         self._publishers = {}
@@ -223,5 +234,5 @@ atexit.register(_shared.close)
 
 
 def shared_publisher(settings: KafkaSettings) -> Publisher:
-    """The process's publisher for these settings: opened once, reused by all tasks of the process."""
+    """Return the process's publisher for these settings: opened once, shared by all tasks of the process."""
     return _shared.get(settings)

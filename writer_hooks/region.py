@@ -1,4 +1,4 @@
-"""Which region of which stream a writer belongs to, and the events that it makes."""
+"""Region of a writer, and the events that the writer publishes for it."""
 
 import os
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from sluicegate.writer_hooks.kafka import KafkaSettings
 
 DEFAULT_PREFIX: Final = "sluicegate"
 FOREVER: Final = "forever"
-"""The value of the option opening.timeout that waits until there is an answer."""
+"""Value of the option opening.timeout that waits without limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region, and where its events go."""
+    """A region of a stream, with its Kafka topics and timeouts."""
 
     stream: str
     name: str
@@ -30,23 +30,23 @@ class Region:
     bounded: bool = False
     sink: Literal["independent", "all-to-all", "shared-files"] = "independent"
     owned: bool = True
-    """False: the query was restored without claiming what its parents wrote."""
+    """False: the query was restored without claiming ownership of the files of its parents."""
     table: str | None = None
-    """URI of the table's folder, as the coordinator compares it; None: the coordinator is not told."""
+    """URI of the table's folder, in the form that the coordinator compares; None: unknown."""
     topic_prefix: str = DEFAULT_PREFIX
     publish_timeout: float = 60.0
-    """Seconds in which Kafka must acknowledge what is published."""
+    """Seconds in which Kafka must acknowledge published events."""
     opening_timeout: float = 60.0
-    """Seconds in which a coordinator must answer an opening; infinite: it is waited for."""
+    """Seconds in which a coordinator must answer an opening; infinite: no limit."""
 
     @property
     def events_topic(self) -> str:
-        """Where the events go."""
+        """Topic for the events of the region."""
         return TopicNames(self.topic_prefix).events
 
     @property
     def commits_topic(self) -> str:
-        """Where the coordinator answers."""
+        """Topic with the coordinator's answers."""
         return TopicNames(self.topic_prefix).commits
 
     def event(
@@ -61,7 +61,7 @@ class Region:
         attempt: str = "",
         rows: int = 0,
     ) -> Event:
-        """A new event of this region, with an id of its own."""
+        """Return an event of this region with a new id."""
         place = (self.stream, self.name, lineage, checkpoint)
         envelope = Envelope(str(uuid4()), kind, *place, writer, files, attempt, rows=rows)
         return Event(envelope, body)
@@ -69,24 +69,27 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What one writer attempt works on."""
+    """Identity of one writer attempt."""
 
     lineage: str
     checkpoint: int
     writer: str
     id: str = field(default_factory=lambda: uuid4().hex)
-    """Random for each try, which tells its files and events from those of another try of the writer."""
+    """Random for each try. It distinguishes the files and events of different tries of a writer."""
 
 
 def digest_of(region: Region, attempt: Attempt) -> str:
-    """What the names of the attempt's files carry."""
+    """Return the digest that the file names of the attempt contain."""
     return attempt_digest(
         region.stream, region.name, attempt.lineage, attempt.checkpoint, attempt.writer, attempt.id
     )
 
 
 def table_uri(location: str) -> str:
-    """The one URI by which a table's folder is named in events, for its path or URI."""
+    """Return the canonical URI of a table's folder for its path or URI, as events contain it.
+
+    A URI of another scheme than `file` is returned unchanged.
+    """
     parts = urlsplit(location)
     if parts.scheme not in ("", "file"):
         return location
@@ -94,7 +97,7 @@ def table_uri(location: str) -> str:
 
 
 def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: int) -> list[Event]:
-    """Events that list the files of an attempt, each fit for a message of `limit` bytes.
+    """Return events that list the files of an attempt, each small enough for a message of `limit` bytes.
 
     Raises EventTooLarge if a single file's description exceeds the limit.
     """

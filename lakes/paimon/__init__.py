@@ -1,1 +1,1 @@
-"""Apache Paimon: append tables on a local file system."""
+"""Adapter for Apache Paimon: append tables on a local file system."""

@@ -1,4 +1,4 @@
-"""Paimon's place in the registry of table formats."""
+"""Entry of Paimon in the registry of table formats."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PaimonAdapter:
-    """Append tables on a local file system; a location is the table's folder."""
+    """Adapter for append tables on a local file system. A location is the table's folder."""
 
     name = FORMAT
     format_version = FORMAT_VERSION
@@ -25,11 +25,12 @@ class PaimonAdapter:
         if not commit_user:
             raise TableRefused("a commit user must not be empty: the table tells decisions apart by it")
         storage = LocalStorage(location)
+        # Raises TableRefused early if the table is out of scope.
         Table(storage).newest()
         return PaimonCommitter(storage, commit_user)
 
     def open_caretaker(self, location: str, options: Mapping[str, str]) -> PaimonCaretaker:
-        """Open the caretaker; the table need not be there yet. Raises TableRefused."""
+        """Open the caretaker; the table need not exist yet. Raises TableRefused."""
         return PaimonCaretaker(LocalStorage(location))
 
     def open_writer(
@@ -40,7 +41,7 @@ class PaimonAdapter:
         digest: str | None = None,
     ) -> "PaimonWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
-        # It brings half of the library along, which a coordinator that was just started need not wait for.
+        # This import loads half of pypaimon, which would delay the start of a coordinator.
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
         return PaimonWriter(LocalStorage(location), event_time_column, digest)

@@ -1,4 +1,4 @@
-"""Arrow record batches made to fit a table's schema, wherever that loses nothing."""
+"""Conversion of Arrow record batches to a table's schema, if it is lossless."""
 
 import pyarrow as pa
 
@@ -6,11 +6,11 @@ from sluicegate.lakes.port import SchemaMismatch
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the table's columns in its order and types.
+    """Return the batch with the table's columns, in the table's order and types.
 
-    Columns that may be null can be absent. Integers and floats are widened; timestamps change their unit
-    if no digit is lost, and those without a zone are taken as UTC, as they are in a table whose column
-    has none. Raises SchemaMismatch with the names of all columns that do not fit.
+    Nullable columns may be absent. Integers and floats are widened. Timestamps change their unit if no digit
+    is lost. Timestamps without a zone count as UTC, also in a table whose column has no zone. Raises
+    SchemaMismatch with the names of all columns that do not fit.
     """
     if batch.schema.equals(schema) and all(
         field.nullable or not column.null_count for field, column in zip(schema, batch.columns, strict=True)
@@ -59,14 +59,14 @@ def _fit(column: pa.Array, field: pa.Field) -> tuple[pa.Array, str | None]:
 def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
     source = column.type
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target) and source.tz != target.tz:
-        # As a plain number, so that taking or giving up a zone never shifts the clock.
+        # The cast goes through plain integers, so that adding or removing a zone never shifts the time.
         column = column.cast(pa.int64()).cast(pa.timestamp(source.unit)).cast(pa.timestamp(target.unit))
         return column.cast(pa.int64()).cast(target)
     return column.cast(target, safe=True)
 
 
 def _fits(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether every value of one type has its place in the other."""
+    """Return True if every value of the source type can be represented in the target type."""
     types = pa.types
     if source.equals(target) or types.is_null(source):
         return True
@@ -74,6 +74,7 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
         return _fits(source.value_type, target)
     if types.is_integer(source) or types.is_floating(source):
         return _widens(source, target)
+    # A target without a zone stores UTC, so a source with another zone is refused.
     if types.is_timestamp(source) and types.is_timestamp(target):
         return target.tz is not None or source.tz in (None, "UTC", "Etc/UTC", "+00:00")
     if types.is_decimal(source) and types.is_decimal(target):

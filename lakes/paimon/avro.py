@@ -1,8 +1,8 @@
-"""Avro object containers, taken apart and put together block by block without decoding a record.
+"""Avro object containers, split and joined by blocks without decoding a record.
 
-See the Avro specification, "Object Container Files". A block is its record count, its size and its
-(compressed) records; a sync marker of the file follows it. Blocks can therefore move between files of the
-same schema and codec.
+See the Avro specification, "Object Container Files". A block consists of its record count, its size and its
+(compressed) records; the file's sync marker follows it. Therefore blocks can move between files of the same
+schema and codec.
 """
 
 import json
@@ -17,7 +17,7 @@ from backports import zstd
 MAGIC: Final = b"Obj\x01"
 SYNC_SIZE: Final = 16
 BLOCK_BYTES: Final = 1 << 17
-"""Uncompressed size at which a block is closed."""
+"""Uncompressed size in bytes at which a block is closed."""
 
 _COMPRESSORS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
@@ -28,19 +28,19 @@ DEFAULT_CODEC: Final = "zstandard"
 
 
 class BadContainer(ValueError):
-    """Not an Avro object container, or a damaged one."""
+    """The data is not an Avro object container, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records as they stand in the file: count, size and bytes, without the sync marker."""
+    """A block as stored in the file: count, size and records, without the sync marker."""
 
     records: int
     framed: bytes
 
 
 def write_long(value: int) -> bytes:
-    """Encode as Avro's zigzag variable-length integer."""
+    """Encode an integer as Avro's zigzag variable-length `long`."""
     bits = (value << 1) ^ (value >> 63)
     out = bytearray()
     while bits > 0x7F:
@@ -51,7 +51,7 @@ def write_long(value: int) -> bytes:
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the integer at an offset; returns it with the offset behind it."""
+    """Decode the integer at an offset; return it with the offset after it."""
     bits = shift = 0
     try:
         while True:
@@ -75,18 +75,18 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def joined(blocks: Sequence[Block], sync: bytes) -> bytes:
-    """The blocks as they stand in a file with this sync marker."""
+    """Return the bytes of the blocks in a file with this sync marker."""
     return b"".join(part for block in blocks for part in (block.framed, sync))
 
 
 def supported_codec(name: str) -> str:
-    """The codec to write when the table asks for `name` (Paimon's name or Avro's)."""
+    """Return the codec to write if the table's options name `name` (Paimon's name or Avro's)."""
     codec = {"zstd": "zstandard", "none": "null"}.get(name.lower(), name.lower())
     return codec if codec in _COMPRESSORS else DEFAULT_CODEC
 
 
 class Header:
-    """What files of one schema and codec start with; every file written with it has its sync marker."""
+    """Header of files of one schema and codec. All files written with it share its sync marker."""
 
     def __init__(self, schema: dict[str, Any], codec: str) -> None:
         self.schema = json.dumps(schema).encode()
@@ -97,20 +97,20 @@ class Header:
         self.start = MAGIC + write_long(len(pairs)) + meta + b"\x00" + self.sync
 
     def matches(self, container: "Container") -> bool:
-        """Whether the container's blocks may be put behind this header."""
+        """Return True if the container's blocks can be appended to a file with this header."""
         return container.codec == self.codec and container.schema == self.schema
 
     def file(self, blocks: Sequence[Block]) -> bytes:
-        """A whole file of these blocks."""
+        """Return a complete file with these blocks."""
         return self.start + joined(blocks, self.sync)
 
     def block(self, records: Sequence[bytes]) -> Block:
-        """Compress encoded records to a block."""
+        """Compress encoded records into one block."""
         packed = _COMPRESSORS[self.codec](b"".join(records))
         return Block(len(records), write_long(len(records)) + write_long(len(packed)) + packed)
 
     def blocks(self, records: Sequence[bytes]) -> Iterator[Block]:
-        """Compress encoded records to blocks of about BLOCK_BYTES."""
+        """Compress encoded records into blocks of about BLOCK_BYTES."""
         start = size = 0
         for end, record in enumerate(records, 1):
             size += len(record)
@@ -122,7 +122,7 @@ class Header:
 
 
 class Container:
-    """An object container that was read whole."""
+    """An object container in memory."""
 
     def __init__(self, data: bytes) -> None:
         if not data.startswith(MAGIC):
@@ -135,7 +135,7 @@ class Container:
         self._first = at + SYNC_SIZE
 
     def blocks(self) -> list[Block]:
-        """All blocks. Raises BadContainer if the framing does not hold to the end of the file."""
+        """Return all blocks. Raises BadContainer if the framing is damaged anywhere in the file."""
         found = []
         data, start = self.data, self._first
         while start < len(data):
@@ -153,6 +153,7 @@ def _read_meta(data: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
     meta = {}
     count, at = read_long(data, at)
     while count != 0:
+        # Avro marks a block of map entries with its byte size by a negative count.
         if count < 0:
             _, at = read_long(data, at)
             count = -count

@@ -1,4 +1,4 @@
-"""How a table spreads its rows over buckets: which ways are in scope, and where a row belongs."""
+"""Bucket layouts of tables: the supported ones, and the assignment of rows to buckets."""
 
 import re
 from dataclasses import dataclass
@@ -9,22 +9,23 @@ import pyarrow as pa
 from pypaimon.schema.table_schema import TableSchema
 
 UNAWARE: Final = -1
-"""The total of a table without fixed buckets, whose files are all in bucket 0."""
+"""Number of buckets of a table without fixed buckets, whose files are all in bucket 0."""
 
 _KEY_TYPES: Final = re.compile(
     r"(STRING|CHAR\b.*|VARCHAR\b.*|BOOLEAN|TINYINT|SMALLINT|INT|INTEGER|BIGINT|DATE)( NOT NULL)?"
 )
-"""Types whose hash is known to be the same in Paimon's Java library and in pypaimon."""
+"""Types whose hash is known to be equal in Paimon's Java library and in pypaimon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What decides the bucket of a row."""
+    """Properties of a table that determine the bucket of a row."""
 
     total: int
-    """As every manifest entry says it; UNAWARE: any writer puts any row into bucket 0."""
+    """Number of buckets, as in every manifest entry. UNAWARE: any writer puts any row into bucket 0."""
     key: tuple[tuple[int, str], ...] = ()
-    """Id and type of each field of the bucket key, in order: a new name does not move a row."""
+    """Id and type of each field of the bucket key, in order. Names are left out, because renaming moves no
+    row."""
     function: str = "default"
 
     @property
@@ -33,19 +34,19 @@ class Layout:
 
     @property
     def numbers(self) -> range:
-        """The buckets that files can be in."""
+        """Bucket numbers that files can have."""
         return range(self.total if self.fixed else 1)
 
     @property
     def joined(self) -> str | None:
-        """Why all writers of such a table are one region; None if they are not."""
+        """Reason why all writers of such a table are one region; None if they are not."""
         if not self.fixed:
             return None
         return f"the table has {self.total} fixed bucket{'s' * (self.total > 1)}, which all writers share"
 
 
 def layout(schema: TableSchema) -> Layout:
-    """The layout that a schema says. Only meaningful for a schema without a `refusal`."""
+    """Return the layout of a schema. It is only meaningful for a schema without a `refusal`."""
     options = schema.options
     total = int(options.get("bucket", UNAWARE))
     if total == UNAWARE:
@@ -56,7 +57,7 @@ def layout(schema: TableSchema) -> Layout:
 
 
 def refusal(schema: TableSchema) -> str | None:
-    """Name what is not supported of a schema's buckets; None if there is nothing."""
+    """Return the first unsupported property of a schema's buckets, None if there is none."""
     options = schema.options
     found = layout(schema)
     if not found.fixed:
@@ -78,7 +79,7 @@ def refusal(schema: TableSchema) -> str | None:
 
 
 def changed(older: Layout, newer: Layout) -> str | None:
-    """Say how a table's layout was changed; None if it is the same."""
+    """Return the difference between two layouts of a table, None if they are equal."""
     if older.total != newer.total:
         before = f"from {older.total}" if older.fixed else "from none"
         return f"its number of buckets was changed {before} to {newer.total}"
@@ -86,9 +87,9 @@ def changed(older: Layout, newer: Layout) -> str | None:
 
 
 def hash_once(extractor: Any) -> Any:
-    """Let pypaimon's assignment of rows to buckets hash every key of a batch once, however many rows have it.
+    """Make pypaimon's bucket assignment hash each distinct key of a batch only once; return the extractor.
 
-    The hash itself is pypaimon's, which takes some ten microseconds a key.
+    The hash function itself stays pypaimon's, which takes about ten microseconds for each key.
     """
     of_each = extractor._extract_buckets_batch
 
@@ -97,7 +98,8 @@ def hash_once(extractor: Any) -> Any:
         for column in extractor._input_columns(data, extractor.bucket_key_indices):
             encoded = column.dictionary_encode(null_encoding="encode")
             codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-            # Ranks instead of the codes themselves, so that the next column cannot overflow them.
+            # Replace the combined codes by their ranks, so that the product with the next column cannot
+            # overflow.
             _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
         buckets = of_each(data.take(pa.array(first)))
         placed: list[int] = np.asarray(buckets, np.int32)[codes].tolist()

@@ -1,4 +1,4 @@
-"""The committer half: asks a Paimon table for a decision, and publishes one."""
+"""Committer half of the adapter: searches a Paimon table for a decision, and publishes one."""
 
 import posixpath
 import time
@@ -37,11 +37,11 @@ from sluicegate.lakes.port import (
 from sluicegate.lakes.twins import Twins
 
 LOOK_LASTS: Final = 30.0
-"""Seconds for which files that were looked at count as there; cleaners of orphans take longer."""
+"""Seconds for which a file check stays valid. Orphan cleaners wait longer before they delete a file."""
 
 
 class PaimonCommitter:
-    """Commits to one table as one commit user. Not safe for concurrent calls."""
+    """Committer for one table and one commit user. Not safe for concurrent calls."""
 
     def __init__(
         self, storage: Storage, commit_user: str, clock: Callable[[], float] = time.monotonic
@@ -54,7 +54,7 @@ class PaimonCommitter:
         self._identity: str | None = None
         self._clock = clock
         self._looked: dict[int, float] = {}
-        """When the files of an event were last seen, by the hash of their paths."""
+        """Time of the last file check of each event, by the hash of its paths."""
         self._examined = Remembered()
 
     def inspect(self) -> TableState:
@@ -78,7 +78,7 @@ class PaimonCommitter:
         snapshots = self._snapshots
         answer = look_for(past, snapshots.past, snapshots.linked, self._user, (decision, digest), recorded)
         if isinstance(answer, Found):
-            # Whoever linked it may have died before its name was durable.
+            # The process that linked the snapshot may have died before the link was durable.
             snapshots.settle()
         return answer
 
@@ -93,7 +93,11 @@ class PaimonCommitter:
             twins.add(event)
 
     def _look(self, event: FilesWritten) -> None:
-        """See whether the event's files are there, whole, and in the table by every link on the way."""
+        """Check that the event's files exist with the right size, inside the table after all links are
+        resolved.
+
+        Raises BadFiles.
+        """
         for folder in {posixpath.dirname(file.path) for file in event.files}:
             if self._storage.leads_out(folder):
                 raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
@@ -115,13 +119,15 @@ class PaimonCommitter:
         try:
             return self._publish(request)
         except LakeUnavailable as error:
-            # From the link on, a storage that fails makes the outcome unknown and raises nothing.
+            # Only failures before the link raise LakeUnavailable. After the link, a failure makes the outcome
+            # unknown.
             return NotPublished(str(error))
 
     def _publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
             return Conflict("the table was replaced by another one")
         head = self._snapshots.newest()
+        # The decision was made on `request.head`: on another head, the request may be committed already.
         if (head.ref if head is not None else None) != request.head:
             return self._ours(request, head) or _overtaken(request.head, head)
         self._forget_old_looks()
@@ -163,6 +169,7 @@ class PaimonCommitter:
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except (CannotPut, LakeUnavailable) as error:
+            # The snapshot was certainly not put, so nothing refers to these manifests.
             self._storage.discard(FOLDER, list(draft.files))
             if isinstance(error, CannotPut):
                 return Refused(
@@ -173,7 +180,7 @@ class PaimonCommitter:
         return self._settled(head, made) if put else self._taken(request, head, made, draft)
 
     def _settled(self, head: Snapshot | None, made: Snapshot) -> Publication:
-        """The snapshot was put; it counts if it follows the head that was asked."""
+        """Return the outcome of a snapshot that was put. It counts only if it follows the requested head."""
         number = made.ref.id
         try:
             follows = self._snapshots.follows(head, made)
@@ -184,7 +191,7 @@ class PaimonCommitter:
             return Published(made.ref)
         if follows is None:
             return OutcomeUnknown(f"snapshot {number} was put, but what was made on it is gone again")
-        # Something newer stands there that was not made on it, so nobody reads it and nobody will.
+        # A newer snapshot exists that was not made on this one, so no reader uses this one, now or later.
         hit(Failpoint.PAIMON_WITHDRAW_BEFORE)
         self._snapshots.withdraw(number)
         hit(Failpoint.PAIMON_WITHDRAW_AFTER)
@@ -195,7 +202,10 @@ class PaimonCommitter:
     def _taken(
         self, request: CommitRequest, head: Snapshot | None, made: Snapshot, draft: Draft
     ) -> Publication:
-        """The number was taken: by somebody else, or by this very commit whose acknowledgement was lost."""
+        """Return the outcome if the snapshot's number was taken.
+
+        It was taken by another writer, or by this same commit after a lost acknowledgement.
+        """
         number = made.ref.id
         try:
             there = self._snapshots.at(number)
@@ -221,7 +231,7 @@ class PaimonCommitter:
         )
 
     def _ours(self, request: CommitRequest, newest: Snapshot | None) -> Published | None:
-        """This request's own snapshot, if it follows the asked head already."""
+        """Return this request's own snapshot if it already follows the requested head, else None."""
         if request.head is not None:
             before = self._snapshots.at(request.head.id)
             if before is None or before.ref != request.head:
@@ -229,7 +239,7 @@ class PaimonCommitter:
         there = self._snapshots.past(request.head.id + 1 if request.head is not None else 1)
         if there is None or not self._is(there, request):
             return None
-        # A predecessor that is still there proves its place; the first snapshot has none.
+        # An existing predecessor proves the position; the first snapshot has no predecessor.
         proven = request.head is not None or (newest is not None and newest.ref == there.ref)
         if not proven and not self._snapshots.linked(there.ref.id):
             return None
@@ -241,17 +251,18 @@ class PaimonCommitter:
         return made_by == (self._user, request.decision, request.digest)
 
     def _open(self) -> tuple[int, Examiner, Manifests]:
-        """What depends on the newest schema. Raises TableRefused if that is out of scope."""
+        """Return the objects that depend on the newest schema. Raises TableRefused if it is out of scope."""
         table = self._table.newest()
         schema_id = int(table.table_schema.id)
         if self._opened is None or self._opened[0] != schema_id:
             examiner = Examiner(table, self._storage.uri)
+            # Earlier examinations used the previous schema.
             self._examined.clear()
             self._opened = (schema_id, examiner, Manifests(self._storage, table))
         return self._opened
 
     def _entries_of(self, event: FilesWritten) -> Iterator[Entry]:
-        # Not seen for a while: as after a takeover, when the table was away, or in a very large commit.
+        # The check is missing or too old after a takeover, an outage of the table, or in a very large commit.
         if _paths(event) not in self._looked:
             self._look(event)
         _, examined = self._examine(event)
@@ -259,7 +270,10 @@ class PaimonCommitter:
         return (Entry(file.metadata, partition, bucket, event.schema_id) for file, partition, bucket in each)
 
     def _examine(self, event: FilesWritten) -> tuple[bytes, Examined]:
-        """Check the event, unless the very same content has just been; its digest, and what was found."""
+        """Return the digest of an event's content and its examination, which is cached by that digest.
+
+        Raises BadFiles.
+        """
         content = content_digest(event)
         examined = self._examined.take(content)
         if examined is None:
@@ -292,7 +306,7 @@ def _paths(event: FilesWritten) -> int:
 
 
 class _Reading:
-    """The events of a commit, gone through once, and what of them is needed afterwards."""
+    """Single iteration over the events of a commit. It detects duplicate files and counts rows."""
 
     def __init__(self, events: Sequence[FilesWritten]) -> None:
         self._events = events

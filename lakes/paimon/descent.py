@@ -1,7 +1,7 @@
-"""Whether one snapshot was made on another: proven by what their manifests hold.
+"""Proof that one snapshot was made on another, from their manifests.
 
-A snapshot does not name the one before it, and row counts may agree by chance. But whoever makes a snapshot
-starts from all the manifests of the one before, or from a rewriting of them that holds the same files.
+A snapshot does not name its predecessor, and equal row counts may be a coincidence. But each writer starts
+from all manifests of the predecessor, or from a rewritten set with the same files.
 """
 
 from collections import Counter
@@ -16,33 +16,33 @@ from sluicegate.lakes.port import LakeUnavailable
 
 _FOLDER: Final = "manifest"
 _SIGN: Final = {0: 1, 1: -1}
-"""Of an entry's kind: it adds a file, or takes one away."""
+"""Change of a file's count by an entry's kind: 0 adds the file, 1 deletes it."""
 
 Fields = Mapping[str, Any]
-"""What a snapshot says."""
+"""Fields of a snapshot file."""
 
 
 class Gone(Exception):
-    """A list or a manifest is not there any more."""
+    """A manifest list or a manifest no longer exists."""
 
 
 def made_on(storage: Storage, after: Fields, before: Fields) -> bool | None:
-    """Whether `after` starts from the files of `before`; None if what it takes to tell is gone.
+    """Return True if `after` starts from the files of `before`; None if manifests for the proof are missing.
 
-    Two snapshots without a file of their own that follow the same one cannot be told apart, and need not be.
-    Raises LakeUnavailable.
+    Two snapshots on the same predecessor that change no files are indistinguishable. The distinction is not
+    needed. Raises LakeUnavailable.
     """
     try:
         left = _manifests(storage, before, "baseManifestList", "deltaManifestList")
         right = _manifests(storage, after, "baseManifestList")
-        # Rewriting only ever drops pairs of an addition and a deletion, so the sums agree.
+        # A rewrite only drops pairs of an addition and a deletion, so the sums stay equal.
         return left == right or _files(storage, left - right) == _files(storage, right - left)
     except Gone:
         return None
 
 
 def stems_from(storage: Storage, after: Fields, before: Fields) -> bool:
-    """Whether `after` starts from files that `before` brought. Raises LakeUnavailable."""
+    """Return True if `after` starts from files that `before` added. Raises LakeUnavailable."""
     try:
         brought = _manifests(storage, before, "deltaManifestList")
         present = _manifests(storage, after, "baseManifestList")
@@ -58,7 +58,7 @@ def _manifests(storage: Storage, snapshot: Fields, *lists: str) -> set[str]:
 
 
 def _files(storage: Storage, manifests: Iterable[str]) -> dict[tuple[bytes, int, str], int]:
-    """How often each file is there, by partition, bucket and name."""
+    """Return the net count of each file, by partition, bucket and name."""
     found: Counter[tuple[bytes, int, str]] = Counter()
     for name in manifests:
         for entry in records(storage, name):
@@ -68,7 +68,7 @@ def _files(storage: Storage, manifests: Iterable[str]) -> dict[tuple[bytes, int,
 
 
 def records(storage: Storage, name: str | None) -> list[dict[str, Any]]:
-    """The lines of a manifest list, or the entries of a manifest. Raises Gone, LakeUnavailable."""
+    """Return the lines of a manifest list, or the entries of a manifest. Raises Gone or LakeUnavailable."""
     raw = storage.read(f"{_FOLDER}/{name}") if name else None
     if raw is None:
         raise Gone

@@ -1,4 +1,4 @@
-"""Manifest entries as the writer half encodes them."""
+"""Encoding of manifest entries by the writer half."""
 
 from io import BytesIO
 
@@ -10,7 +10,7 @@ from sluicegate.lakes.paimon.entries import ENTRY_SCHEMA
 
 
 def encode_entry(entry: ManifestEntry) -> bytes:
-    """Encode an entry as one Avro record, as pypaimon does inside of a manifest file."""
+    """Encode an entry as one Avro record, in the format of pypaimon's manifest files."""
     out = BytesIO()
     fastavro.schemaless_writer(out, ENTRY_SCHEMA, ManifestFileManager._to_avro_record(entry))
     return out.getvalue()

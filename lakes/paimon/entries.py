@@ -1,4 +1,7 @@
-"""Manifest entries: encoded by the writer half, checked and spliced, never rebuilt, by the committer half."""
+"""Manifest entries. The writer half encodes them; the committer half checks and copies their bytes.
+
+The committer half never encodes an entry, so no field can be lost.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from sluicegate.lakes.port import BadFiles
 
 FORMAT: Final = "paimon"
 FORMAT_VERSION: Final = 1
-"""Version of the metadata blobs: 1 is one Avro record in pypaimon 2.1.0's schema of manifest entries."""
+"""Version of the metadata blobs. 1: one Avro record in pypaimon 2.1.0's schema of manifest entries."""
 
 ENTRY_VERSION: Final = 2
 BUCKET: Final = 0
@@ -29,26 +32,26 @@ ENTRY_SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What a commit needs to know about an event's entries, beside their bytes."""
+    """Properties of an event's entries that a commit needs in addition to their bytes."""
 
     partitions: tuple[bytes, ...]
-    """The binary partition of each file, in order."""
+    """Binary partition of each file, in order."""
     buckets: tuple[int, ...]
-    """The bucket of each file, in order."""
+    """Bucket of each file, in order."""
     schema_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolder:
-    """A partition as its folder shows it."""
+    """Folder of a partition's bucket."""
 
     folder: str
-    """Relative to the table, with the bucket."""
+    """Path relative to the table, with the bucket."""
     values: dict[str, str]
 
 
 def partition_folder(table: SchemaTable, partition: GenericRow, bucket: int) -> PartitionFolder:
-    """Where the files of a partition's bucket are, and its values as they stand in the path."""
+    """Return the folder of a partition's bucket, with the partition values that its path contains."""
     path = canonical_data_file_path(table, tuple(partition.values), bucket, "x")
     folder = path[len(str(table.table_path)) + 1 : -len("/x")]
     pairs = (part.split("=", 1) for part in folder.split("/")[:-1])
@@ -56,7 +59,7 @@ def partition_folder(table: SchemaTable, partition: GenericRow, bucket: int) -> 
 
 
 class Examiner:
-    """Checks events against one table; remembers the folders that it met."""
+    """Validator of events against one table. It caches the folders of partitions."""
 
     def __init__(self, table: SchemaTable, location: str) -> None:
         self._table = table
@@ -67,7 +70,7 @@ class Examiner:
         self._partitions: dict[bytes, bytes] = {}
 
     def examine(self, event: FilesWritten) -> Examined:
-        """Check everything that the event itself can show. Raises BadFiles with the first problem."""
+        """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
         if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
             raise BadFiles(
                 f"metadata of {event.format} version {event.format_version} cannot be read; this release "
@@ -80,7 +83,7 @@ class Examiner:
         return Examined(partitions, buckets, event.schema_id)
 
     def _entry(self, event: FilesWritten, file: FileInfo) -> tuple[bytes, int]:
-        """The partition and the bucket of a file, once all that its entry says is checked."""
+        """Return partition and bucket of a file, after checks of all its entry's fields. Raises BadFiles."""
         record = _decode(file)
         described = record["_FILE"]
         name: str = described["_FILE_NAME"]
@@ -112,7 +115,7 @@ class Examiner:
             raise BadFiles(f"the path {file.path} is not {there.folder}/{name}, where readers would look")
         if file.partition != there.values:
             raise BadFiles(f"{file.path} is in the partition {there.values}, not in {file.partition}")
-        # One object for all files of a partition: what was found may be kept for many.
+        # All files of a partition share one object, because examinations of many files may be cached.
         return self._partitions.setdefault(partition, partition), bucket
 
     def _folder(self, partition: bytes, bucket: int, file: FileInfo) -> PartitionFolder:
@@ -121,7 +124,7 @@ class Examiner:
             try:
                 row = GenericRowDeserializer.from_bytes(partition, self._table.partition_keys_fields)
                 known = partition_folder(self._table, row, bucket)
-            except Exception as error:  # whatever the bytes of a stranger do to the parser
+            except Exception as error:  # malformed bytes may raise any error in the parser
                 raise BadFiles(
                     f"the partition in the entry of {file.path} cannot be read: {error}"
                 ) from error
@@ -133,7 +136,7 @@ def _decode(file: FileInfo) -> dict[str, Any]:
     stream = BytesIO(file.metadata)
     try:
         record = fastavro.schemaless_reader(stream, ENTRY_SCHEMA)
-    except Exception as error:  # whatever the bytes of a stranger do to the parser
+    except Exception as error:  # malformed bytes may raise any error in the parser
         raise BadFiles(f"the entry of {file.path} cannot be read: {error!r}") from error
     if stream.tell() != len(file.metadata) or not isinstance(record, dict):
         raise BadFiles(f"the entry of {file.path} has {len(file.metadata)} bytes, more than one record")

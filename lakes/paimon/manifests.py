@@ -1,4 +1,4 @@
-"""Manifest files and lists of a commit, composed from bytes that are there already."""
+"""Manifest files and manifest lists of a commit, composed from existing bytes without decoding entries."""
 
 import uuid
 from collections import Counter
@@ -22,18 +22,18 @@ from sluicegate.lakes.port import LakeError, LakeUnavailable
 
 FOLDER: Final = "manifest"
 Meta = dict[str, Any]
-"""A manifest's line in a manifest list, as fastavro reads it."""
+"""A line of a manifest list, decoded by fastavro."""
 
 _META_SCHEMA: Final = fastavro.parse_schema(MANIFEST_FILE_META_SCHEMA)
 _META_FIELDS: Final = frozenset(each["name"] for each in MANIFEST_FILE_META_SCHEMA["fields"])
 
 
 class UnknownMetadata(LakeError):
-    """A manifest list says what this release does not know, so it must not be rewritten."""
+    """A manifest list contains fields unknown to this release, so it must not be rewritten."""
 
 
 class Entry(NamedTuple):
-    """One file of a commit: a tuple, since a commit makes one for each of its files."""
+    """One file of a commit. It is a tuple because a commit makes one for each of its files."""
 
     encoded: bytes
     partition: bytes
@@ -47,7 +47,7 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The files of a commit before its snapshot, and the two lists that the snapshot names."""
+    """Files of a commit except its snapshot, and the two manifest lists that the snapshot names."""
 
     files: Files
     base: ListFile
@@ -55,7 +55,7 @@ class Draft:
 
 
 class Manifests:
-    """Composes the manifests of one table's commits."""
+    """Composer of the manifests of one table's commits."""
 
     def __init__(self, storage: Storage, table: SchemaTable) -> None:
         self._storage = storage
@@ -65,14 +65,16 @@ class Manifests:
         self._entries = Header(MANIFEST_ENTRY_SCHEMA, codec)
         self._lists = Header(MANIFEST_FILE_META_SCHEMA, codec)
         buckets = layout(table.table_schema)
-        # Readers skip manifests by it, so it is only said where it means something.
+        # Readers skip manifests by this field, so it is set only for fixed buckets.
         self._total_buckets = buckets.total if buckets.fixed else None
+        # Names of manifests that were found unfit for a merge; they are not read again.
         self._unmergeable: set[str] = set()
 
     def compose(self, head: Snapshot | None, entries: Iterable[Entry]) -> Draft:
-        """Everything to write before the snapshot; never holds more than a manifest's entries.
+        """Return all files to write before the snapshot. At most one manifest's entries are in memory at a
+        time.
 
-        Raises LakeUnavailable or UnknownMetadata, and what going through the entries raises.
+        Raises LakeUnavailable or UnknownMetadata, and the errors of the iteration over `entries`.
         """
         files: Files = {}
         delta = self._list([self._new_manifest(files, chunk) for chunk in self._chunks(entries)])
@@ -83,7 +85,7 @@ class Manifests:
         return Draft(files, ListFile(f"{name}-0", len(base)), ListFile(f"{name}-1", len(delta)))
 
     def _chunks(self, entries: Iterable[Entry]) -> Iterator[Sequence[Entry]]:
-        """Split so that no manifest holds much more than the target size before compression."""
+        """Split the entries, so that no manifest is much larger than the target size before compression."""
         chunk: list[Entry] = []
         size = 0
         for entry in entries:
@@ -148,10 +150,11 @@ class Manifests:
         return self._lists.file(list(self._lists.blocks([_encode_meta(meta) for meta in metas])))
 
     def _base(self, files: Files, head: Snapshot | None) -> bytes:
-        """The list of all manifests up to the head."""
+        """Return the list of all manifests up to the head, for the new snapshot."""
         if head is None:
             return self._list([])
         lists = [self._read_list(head.fields[name]) for name in ("baseManifestList", "deltaManifestList")]
+        # Without a merge, the lists are copied as bytes, which is faster than decoding them.
         spliced = self._splice(lists)
         if (
             spliced is not None
@@ -168,14 +171,14 @@ class Manifests:
         return _container(self._storage, name)
 
     def _splice(self, lists: Sequence[Container]) -> bytes | None:
-        """The second list's blocks behind the whole first; None if they are not of our kind."""
+        """Return the first list with the second one's blocks appended, None if schema or codec differ."""
         base, delta = lists
         if not (self._lists.matches(base) and self._lists.matches(delta)):
             return None
         return base.data + joined(delta.blocks(), base.sync)
 
     def _merge(self, files: Files, metas: Sequence[Meta]) -> list[Meta] | None:
-        """Put runs of small manifests together; None if there is nothing to gain."""
+        """Merge runs of small manifests; return None if there is nothing to merge."""
         runs = plan(metas, self._target, self._unmergeable)
         out: list[Meta] = []
         at = 0
@@ -189,7 +192,10 @@ class Manifests:
         return [*out, *metas[at:]] if at else None
 
     def _blocks_of(self, metas: Sequence[Meta]) -> list[Block] | None:
-        """The blocks of these manifests in order; None if one is not of our kind or not as described."""
+        """Return the blocks of these manifests in order.
+
+        Return None if one has another schema or codec, or differs from its description.
+        """
         blocks: list[Block] = []
         for meta in metas:
             name = meta["_FILE_NAME"]
@@ -226,7 +232,10 @@ class Manifests:
 
 
 def _of_all(metas: Sequence[Meta], field: str, choose: Callable[[set[int]], int | None]) -> int | None:
-    """What holds for all of the manifests together; None, where readers skip nothing, if one does not say."""
+    """Return the common value of a field for all manifests, None if one lacks it.
+
+    With None, readers skip no manifest.
+    """
     values = {meta.get(field) for meta in metas}
     known = {value for value in values if value is not None}
     return choose(known) if len(known) == len(values) else None

@@ -1,22 +1,22 @@
-"""Which manifests to put together, so that neither lists nor readers grow with every commit.
+"""Selection of manifests to merge, so that lists and read times do not grow with every commit.
 
-Manifests are merged in tiers of their size, so that each byte is copied a few times at most, and one commit
-never copies much more than a full manifest. Only neighbours that add files and delete none are merged: the
-order of entries, which decides what a deletion hits, stays as it was.
+Manifests are merged in tiers by size. Each byte is copied a few times at most, and one commit never copies
+much more than a full manifest. Only adjacent manifests without deletions are merged. This keeps the order of
+entries, which determines the effect of a deletion.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 MIN_COUNT: Final = 30
-"""Manifests of a tier that are merged; Paimon's own default of `manifest.merge-min-count`."""
+"""Number of manifests of a tier that are merged; Paimon's own default of `manifest.merge-min-count`."""
 
 _TIERS: Final = (64, 8, 1)
 """Divisors of the target size, smallest tier first."""
 
 
 def plan(metas: Sequence[dict[str, Any]], target: int, excluded: Collection[str]) -> list[tuple[int, int]]:
-    """The runs to merge, as (start, end) in `metas`, in order and disjoint."""
+    """Return the runs to merge as (start, end) in `metas`, in order and disjoint."""
     runs: list[tuple[int, int]] = []
     start = 0
     while start < len(metas):
@@ -34,7 +34,7 @@ def plan(metas: Sequence[dict[str, Any]], target: int, excluded: Collection[str]
 
 
 def _tier(meta: dict[str, Any], target: int, excluded: Collection[str]) -> int | None:
-    """The manifest's tier, None if it stays as it is."""
+    """Return the manifest's tier, None if it must not be merged."""
     if (
         meta["_NUM_DELETED_FILES"] != 0
         or meta["_VERSION"] != 2

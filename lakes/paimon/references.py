@@ -1,4 +1,4 @@
-"""Which data files a Paimon table refers to, by its snapshots, tags, changelogs and branches."""
+"""Data files to which a Paimon table refers from its snapshots, tags, changelogs and branches."""
 
 import hashlib
 import json
@@ -15,21 +15,24 @@ _BRANCHES: Final = "branch"
 
 
 class References:
-    """Looks for a set of file names in all that a table can be read by.
+    """Search for a set of file names in all snapshots, tags, changelogs and branches of a table.
 
-    Manifests never change, so each is read once, however often it is asked; what has appeared since is read
-    at every question. An entry that takes a file away counts as a reference too.
+    Manifests never change, so each is read once. Each `refresh` reads only new ones. An entry that deletes a
+    file also counts as a reference.
     """
 
     def __init__(self, storage: Storage, names: set[str]) -> None:
         self._storage = storage
         self._names = names
         self._known: set[str] = set()
-        """Digests of snapshots, and names of lists and manifests, that have been read to their end."""
+        """Digests of snapshots, and names of lists and manifests, that were read to their end."""
         self.found: set[str] = set()
 
     def refresh(self) -> None:
-        """Read what is new. Raises LakeUnavailable: nothing is known of any name then."""
+        """Read new snapshots and manifests.
+
+        Raises LakeUnavailable: then no name may be considered unreferenced.
+        """
         for file in list(self._entrances()):
             raw = self._storage.read(file)
             if raw is None:
@@ -40,7 +43,8 @@ class References:
             try:
                 self._read(_fields(file, raw))
             except Gone:
-                # While it expires its manifests go first; one that stays and lacks them says nothing.
+                # An expiry deletes the manifests first. A file that stays without its manifests is damaged,
+                # so its references are unknown.
                 if self._storage.size(file) is not None:
                     raise LakeUnavailable(
                         f"{file} of {self._storage.uri} is there, but a manifest of it is not: what it refers"
@@ -50,7 +54,7 @@ class References:
             self._known.add(digest)
 
     def _entrances(self) -> Iterator[str]:
-        """The files by which readers enter the table."""
+        """Yield the files from which readers start: snapshots, tags and changelogs of all branches."""
         folders = ["", *(f"{_BRANCHES}/{name}/" for name in self._storage.names(_BRANCHES))]
         for folder in folders:
             for kind in _KINDS:

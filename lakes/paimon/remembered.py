@@ -1,4 +1,4 @@
-"""What was examined and has not been published yet, so that a publication need not examine it again."""
+"""Cache of examinations between the check of files and their publication."""
 
 from hashlib import blake2b
 from typing import Final
@@ -7,11 +7,11 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.entries import Examined
 
 MOST_FILES: Final = 1_000_000
-"""Files of which what was found is kept, at some twenty bytes each."""
+"""Maximum number of files with cached examinations, at about twenty bytes each."""
 
 
 def content_digest(event: FilesWritten) -> bytes:
-    """Equal for events that say the same of the same files, and for no others."""
+    """Return a digest that is equal only for events with equal descriptions of the same files."""
     files = [
         (file.path, file.size, file.rows, sorted(file.partition.items()), len(file.metadata))
         for file in event.files
@@ -23,14 +23,14 @@ def content_digest(event: FilesWritten) -> bytes:
 
 
 class Remembered:
-    """Examinations by the content of the event; the oldest are forgotten first."""
+    """Cache of examinations by the content of the event; the oldest are dropped first."""
 
     def __init__(self) -> None:
         self._held: dict[bytes, Examined] = {}
         self._files = 0
 
     def keep(self, content: bytes, examined: Examined) -> None:
-        """Remember what was found."""
+        """Add an examination."""
         self.take(content)
         self._held[content] = examined
         self._files += len(examined.partitions)
@@ -38,13 +38,13 @@ class Remembered:
             self.take(next(iter(self._held)))
 
     def take(self, content: bytes) -> Examined | None:
-        """What was found, which is forgotten with that: a publication seldom needs it twice."""
+        """Remove and return an examination, None if there is none. A publication seldom needs it twice."""
         examined = self._held.pop(content, None)
         if examined is not None:
             self._files -= len(examined.partitions)
         return examined
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all examinations."""
         self._held.clear()
         self._files = 0

@@ -1,7 +1,7 @@
-"""A table as one of its schemas says it: all that a commit needs of the library's table.
+"""Minimal table object for one schema, sufficient for a commit.
 
-Importing that one brings the library's readers along, with pandas and polars: seconds in which a coordinator
-that was just started commits nothing. Only the writer half needs it.
+An import of pypaimon's own table class also loads its readers, with pandas and polars. That takes seconds, in
+which a coordinator that was just started commits nothing. Only the writer half needs that class.
 """
 
 from pypaimon.common.options import CoreOptions, Options
@@ -10,7 +10,7 @@ from pypaimon.utils.file_store_path_factory import FileStorePathFactory
 
 
 class SchemaTable:
-    """Has the attributes under which the library's functions ask a table for its partitions and paths."""
+    """Table with the attributes that pypaimon's functions read for partitions and paths."""
 
     def __init__(self, root: str, schema: TableSchema) -> None:
         self.table_path = root
@@ -21,11 +21,11 @@ class SchemaTable:
         self.partition_keys_fields = [by_name[name] for name in schema.partition_keys]
         self.is_primary_key_table = bool(schema.primary_keys)
         self.options = CoreOptions(Options(schema.options))
-        # A number that is none is refused here, as the library does.
+        # Raises an error for an invalid number, as pypaimon's own table does.
         self.total_buckets = self.options.bucket()
 
     def path_factory(self) -> FileStorePathFactory:
-        """Where the library puts files; the names of new files are the writer half's affair."""
+        """Return pypaimon's factory of paths. The writer half alone determines the names of new files."""
         options = self.options.options
         return FileStorePathFactory(
             root=self.table_path,

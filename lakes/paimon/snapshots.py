@@ -1,4 +1,4 @@
-"""A Paimon table's snapshots: read, found, and put."""
+"""Snapshots of a Paimon table: reading, search and publication."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"snapshot-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot file: its content, and what identifies it."""
+    """A snapshot file with its identity."""
 
     ref: SnapshotRef
     fields: dict[str, Any]
@@ -39,7 +39,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ListFile:
-    """A manifest list that a snapshot names."""
+    """A manifest list that a snapshot names, with its size in bytes."""
 
     name: str
     size: int
@@ -47,7 +47,7 @@ class ListFile:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a new snapshot says."""
+    """Content of a new snapshot. `time_ms` and `watermark` are milliseconds since the Unix epoch."""
 
     commit_user: str
     decision: int
@@ -61,13 +61,13 @@ class Commit:
 
 
 class Snapshots:
-    """The snapshot folder. A snapshot appears whole and never changes, so its digest identifies it."""
+    """Snapshot folder. A snapshot appears atomically and never changes, so its digest identifies it."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def at(self, number: int) -> Snapshot | None:
-        """That snapshot, None if it is not there. Raises LakeUnavailable."""
+        """Return a snapshot by its number, None if it does not exist. Raises LakeUnavailable."""
         raw = self._storage.read(_file(number)) if number > 0 else None
         if raw is None:
             return None
@@ -84,15 +84,16 @@ class Snapshots:
         return None if found is None else found.past()
 
     def newest(self) -> Snapshot | None:
-        """The head, None if the table has no snapshot. Raises LakeUnavailable.
+        """Return the newest snapshot, None if the table has none. Raises LakeUnavailable.
 
-        The hint is believed only if its snapshot is there and none follows it.
+        The LATEST hint counts only if its snapshot exists and the next number does not.
         """
         hint = self._hint()
         if hint is not None:
             found = self.at(hint)
             if found is not None and self._storage.size(_file(hint + 1)) is None:
                 return found
+        # Expiry or a rollback may delete the newest snapshot between the listing and the read.
         for _ in range(3):
             numbers = self._numbers()
             if not numbers:
@@ -103,28 +104,28 @@ class Snapshots:
         raise LakeUnavailable(f"the newest snapshot of {self._storage.uri} vanished while it was read")
 
     def put(self, number: int, content: bytes) -> bool:
-        """Put the snapshot unless its number is taken. Raises as Storage.put_if_absent does."""
+        """Put the snapshot; return False if its number is taken. Raises as Storage.put_if_absent does."""
         return self._storage.put_if_absent(_file(number), content)
 
     def settle(self) -> None:
-        """Make the names of all snapshots durable, whoever put them. Raises LakeUnavailable."""
+        """Make the names of all snapshots durable, of any writer. Raises LakeUnavailable."""
         self._storage.settle("snapshot")
 
     def linked(self, number: int) -> bool:
-        """Whether that snapshot is the one that the next was made on. Raises LakeUnavailable."""
+        """Return True if the snapshot with the next number was made on this one. Raises LakeUnavailable."""
         before, after = self.at(number), self.at(number + 1)
         if before is None or after is None:
             return False
-        # While its manifests are being removed, a snapshot counts as expired.
+        # A snapshot whose manifests are partly deleted counts as expired.
         return made_on(self._storage, after.fields, before.fields) is True
 
     def follows(self, head: Snapshot | None, made: Snapshot) -> bool | None:
-        """Whether a snapshot that was just put continues the history that ended in `head`; None: unknown.
+        """Return True if a new snapshot continues the history that ended in `head`; None: unknown.
 
-        Its number may have been free because a process that was frozen for long put it where the history
-        has expired meanwhile, or because the table was rolled back. Expiry goes from the oldest snapshot on,
-        so a predecessor that is still there proves that the number was never used. Where none is, what comes
-        next must have been made on this very snapshot. Raises LakeUnavailable.
+        Its number may have been free although it was used before. This happens if a suspended process puts
+        the snapshot after the history has expired, or if the table was rolled back. Expiry starts with the
+        oldest snapshot, so an existing predecessor proves that the number was never used. Without a
+        predecessor, the next snapshot must have been made on this one. Raises LakeUnavailable.
         """
         if head is not None:
             before = self.at(head.ref.id)
@@ -134,7 +135,8 @@ class Snapshots:
         older = max((number for number in numbers if number < made.ref.id), default=0)
         if older:
             below = self.at(older)
-            # What a rollback left behind is an ancestor; else it may be a stray below a history that expired.
+            # A snapshot left by a rollback is an ancestor. Any other may be an isolated one below an expired
+            # history.
             rolled_back = below is not None and stems_from(self._storage, made.fields, below.fields)
             return False if rolled_back else None
         after = self.at(made.ref.id + 1)
@@ -143,11 +145,11 @@ class Snapshots:
         return made_on(self._storage, after.fields, made.fields)
 
     def point_to(self, number: int) -> None:
-        """Leave a hint where the newest snapshot is."""
+        """Write the LATEST hint with the number of the newest snapshot."""
         self._storage.hint("snapshot/LATEST", b"%d" % number)
 
     def withdraw(self, number: int) -> None:
-        """Remove a snapshot that does not follow its head; where it is, no reader expects one."""
+        """Delete a snapshot that does not follow its head. No reader expects a snapshot at its position."""
         self._storage.discard("snapshot", [f"snapshot-{number}"])
 
     def _numbers(self) -> list[int]:
@@ -160,7 +162,7 @@ class Snapshots:
 
 
 def parse(number: int, raw: bytes) -> Snapshot:
-    """Raises ValueError, TypeError or AttributeError for what is no snapshot."""
+    """Parse a snapshot file. Raises ValueError, TypeError or AttributeError if it is not a snapshot."""
     found = Snapshot(SnapshotRef(number, hashlib.sha256(raw).hexdigest()[:32]), json.loads(raw))
     found.past()
     return found
@@ -171,7 +173,7 @@ def _file(number: int) -> str:
 
 
 def render(number: int, head: Snapshot | None, commit: Commit) -> bytes:
-    """The content of the snapshot that follows `head`, as Paimon's own writers order it."""
+    """Return the content of the snapshot after `head`, in the field order of Paimon's own writers."""
     before = head.fields if head is not None else {}
     marks = [mark for mark in (before.get("watermark"), commit.watermark) if mark is not None]
     same_schema = before.get("schemaId") == commit.schema_id
@@ -191,7 +193,7 @@ def render(number: int, head: Snapshot | None, commit: Commit) -> bytes:
         "deltaManifestListSize": commit.delta.size,
         "indexManifest": before.get("indexManifest"),
         "watermark": max(marks, default=None),
-        # Statistics of the whole table are kept as long as they describe the same columns.
+        # Table statistics stay valid while the schema is the same.
         "statistics": before.get("statistics") if same_schema else None,
         "properties": {DECISION: str(commit.decision), DIGEST: commit.digest},
         "uuid": str(uuid.uuid4()),

@@ -1,6 +1,6 @@
-"""What a commit needs of a file system: durable files, and putting one where none may be yet.
+"""File system operations of a commit: durable writes, and put-if-absent.
 
-Only the local file system is there. An object store gets its own class with the same methods, on top of its
+Only the local file system is implemented. An object store needs a class with the same methods, based on its
 own conditional put.
 """
 
@@ -21,15 +21,15 @@ from sluicegate.lakes.storage_errors import explain
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 _NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
-"""No file can have the name: it is as good as not there, and trying again does not help."""
+"""Errors for names that no file can have. The file counts as absent, because a retry does not help."""
 
 
 class Uncertain(Exception):
-    """The file may or may not have been put."""
+    """It is unknown if the file was put."""
 
 
 class CannotPut(Exception):
-    """The file system has no way to put a file only if there is none."""
+    """The file system has no put-if-absent operation."""
 
 
 class Storage(Protocol):
@@ -39,55 +39,56 @@ class Storage(Protocol):
     root: str
 
     def read(self, name: str) -> bytes | None:
-        """The file's content, None if there is none. Raises LakeUnavailable."""
+        """Return the file's content, None if it does not exist. Raises LakeUnavailable."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, none if it is not there. Raises LakeUnavailable."""
+        """Return the names in a folder, none if it does not exist. Raises LakeUnavailable."""
         ...
 
     def size(self, name: str) -> int | None:
-        """The file's size in bytes, None if there is no such file. Raises LakeUnavailable."""
+        """Return the file's size in bytes, None if it does not exist. Raises LakeUnavailable."""
         ...
 
     def leads_out(self, name: str) -> bool:
-        """Whether a name, followed through all links, is outside of the folder."""
+        """Return True if a name, with all links resolved, is outside the folder."""
         ...
 
     def is_link(self, name: str) -> bool:
-        """Whether the name itself is a link."""
+        """Return True if the name itself is a symbolic link."""
         ...
 
     def write(self, folder: str, files: dict[str, bytes]) -> None:
-        """Write new files, durable before this returns. Raises LakeUnavailable."""
+        """Write new files durably. Raises LakeUnavailable."""
         ...
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Put the file, whole and durable, unless it exists; False: it exists.
+        """Put the file atomically and durably; return False if it already exists.
 
         Raises Uncertain, CannotPut, or LakeUnavailable if it was certainly not put.
         """
         ...
 
     def settle(self, folder: str) -> None:
-        """Make the names in a folder durable, whoever put them there. Raises LakeUnavailable."""
+        """Make the names in a folder durable, of any writer. Raises LakeUnavailable."""
         ...
 
     def hint(self, name: str, content: bytes) -> None:
-        """Replace a file that may be lost or late; never fails."""
+        """Replace a file that readers may find missing or outdated; never fails."""
         ...
 
     def discard(self, folder: str, names: list[str]) -> None:
-        """Remove files that nothing can refer to; never fails."""
+        """Delete files without references; never fails."""
         ...
 
     def remove(self, name: str) -> bool:
-        """Remove a file; False: it is not there. Raises LakeUnavailable, as for one outside of the folder."""
+        """Delete a file; return False if it does not exist. Raises LakeUnavailable, also if it is outside the
+        folder."""
         ...
 
 
 def local_path(location: str) -> str:
-    """The absolute path of a `file:` URI or a path. Raises TableRefused for other schemes."""
+    """Return the absolute path of a `file:` URI or a path. Raises TableRefused for other schemes."""
     parts = urlsplit(location)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         path = unquote(parts.path)
@@ -102,18 +103,21 @@ def local_path(location: str) -> str:
 
 
 def uri_of(location: str) -> str:
-    """The one URI by which a table folder is named in events."""
+    """Return the canonical URI of a table folder, as events contain it."""
     return Path(local_path(location)).as_uri()
 
 
 class LocalStorage:
-    """A table's folder on a local file system; snapshots appear by hard links, which never overwrite."""
+    """A table's folder on a local file system.
+
+    Snapshots appear by hard links, because a link never overwrites an existing file.
+    """
 
     def __init__(self, location: str) -> None:
         self.root = local_path(location)
         self.uri = Path(self.root).as_uri()
         self._durable: set[str] = set()
-        """Folders of the table whose own names are known to be durable."""
+        """Folders of the table whose own names are durable."""
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -175,18 +179,18 @@ class LocalStorage:
                 os.unlink(draft)
 
     def _make(self, folder: str) -> None:
-        """Make a folder of the table, durably. Raises OSError."""
+        """Create a folder of the table durably. Raises OSError."""
         is_new = not os.path.isdir(self.root)
         os.makedirs(self._path(folder), exist_ok=True)
         if folder not in self._durable:
-            # Once for each folder that is found, too: whoever made it may not have synced its name.
+            # An existing folder is synced once, too: its creator may not have synced its name.
             sync_folder(self.root)
             if is_new:
                 sync_folder(os.path.dirname(self.root))
             self._durable.add(folder)
 
     def _draft(self, draft: str, content: bytes, folder: str) -> None:
-        """Write the whole file under a name that no reader looks for."""
+        """Write the complete file under a name that no reader looks for."""
         try:
             self._make(folder)
             write_durably(draft, content)
@@ -202,6 +206,7 @@ class LocalStorage:
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise CannotPut(f"no hard links in {folder}: {error}") from error
+            # The link may have been made although the call failed.
             raise Uncertain(explain(f"cannot link {target}, perhaps", folder, error)) from error
         try:
             hit(Failpoint.PAIMON_SNAPSHOT_LINKED)
@@ -213,7 +218,7 @@ class LocalStorage:
         return True
 
     def link(self, draft: str, target: str) -> None:
-        """Make the snapshot visible; the one step that decides a commit."""
+        """Make the snapshot visible. This is the one step that decides a commit."""
         os.link(draft, target)
 
     def settle(self, folder: str) -> None:
@@ -223,7 +228,8 @@ class LocalStorage:
             raise self._unavailable(f"cannot make the folder {folder} durable", folder, error) from error
 
     def hint(self, name: str, content: bytes) -> None:
-        # In place, not by a rename: the file system would flush it first, and a torn hint does no harm.
+        # Written in place: with a rename, the file system would flush the file first. An incomplete hint is
+        # harmless, because readers verify it.
         with contextlib.suppress(OSError):
             hit(Failpoint.PAIMON_HINT_BEFORE)
             descriptor = os.open(self._path(name), os.O_WRONLY | os.O_CREAT, 0o666)
@@ -280,11 +286,12 @@ def sync_folder(path: str) -> None:
 
 
 def sync_folders_of(root: str, paths: Iterable[str]) -> None:
-    """Make all folders durable from the root down to files, by the files' relative paths. Raises OSError."""
+    """Make all folders from the root down to the files durable. `paths` are relative. Raises OSError."""
     folders = {root}
     for path in paths:
         parts = path.split("/")[:-1]
         folders.update("/".join([root, *parts[:depth]]) for depth in range(1, len(parts) + 1))
+    # Deepest folders first, so that a durable name never leads to a folder with missing names.
     for folder in sorted(folders, reverse=True):
         sync_folder(folder)
 

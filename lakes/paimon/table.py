@@ -1,4 +1,4 @@
-"""A Paimon table as its folder shows it: identity, schemas, and whether it is in scope."""
+"""A Paimon table, read from its folder: identity, schemas, and supported features."""
 
 import hashlib
 import re
@@ -39,11 +39,11 @@ _REFUSED_OPTIONS: Final[dict[str, Callable[[str], bool]]] = {
     "metastore.partitioned-table": _on,
     "branch": lambda name: _is_set(name) and name != "main",
 }
-"""Options under which a table needs what is not written here, with the test of their value."""
+"""Options that require features without support here, each with a test of its value."""
 
 
 class Table:
-    """Reads a table folder's schemas; schema files never change, so each is read once."""
+    """Reader of the schemas in a table folder. Schema files never change, so each is read once."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -54,9 +54,10 @@ class Table:
         return bool(self._schema_ids())
 
     def identity(self) -> str:
-        """Digest of the first schema, whose creation time tells a table from its successor.
+        """Return a digest of the first schema.
 
-        Raises LakeUnavailable if the table is gone.
+        It contains the table's creation time, so it differs after the table is dropped and created again.
+        Raises LakeUnavailable if the table does not exist.
         """
         first = self.storage.read("schema/schema-0")
         if first is None:
@@ -69,7 +70,7 @@ class Table:
         return schema_id in self._opened or schema_id in self._schema_ids()
 
     def newest(self) -> SchemaTable:
-        """The table with its newest schema. Raises TableRefused if it is out of scope."""
+        """Return the table with its newest schema. Raises TableRefused if it is out of scope."""
         ids = self._schema_ids()
         if not ids:
             raise TableRefused(
@@ -90,7 +91,10 @@ class Table:
         return self._opened[newest]
 
     def _refuse_other_layouts(self, ids: Sequence[int], opened: SchemaTable) -> None:
-        """Files of two layouts may lie in one partition, where readers look for a row in one bucket only."""
+        """Raise TableRefused if an older schema has another bucket layout.
+
+        One partition may then contain files of two layouts, and readers search a row in one bucket only.
+        """
         newest = layout(opened.table_schema)
         for schema_id in ids if newest.fixed else ():
             if schema_id not in self._layouts:
@@ -120,7 +124,7 @@ class Table:
 
 
 def out_of_scope(table: SchemaTable) -> str | None:
-    """Name the feature of the table that is not supported; None if there is none."""
+    """Return the first unsupported feature of the table, None if there is none."""
     if table.is_primary_key_table:
         return (
             "it has a primary key; only append tables are supported, since writers do not wait for the "

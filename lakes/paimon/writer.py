@@ -1,4 +1,4 @@
-"""The writer half: rows become data files by pypaimon's own writer, files become manifest entries."""
+"""Writer half of the adapter: pypaimon's writer makes data files, which become manifest entries."""
 
 import datetime
 import os
@@ -35,15 +35,16 @@ _PREFIX: Final = "data-file.prefix"
 
 
 class PaimonWriter:
-    """One attempt of one task."""
+    """Writer of one attempt of one task."""
 
     def __init__(self, storage: LocalStorage, event_time_column: str | None, digest: str | None) -> None:
         table = Table(storage).newest()
         options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
+        # The statistics of a file contain its range of event times. `none` is an explicit choice of the user.
         if str(table.table_schema.options.get(_STATS, "full")) != "none":
             options[_STATS] = "full"
         if digest is not None:
-            # The library adds a random name, so no two files of the attempt have the same.
+            # The library adds a random name, so all file names of the attempt differ.
             options[_PREFIX] = f"data-{digest}-"
         self._table = _library_table(table).copy(options)
         self.location = storage.uri
@@ -58,7 +59,8 @@ class PaimonWriter:
         self._write = self._table.new_stream_write_builder().new_write()
         self._layout = layout(table.table_schema)
         if self._layout.fixed:
-            # It would scan the table for the last sequence numbers, which `_number` gives instead.
+            # Without this, the library would scan the table for the last sequence numbers, which `_number`
+            # sets instead.
             self._write.file_store_write._seq_number_stats = lambda partition: {}
             self._write.row_key_extractor = hash_once(self._write.row_key_extractor)
         self._buffer: list[pa.RecordBatch] = []
@@ -72,6 +74,7 @@ class PaimonWriter:
             raise SchemaMismatch(
                 f"the rows have no column {self._event_time}, which event times are to be taken from"
             )
+        # An empty batch is checked, too, so that a wrong schema fails early.
         if batch.num_rows == 0:
             conform(batch, self._schema)
             return
@@ -107,7 +110,7 @@ class PaimonWriter:
             return
         self._write.abort()
         for path in self._written:
-            # Never described to anybody, so nothing can refer to it.
+            # No event describes these files, so nothing can refer to them.
             LocalStorage(self.location).discard(".", [os.path.relpath(path, self._root)])
 
     def _flush(self) -> None:
@@ -144,14 +147,14 @@ class PaimonWriter:
         )
 
     def _new_files(self, message: CommitMessage) -> Sequence[DataFileMeta]:
-        """The message's new files. Raises TableRefused if it says anything else."""
+        """Return the message's new files. Raises TableRefused if it contains any other change."""
         if not _only_new_files(message) or message.bucket not in self._layout.numbers:
             raise TableRefused("the Paimon writer made more than new files; such a table is not supported")
         files: Sequence[DataFileMeta] = message.new_files
         return files
 
     def _event_times(self, file: DataFileMeta) -> tuple[int | None, int | None]:
-        """The file's own range from its statistics; without them the range of the whole attempt."""
+        """Return the file's range of event times from its statistics, else the range of the whole attempt."""
         if self._event_time is None:
             return None, None
         for at, field in enumerate(file.value_stats.min_values.fields):
@@ -161,7 +164,8 @@ class PaimonWriter:
         return self._range
 
     def _make_durable(self, infos: Sequence[FileInfo]) -> None:
-        """Sync the files, and every folder up to the table that may have been made for them."""
+        """Sync the files and all folders from the table down to them, which may be new. Raises
+        LakeUnavailable."""
         try:
             for info in infos:
                 sync_file(f"{self._root}/{info.path}")
@@ -193,9 +197,9 @@ def _only_new_files(message: CommitMessage) -> bool:
 
 
 def _number(messages: Sequence[CommitMessage]) -> None:
-    """Give the files of fixed buckets sequence numbers, by which Paimon orders the files of a bucket.
+    """Set the sequence numbers of files in fixed buckets. Paimon orders the files of a bucket by them.
 
-    Nobody knows here what is committed before them; by the clock they come after what was there already.
+    The last committed number is unknown here. Numbers from the clock are higher than those of earlier files.
     """
     following = time.time_ns()
     for message in messages:

@@ -1,4 +1,4 @@
-"""Openings of this process that nobody waits for, and whose refusal ends the query once it is known."""
+"""Openings of this process whose answers arrive in the background; a refusal ends the query."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ _unanswered: Final[dict[str, Opening]] = {}
 
 
 def expect(lineage: str, opening: Opening) -> None:
-    """Keep an opening until its answer is there."""
+    """Keep an opening until its answer arrives."""
     _unanswered[lineage] = opening
 
 
 def glance(checkpoint: Checkpoint, lineage: str) -> None:
-    """Look whether the coordinator has meanwhile refused what it had accepted in an earlier run.
+    """Check, without waiting, if the coordinator has refused an incarnation that an earlier run had opened.
 
-    Raises OpeningRefused then, and lets the next run ask again.
+    Raises OpeningRefused in that case, after removing the opened marker, so that the next run asks again.
     """
     opening = _unanswered.get(lineage)
     try:

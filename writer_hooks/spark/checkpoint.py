@@ -1,4 +1,4 @@
-"""What a query's checkpoint location says: who the query is, what a batch read, what it opened."""
+"""Content of a query's checkpoint location: identity of the query, source ranges of batches, openings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,28 +17,28 @@ LINEAGE_FILE: Final = f"{FOLDER}/lineage.json"
 
 
 class LineageMarker(BaseModel):
-    """Which life of the query's batch numbering this is; a rewind raises the generation."""
+    """Incarnation of the query's batch numbering; a rewind raises the generation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     query: str
     generation: int = 0
     first: int = 0
-    """The first batch of this generation; it has no predecessor in the lineage."""
+    """First batch of this generation. It has no predecessor in the incarnation."""
     parents: tuple[Parent, ...] = ()
     rewinding: bool = False
-    """Set while the location is being set back: no batch may run before that is done."""
+    """True during a rewind of the location. No batch may run until the rewind is finished."""
     former: "LineageMarker | None" = None
-    """Meanwhile, what is recorded again if the new lineage is refused."""
+    """During a rewind: the marker that is restored if the new incarnation is refused."""
 
     @property
     def lineage(self) -> str:
-        """The lineage's name."""
+        """Name of the incarnation."""
         return f"{self.query}.{self.generation}"
 
 
 class OpenedMarker(BaseModel):
-    """An opening that the coordinator accepted, so that later batches need not ask again."""
+    """An opening that the coordinator accepted. Later batches with equal values need not ask again."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -54,12 +54,12 @@ class OpenedMarker(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """What a batch read."""
+    """Source range of a batch."""
 
     digest: str
     """Equal for every replay of the batch, different for another range of the sources."""
     watermark: int | None
-    """Milliseconds since the Unix epoch, when the query has a watermark and it has moved."""
+    """Milliseconds since the Unix epoch; None if the query has no watermark or it has not advanced yet."""
 
 
 class Checkpoint:
@@ -69,7 +69,7 @@ class Checkpoint:
         self._location = Location(uri)
 
     def query_id(self) -> str | None:
-        """The id of the query, None before Spark has written it."""
+        """Return the id of the query, None before Spark has written it."""
         content = self._location.read("metadata")
         if content is None:
             return None
@@ -79,11 +79,11 @@ class Checkpoint:
         return found
 
     def lineage(self, parents: Callable[[], tuple[Parent, ...]] = tuple) -> LineageMarker:
-        """The lineage of the query, which is recorded when its first batch begins.
+        """Return the incarnation of the query, and record it if this is the query's first batch.
 
-        A checkpoint location whose query already has batches behind it, but no record of its lineage, is
-        refused: its numbering may belong to another sink, or the record was lost. Raises NotOurs before any
-        batch has been planned, as in a continuous query.
+        A location with batches but without a record of its incarnation is refused: its numbering may belong
+        to another sink, or the record was lost. Raises NotOurs before any batch is planned, as in a
+        continuous query.
         """
         marker = self.known_lineage()
         if marker is not None and marker.rewinding:
@@ -109,7 +109,7 @@ class Checkpoint:
         return self.begin_lineage(first=0, parents=parents())
 
     def begin_lineage(self, first: int, parents: tuple[Parent, ...] = ()) -> LineageMarker:
-        """Record that this sink's numbering begins at a batch, behind checkpoints of other lineages."""
+        """Record that the incarnation begins at a batch, after checkpoints of other incarnations."""
         query = self.query_id()
         if query is None:
             raise BadCheckpointLocation(
@@ -121,7 +121,7 @@ class Checkpoint:
         return marker
 
     def known_lineage(self) -> LineageMarker | None:
-        """The recorded lineage, None if there is none for the query that is there now."""
+        """Return the recorded incarnation, None if the current query has none."""
         query = self.query_id()
         content = None if query is None else self._location.read(LINEAGE_FILE)
         if content is None:
@@ -132,25 +132,26 @@ class Checkpoint:
             raise BadCheckpointLocation(
                 f"{self._location.uri}/{LINEAGE_FILE} is malformed: {error.errors()[0]['msg']}; restore it"
             ) from error
-        # The record of a query that was there before, whose metadata was deleted: another life altogether.
+        # The marker may be that of an earlier query in this location, whose metadata was deleted. It does not
+        # count.
         return marker if marker.query == query else None
 
     def write_lineage(self, marker: LineageMarker) -> None:
-        """Record a lineage."""
+        """Record an incarnation."""
         self._location.write(LINEAGE_FILE, marker.model_dump_json().encode())
 
     def opened(self, lineage: str) -> OpenedMarker | None:
-        """The accepted opening of a lineage, None if there is none."""
+        """Return the accepted opening of an incarnation, None if there is none."""
         content = self._location.read(_opened_file(lineage))
         if content is None:
             return None
         try:
             return OpenedMarker.model_validate_json(content)
         except ValidationError:
-            return None  # asking the coordinator again is safe
+            return None  # a repeated opening is safe
 
     def opened_region(self) -> tuple[str, LineageMarker]:
-        """The region that the location belongs to, with its lineage."""
+        """Return the region that the location belongs to, with its incarnation."""
         marker = self.known_lineage()
         opened = None if marker is None else self.opened(marker.lineage)
         if marker is None or opened is None:
@@ -160,38 +161,39 @@ class Checkpoint:
         return opened.region, marker
 
     def write_opened(self, lineage: str, marker: OpenedMarker) -> None:
-        """Remember an accepted opening."""
+        """Record an accepted opening."""
         self._location.write(_opened_file(lineage), marker.model_dump_json().encode())
 
     def forget_opened(self, lineage: str) -> None:
-        """Let the next run ask again."""
+        """Delete the record of an accepted opening, so that the next run asks again."""
         self._location.delete(_opened_file(lineage))
 
     def batch_source(self, batch: int) -> BatchSource:
-        """Digest and watermark of a batch, from Spark's offset log and its sources' own logs."""
+        """Return digest and watermark of a batch, from Spark's offset log and its sources' own logs."""
         offsets = read_offsets(self._location, batch)
         return BatchSource(range_digest(self._location, batch, offsets), _watermark(offsets))
 
     def watermark(self, batch: int) -> int | None:
-        """A batch's watermark, when the query has one and it has moved."""
+        """Return a batch's watermark in milliseconds; None if there is none or it has not advanced yet."""
         return _watermark(read_offsets(self._location, batch))
 
     def planned(self) -> Planned | None:
-        """The newest batch that Spark has planned, with what it and the one before it read."""
+        """Return the newest batch that Spark has planned, with the digests of it and of the batch before."""
         newest = self.newest_planned()
         if newest is None:
             return None
-        # Spark keeps as many batches as it is told to, and two are the least.
+        # The digest of a batch also needs the offsets of the batch before it. Spark keeps
+        # `spark.sql.streaming.minBatchesToRetain` batches, which may be as few as two.
         is_kept = newest == 1 or (newest > 1 and self._location.read(f"offsets/{newest - 2}") is not None)
         previous = self.batch_source(newest - 1).digest if is_kept else None
         return Planned(newest, self.batch_source(newest).digest, previous)
 
     def newest_planned(self) -> int | None:
-        """The newest batch that Spark has planned."""
+        """Return the newest batch in Spark's offset log, None if it is empty."""
         return self._location.newest("offsets")
 
     def newest_completed(self) -> int | None:
-        """The newest batch that Spark knows to be complete."""
+        """Return the newest batch in Spark's commit log, None if it is empty."""
         return self._location.newest("commits")
 
 

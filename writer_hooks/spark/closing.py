@@ -1,4 +1,4 @@
-"""The end of a query: its region is closed, or idle until the query is started again."""
+"""End of a query: its region is closed, or idle until the query starts again."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,10 @@ from sluicegate.writer_hooks.spark.options import SinkOptions
 
 
 def close_region(options: Mapping[str, str]) -> int | None:
-    """Announce the end of a region, and return its final checkpoint (None: it never completed one).
+    """Publish the end of a region, and return its final checkpoint (None: it never completed one).
 
-    `options` are those of the query's sink, `checkpointLocation` among them. The query must not be running;
-    a query that runs again on the same checkpoint location opens its region again. Repeating is harmless.
+    `options` are those of the query's sink, `checkpointLocation` among them. The query must not be running. A
+    query that runs again in the same checkpoint location opens its region again. Repeated calls are allowed.
     Raises BatchUnfinished if Spark has planned a batch that it has not completed, BadOption,
     BadCheckpointLocation or PublishFailed.
     """
@@ -23,7 +23,7 @@ def close_region(options: Mapping[str, str]) -> int | None:
     region = parsed.region
     events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
     if not opened:
-        # A source without any data: nothing was ever opened, and what is not open cannot be closed.
+        # A source without any data: nothing was opened, and a region that is not open cannot be closed.
         planned = Checkpoint(parsed.checkpoint_location).planned()
         events.insert(0, opening_event(region, marker.lineage, marker.parents, planned))
     shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
@@ -31,23 +31,26 @@ def close_region(options: Mapping[str, str]) -> int | None:
 
 
 def rest_region(options: Mapping[str, str], timeout: float) -> None:
-    """Say that a region has nothing more to write until its query is started again; no commit waits for it.
+    """Publish that a region is idle until its query starts again, so that no commit waits for it.
 
-    Kafka must acknowledge it within `timeout` seconds. Raises as `close_region` does.
+    Kafka must acknowledge the event within `timeout` seconds. Raises the errors of `close_region`.
     """
     parsed = SinkOptions.parse(options)
     marker, _, opened = _at_its_end(parsed)
     region = parsed.region
     events = [region.event(EventType.REGION_HEARTBEAT, marker.lineage, RegionHeartbeat(idle=True))]
     if not opened and Checkpoint(parsed.checkpoint_location).newest_planned() is not None:
-        return  # A rewind has begun another lineage since: its query has not started yet.
+        return  # A rewind has begun another incarnation since, and its query has not started yet.
     if not opened:
         events.insert(0, opening_event(region, marker.lineage, marker.parents))
     shared_publisher(region.kafka).publish(region.events_topic, events, timeout)
 
 
 def _at_its_end(options: SinkOptions) -> tuple[LineageMarker, int | None, bool]:
-    """The lineage of a query that has ended, its last checkpoint, and whether it was ever opened."""
+    """Return the incarnation of a query that has ended, its last checkpoint, and True if it was ever opened.
+
+    Raises BatchUnfinished if the last planned batch is not completed.
+    """
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker = checkpoint.known_lineage() or _first_lineage(checkpoint, options)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
@@ -56,24 +59,25 @@ def _at_its_end(options: SinkOptions) -> tuple[LineageMarker, int | None, bool]:
             f"the region {region.name} is not at its end: its query planned batch {planned} and completed "
             f"{'none' if final is None else final}; start the query again, so that it finishes"
         )
+    # The last batch belongs to an earlier incarnation.
     if final is not None and final < marker.first:
         final = None
     return marker, final, checkpoint.opened(marker.lineage) is not None
 
 
 def _first_lineage(checkpoint: Checkpoint, options: SinkOptions) -> LineageMarker:
-    """The lineage of a query whose source had no data: no batch has begun one."""
+    """Return the incarnation of a query without a record of it. Without batches, it begins at batch 0."""
     if checkpoint.newest_planned() is not None:
         return checkpoint.lineage(options.named_parents)
     return checkpoint.begin_lineage(0, options.named_parents())
 
 
 def start_lineage(checkpoint_location: str, first: int) -> str:
-    """Record that this sink begins at batch `first` of a query that wrote elsewhere before.
+    """Record that this sink begins at batch `first` of a query that wrote to another target before.
 
-    Elsewhere may be another sink, or another stream of this one; a stream that already has batches of the
-    query refuses the new lineage. Returns the lineage. Raises BadCheckpointLocation if the query's lineage
-    here begins at that batch or later, or was never opened, or if there is no query.
+    The other target may be another sink, or another stream of this one. A stream that already has batches of
+    the query refuses the new incarnation. Returns the name of the incarnation. Raises BadCheckpointLocation
+    if the recorded incarnation begins at that batch or later, or was never opened, or if there is no query.
     """
     checkpoint = Checkpoint(checkpoint_location)
     known = checkpoint.known_lineage()

@@ -1,4 +1,4 @@
-"""What can be said about a sink's options before its first batch; Spark itself asks nothing until then."""
+"""Checks of a sink before its first batch. Spark does not call the sink before that."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,7 @@ from sluicegate.writer_hooks.spark.options import SinkOptions
 
 
 def wrong_options(options: Mapping[str, str]) -> str | None:
-    """Why a sink with these options can never write; None if nothing is known to be wrong."""
+    """Return the reason why a sink with these options can never write, None if no reason is found."""
     try:
         parsed = SinkOptions.parse(options)
         parsed.region.kafka.client_arguments()
@@ -23,7 +23,10 @@ def wrong_options(options: Mapping[str, str]) -> str | None:
 
 
 def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
-    """Why its batches would fail as things stand, seen from the driver: its table, and Kafka."""
+    """Yield the reasons why batches would fail at present: problems of the table and of Kafka.
+
+    The checks run on the driver, so problems of executors are not found.
+    """
     try:
         options = dict(sink.table_options)
         adapter(sink.format).open_writer(sink.table, options, sink.event_time_column).abort()

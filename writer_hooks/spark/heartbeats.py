@@ -27,19 +27,19 @@ _log = logging.getLogger(__name__)
 _FIRST_LOOK: Final = 0.05
 _LOOK: Final = 0.5
 _REACH: Final = 10.0
-"""Seconds for Kafka to answer before it is called away."""
+"""Seconds for Kafka to respond before it is reported as unreachable."""
 _LEAST: Final = 0.5
-"""Seconds that the last heartbeat gets at least."""
+"""Minimum time in seconds for the last heartbeat."""
 _GRACE: Final = 2.0
-"""Seconds for the thread to end after it has given up."""
+"""Additional seconds for the thread to end after its deadline."""
 
 Options = Mapping[str, str]
 Finder = Callable[[], Options | None]
-"""Gives the options of a run's sink: None while they are unknown, empty when it is another sink."""
+"""Function that returns the options of a run's sink: None while unknown, empty for another sink."""
 
 
 class Kind(StrEnum):
-    """What Spark says about a run of a query."""
+    """Kind of a signal from Spark."""
 
     STARTED = "started"
     PROGRESS = "progress"
@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Something that Spark said about a run of a query."""
+    """Notification of Spark about a run of a query."""
 
     kind: Kind
     query: str
@@ -61,7 +61,7 @@ class Signal:
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a query, as far as it is known."""
+    """State of one run of a query."""
 
     id: str
     query: str
@@ -70,19 +70,19 @@ class _Run:
     due: float
     idle: bool = False
     ended: bool = False
-    """Its query has ended as it should: kept until the log has it that the region is idle."""
+    """The query has ended without error. The run is kept until the log contains that its region is idle."""
     target: tuple[Region, str] | None = None
     options: Options | None = None
     followed: Region | None = None
-    """Whose outcomes are told."""
+    """Region that this run follows in `outcomes`."""
     missed: int = 0
-    """Heartbeats in a row that were not sent."""
+    """Number of consecutive heartbeats that were not sent."""
     look: float = _FIRST_LOOK
-    """Seconds between two looks for the options."""
+    """Seconds between two attempts to find the options."""
 
     @property
     def name(self) -> str:
-        """What the region is called in messages."""
+        """Description of the region, or else of the query, for messages."""
         found = {key.lower(): value for key, value in (self.options or {}).items()}
         if "region" in found and "stream" in found:
             return f"region {found['region']} of stream {found['stream']}"
@@ -91,22 +91,22 @@ class _Run:
 
 @dataclass(slots=True)
 class Heartbeats:
-    """Turns signals into events; `tell` never blocks. What Kafka does not take comes with the next one."""
+    """Sender of events for signals. `tell` never blocks; the next heartbeat replaces one that fails."""
 
     interval: float
     idle_after: float
     outcomes: Outcomes = field(default_factory=Outcomes)
-    """Told of the regions while their queries run."""
+    """Followers of the regions, active while their queries run."""
     begin: Callable[[str, str], None] | None = None
-    """Told of each run's query, and of the lineage that it found in its checkpoint location."""
+    """Callback for each run, with the query and the incarnation found in its checkpoint location."""
     _signals: "queue.SimpleQueue[Signal | None]" = field(default_factory=queue.SimpleQueue)
     _runs: dict[str, _Run] = field(default_factory=dict)
     _thread: threading.Thread | None = None
     _until: float = 0.0
-    """When `stop` gives up; monotonic seconds."""
+    """Deadline of `stop`, in monotonic seconds; 0 before `stop`."""
 
     def tell(self, signal: Signal) -> None:
-        """Take note of a signal; the first one starts the thread."""
+        """Queue a signal; the first one starts the thread."""
         if self._thread is None:
             self._until = 0.0
             self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
@@ -114,7 +114,10 @@ class Heartbeats:
         self._signals.put(signal)
 
     def stop(self, timeout: float) -> None:
-        """Handle what has been told, have the last heartbeats acknowledged, then end the thread."""
+        """Handle the queued signals, wait until the last heartbeats are acknowledged, then end the thread.
+
+        `timeout` is in seconds and limits the wait.
+        """
         thread, self._thread = self._thread, None
         if thread is not None:
             self._until = time.monotonic() + timeout
@@ -132,7 +135,11 @@ class Heartbeats:
             self._beat_due()
 
     def _told(self) -> Iterator[Signal | None]:
-        """All signals that are there: a query that was started again at once is not called idle."""
+        """Yield all queued signals, after a wait for the first one until the next heartbeat is due.
+
+        All are handled before the next heartbeat, so a query that restarts immediately is not reported as
+        idle.
+        """
         with suppress(queue.Empty):
             yield self._signals.get(timeout=self._pause())
             while True:
@@ -144,7 +151,7 @@ class Heartbeats:
                 self._beat(run)
 
     def _finish(self) -> None:
-        """Have the last heartbeat of each query that has ended acknowledged before the driver ends."""
+        """Wait until the last heartbeat of each ended query is acknowledged, before the driver ends."""
         self._runs = {name: run for name, run in self._runs.items() if run.ended}
         while self._runs and time.monotonic() < self._until:
             self._beat_due()
@@ -158,7 +165,7 @@ class Heartbeats:
             )
 
     def _pause(self) -> float | None:
-        """Seconds to the next heartbeat; None: there is nobody to beat for."""
+        """Return the seconds until the next heartbeat, None if no region needs one."""
         if not self._runs:
             return None
         return max(0.0, min(run.due for run in self._runs.values()) - time.monotonic())
@@ -170,7 +177,7 @@ class Heartbeats:
             run = _Run(signal.run, signal.query, signal.find, last_rows=now, due=now + _FIRST_LOOK)
             self._runs[signal.query] = run
         if run.id != signal.run:
-            return  # old news of a query that has been started again
+            return  # a late signal of a run that was replaced
         if signal.kind in (Kind.ENDED, Kind.FAILED):
             del self._runs[signal.query]
             if run.followed is not None:
@@ -188,7 +195,7 @@ class Heartbeats:
             run.idle, run.due = idle, now
 
     def _beat(self, run: _Run) -> None:
-        """Send a heartbeat; a failed one must end neither the query nor the thread."""
+        """Send a heartbeat. Its failure must end neither the query nor the thread."""
         try:
             self._send(run)
         except Exception as error:
@@ -196,7 +203,8 @@ class Heartbeats:
         else:
             self._tell_sent_again(run)
         if run.options is None:
-            # Spark plans a query soon after its start: a wrong option is told before the first batch fails.
+            # Spark plans a query soon after its start. An early check reports a wrong option before the first
+            # batch fails.
             run.look = min(2 * run.look, self.interval, _LOOK)
             run.due = time.monotonic() + run.look
         else:
@@ -227,13 +235,19 @@ class Heartbeats:
             shared_publisher(region.kafka).publish(region.events_topic, [beat], self.interval)
 
     def _note_lineage(self, run: _Run, options: SinkOptions) -> None:
-        """Note what the run goes on from: another life of its location is not its own."""
+        """Report the incarnation that the run started with.
+
+        After a rewind the location contains another one, which this run must not use.
+        """
         marker = Checkpoint(options.checkpoint_location).known_lineage()
         if self.begin is not None and marker is not None:
             self.begin(run.query, marker.lineage)
 
     def _rest(self, run: _Run) -> None:
-        """Say that a region is idle whose query has ended; one that left a batch unfinished falls silent."""
+        """Publish that the region of an ended query is idle.
+
+        A region with an unfinished batch gets no heartbeat, because it is not idle.
+        """
         timeout = self.interval
         if self._until:
             timeout = max(_LEAST, self._until - time.monotonic())
@@ -242,7 +256,7 @@ class Heartbeats:
         except BatchUnfinished as error:
             _log.info("%s", error)
         except PublishFailed:
-            raise  # it is tried again
+            raise  # the next heartbeat retries it
         except HookError as error:
             self._tell_unannounced(run, error)
         del self._runs[run.query]
@@ -250,7 +264,7 @@ class Heartbeats:
     def _tell_missed(self, run: _Run, error: Exception) -> None:
         run.missed += 1
         if run.missed & (run.missed - 1):
-            return  # said the first time, the second, the fourth, the eighth ...
+            return  # logged the first time, the second, the fourth, the eighth ...
         effect = (
             "Until one arrives, commits of the stream's other regions may wait for this one, which is idle"
             if run.idle or run.ended
@@ -266,7 +280,7 @@ class Heartbeats:
         )
 
     def _examine(self, run: _Run) -> None:
-        """Say what is wrong with a sink while its source may have no data for long."""
+        """Log the problems of a sink before its first batch, which an idle source may delay."""
         wrong = wrong_options(run.options or {})
         if wrong is not None:
             _log.error(
@@ -275,13 +289,14 @@ class Heartbeats:
                 run.name,
                 wrong,
             )
+            # Empty options mark the run as one of another sink, so it gets no heartbeats.
             run.options = {}
             return
         for trouble in troubles(SinkOptions.parse(run.options or {}), _REACH):
             _log.error("%s: its batches will fail as long as this lasts: %s", run.name, trouble)
 
     def _target(self, run: _Run) -> tuple[Region, str] | None:
-        """The region and lineage of a run; None as long as nothing was opened, or if it is not ours."""
+        """Return region and incarnation of a run; None before the opening, or if it is another sink."""
         options = self._options(run)
         if run.target is None and options:
             parsed = SinkOptions.parse(options)
@@ -298,7 +313,7 @@ class Heartbeats:
         return run.options
 
     def _end(self, run: _Run, now: float) -> None:
-        """Close a bounded region; another one is idle from here on, until its query is started again."""
+        """Close a bounded region. Any other region becomes idle until its query starts again."""
         try:
             options = self._options(run)
             if not options:
@@ -325,10 +340,11 @@ class Heartbeats:
 
 
 def _check_replaced(options: SinkOptions, opened: str | None, refused: Collection[str]) -> None:
-    """Have the query ask again for its region, before its next batch, if it is not its own any more.
+    """Make the query open its region again before its next batch, if the region is no longer its own.
 
-    Another one has opened it since, or its own opening was refused later than it waited for the answer. The
-    coordinator refuses it then, with the way out, and the query fails: what it writes counts no more.
+    Another incarnation was opened since, or the query's own opening was refused after it stopped waiting. The
+    coordinator then refuses the new opening with the remedy, and the query fails: its output no longer
+    counts.
     """
     checkpoint = Checkpoint(options.checkpoint_location)
     marker = checkpoint.known_lineage()

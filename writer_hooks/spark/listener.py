@@ -1,4 +1,4 @@
-"""The listener that turns what Spark says about its queries into heartbeats and closings."""
+"""Listener that turns Spark's query events into heartbeats and closings."""
 
 import logging
 import threading
@@ -17,13 +17,16 @@ from sluicegate.writer_hooks.spark.source import NAME
 _LAST_SIGNALS: Final = 5.0  # seconds for Spark's last signals to arrive when the driver ends
 _LAST_EVENTS: Final = 15.0  # seconds for the events made of them
 _POLL: Final = 0.05
-_WATCH: Final = 0.5  # seconds between two looks whether a query is being stopped
+_WATCH: Final = 0.5  # seconds between two checks for queries that are being stopped
 
 _log = logging.getLogger(__name__)
 
 
 class RegionListener(StreamingQueryListener):  # type: ignore[misc]
-    """Callbacks only take note: they run in Spark's own threads. Copied to the server under Spark Connect."""
+    """Streaming query listener. Its callbacks only queue signals, because they run in Spark's own threads.
+
+    Under Spark Connect it is pickled and runs on the server.
+    """
 
     def __init__(
         self, folder: str, interval: float, idle_after: float, on_outcome: OnOutcome | None = None
@@ -36,14 +39,15 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         self._queries: ClassicQueries | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        # Threads and JVM handles cannot be pickled.
         return {**self.__dict__, "_heartbeats": None, "_queries": None}
 
     def look_into(self, session: SparkSession) -> None:
-        """Let the listener ask the session's queries for what no worker has told it."""
+        """Let the listener read sink options from the session's queries, if the workers recorded none."""
         self._queries = ClassicQueries(session, Registry(self._folder))
 
     def onQueryStarted(self, event: Any) -> None:
-        """Note the start of a run; called before its first batch."""
+        """Record the start of a run; called before its first batch."""
         if self._queries is not None:
             self._queries.started(str(event.id), str(event.runId))
         else:
@@ -51,21 +55,21 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         self._tell(Kind.STARTED, event)
 
     def onQueryProgress(self, event: Any) -> None:
-        """Note the end of a batch."""
+        """Record the end of a batch."""
         self._tell(Kind.PROGRESS, event.progress, int(event.progress.numInputRows))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Note that the sources have nothing new."""
+        """Record that the sources have no new data."""
         self._tell(Kind.IDLE, event)
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Note the end of a run."""
+        """Record the end of a run."""
         self._tell(Kind.ENDED if event.exception is None else Kind.FAILED, event)
         if self._queries is not None:
             self._queries.told(str(event.runId))
 
     def close(self) -> None:
-        """Send what is still to be sent, when the driver ends."""
+        """Send the remaining events when the driver ends."""
         if self._queries is not None:
             self._queries.await_news(time.monotonic() + _LAST_SIGNALS)
         if self._heartbeats is not None:
@@ -83,7 +87,10 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         self._heartbeats.tell(Signal(kind, query, run, self._finder(query, run), rows))
 
     def _finder(self, query: str, run: str) -> Finder:
-        """Ask the sink's workers first, then the query itself, which is held from here on."""
+        """Return a finder that reads the registry of the workers first, then the query itself.
+
+        The query is looked up now, because the session drops it when it ends.
+        """
         registry = Registry(self._folder)
         ask = self._queries.asker(run) if self._queries is not None else _unknown
         return lambda: registry.options(query) or ask()
@@ -94,19 +101,19 @@ def _unknown() -> Options | None:
 
 
 class ClassicQueries:
-    """The session's queries, asked through the JVM: a run without batches never reaches the workers."""
+    """Queries of a session, read through the JVM, because a run without batches never starts a worker."""
 
     def __init__(self, session: SparkSession, registry: Registry) -> None:
         self._session = session
         self._registry = registry
         self._running: dict[str, StreamingQuery] = {}
         self._newest: dict[str, str] = {}
-        """By query, the run that is to be told to its worker when it is stopped."""
+        """By query, its current run, until it is marked as stopped."""
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
 
     def started(self, query: str, run: str) -> None:
-        """Keep hold of a run: when it has ended, the session no longer knows it."""
+        """Keep a reference to a run, because the session drops it when it ends."""
         found = self._session.streams.get(query)
         with self._lock:
             self._registry.new_run(query)
@@ -119,13 +126,16 @@ class ClassicQueries:
                 self._watcher.start()
 
     def told(self, run: str) -> None:
-        """The end of a run has been told."""
+        """Forget a run whose end was reported."""
         with self._lock:
             self._running.pop(run, None)
             self._newest = {query: newest for query, newest in self._newest.items() if newest != run}
 
     def _watch(self) -> None:
-        """Tell the workers of runs that are being stopped: Spark's `stop` waits for them without a word."""
+        """Mark runs that are being stopped, for their workers.
+
+        Spark's `stop` waits for the workers without a notification to them.
+        """
         while True:
             with self._lock:
                 watched = dict(self._newest)
@@ -140,7 +150,7 @@ class ClassicQueries:
     def _mark_stopped(self, query: str, run: str) -> None:
         with self._lock:
             if self._newest.get(query) != run:
-                return  # it has been started again
+                return  # the query was started again
             del self._newest[query]
             try:
                 self._registry.stop_run(query)
@@ -148,12 +158,12 @@ class ClassicQueries:
                 _log.warning("the stop of query %s could not be told to its workers: %s", query, error)
 
     def await_news(self, deadline: float) -> None:
-        """Wait for the end of those runs to be told that have ended."""
+        """Wait until the end of all ended runs is reported, or until the deadline, in monotonic seconds."""
         while time.monotonic() < deadline and any(_over(query) for query in list(self._running.values())):
             time.sleep(_POLL)
 
     def asker(self, run: str) -> Finder:
-        """A question for the options of a run's sink, to be asked at any time."""
+        """Return a function that returns the options of a run's sink. It may be called at any time."""
         query = self._running.get(run)
         return _unknown if query is None else lambda: self._sink_options(query)
 
@@ -168,11 +178,12 @@ class ClassicQueries:
             converters = self._session._jvm.scala.jdk.javaapi.CollectionConverters
             return {str(name): str(value) for name, value in converters.asJava(plan.writeOptions()).items()}
         except Py4JError:
-            return None  # not planned yet, failed before that, or the JVM is gone
+            return None  # not planned yet, failed before that, or the JVM has ended
 
 
 def _over(query: StreamingQuery) -> bool:
     try:
         return not query.isActive
     except Py4JError:
+        # The JVM does not respond: the run counts as active, because no end was observed.
         return False

@@ -1,4 +1,4 @@
-"""Small files below a checkpoint location, local or on a remote store that pyarrow can reach."""
+"""Small files below a checkpoint location, local or on a remote store that pyarrow supports."""
 
 import posixpath
 import re
@@ -16,14 +16,14 @@ _NUMBER: Final = re.compile(r"^\d+$")
 
 
 class Location:
-    """A folder that holds small files; every method may raise BadCheckpointLocation."""
+    """A folder with small files. Every method may raise BadCheckpointLocation."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self._files, self._root = _resolve(uri)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file, None if there is none."""
+        """Return the content of a file, None if it does not exist."""
         path = self._path(name)
         try:
             with self._files.open_input_stream(path) as stream:
@@ -34,9 +34,9 @@ class Location:
             raise self._unusable(f"{name} cannot be read", error) from error
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file so that readers see the old content or the new one, never a part."""
+        """Write a file atomically: readers see the old content or the new one."""
         path = self._path(name)
-        # An object store shows an object when it is complete; a file system needs a rename.
+        # An object store publishes an object when it is complete; a file system needs a rename.
         local = isinstance(self._files, LocalFileSystem)
         target = f"{path}.{uuid4().hex}.tmp" if local else path
         try:
@@ -49,7 +49,7 @@ class Location:
             raise self._unusable(f"{name} cannot be written", error) from error
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Delete a file if it exists."""
         try:
             self._files.delete_file(self._path(name))
         except FileNotFoundError:
@@ -58,12 +58,15 @@ class Location:
             raise self._unusable(f"{name} cannot be removed", error) from error
 
     def newest(self, folder: str) -> int | None:
-        """The highest number among a folder's files that are named by a number; None if there is none."""
+        """Return the highest number that is the name of a file in a folder, None if there is none."""
         names = (name.rpartition("/")[2] for name in self.files(folder))
         return max((int(name) for name in names if _NUMBER.match(name)), default=None)
 
     def files(self, folder: str, *, below: bool = False) -> list[str]:
-        """The files in a folder (and, with `below`, in all folders of it), named from the location."""
+        """Return the paths of the files in a folder, relative to the location and sorted.
+
+        With `below`, files of all subfolders are included.
+        """
         selector = FileSelector(self._path(folder), allow_not_found=True, recursive=below)
         try:
             found = self._files.get_file_info(selector)
@@ -73,7 +76,7 @@ class Location:
         return sorted(posixpath.relpath(path, self._root) for path in files)
 
     def move(self, name: str, target: str) -> None:
-        """Move a file to where none is yet."""
+        """Move a file to a path that does not exist yet."""
         try:
             self._files.create_dir(posixpath.dirname(self._path(target)), recursive=True)
             self._files.move(self._path(name), self._path(target))

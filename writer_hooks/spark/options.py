@@ -1,4 +1,4 @@
-"""The options of the sink, checked in one place; a wrong one is named in the error."""
+"""Options of the sink, validated in one place. An error names the invalid option."""
 
 import difflib
 import math
@@ -15,7 +15,7 @@ from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region, tabl
 from sluicegate.writer_hooks.spark.parents import parent_at
 
 TABLE_PREFIX: Final = "table."
-"""Options with this prefix go to the lake adapter, without it."""
+"""Prefix of options for the lake adapter, which receives them without it."""
 
 _KNOWN: Final = (
     "stream",
@@ -46,7 +46,7 @@ _TRUTH: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What `df.writeStream.format("sluicegate").option(...)` says."""
+    """Validated options of `df.writeStream.format("sluicegate").option(...)`."""
 
     region: Region
     table: str
@@ -57,17 +57,17 @@ class SinkOptions:
     table_options: tuple[tuple[str, str], ...] = ()
     message_max_bytes: int = _DEFAULT_MESSAGE
     parents: tuple[Parent, ...] = ()
-    """What a new lineage builds on."""
+    """Parents of a new incarnation."""
     parents_from: tuple[str, ...] = ()
-    """Checkpoint locations of queries that have ended, on which a new lineage builds."""
+    """Checkpoint locations of ended queries that are parents of a new incarnation."""
 
     def named_parents(self) -> tuple[Parent, ...]:
-        """What a new lineage builds on; old locations are read. Raises HookError."""
+        """Return the parents of a new incarnation; `parents_from` locations are read. Raises HookError."""
         return (*self.parents, *(parent_at(location) for location in self.parents_from))
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
-        """Read Spark's options, whose names arrive in lower case. Raises BadOption."""
+        """Parse Spark's options, whose names arrive in lower case. Raises BadOption."""
         options = {name.lower(): value for name, value in given.items()}
         _require_known(options)
         return cls(
@@ -92,7 +92,7 @@ class SinkOptions:
 
 
 def _require_known(options: Mapping[str, str]) -> None:
-    """Refuse all names that are not known at once. Raises BadOption."""
+    """Refuse all unknown names in one error. Raises BadOption."""
     wrong = [name for name in options if name not in _KNOWN and not name.startswith((PREFIX, TABLE_PREFIX))]
     if not wrong:
         return

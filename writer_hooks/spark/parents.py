@@ -1,4 +1,4 @@
-"""What a new lineage of a re-split or a merge builds on: queries that have ended, by their locations."""
+"""Parents of a new incarnation after a re-split or a merge, read from locations of ended queries."""
 
 from sluicegate.events import Parent
 from sluicegate.writer_hooks.errors import BatchUnfinished
@@ -6,9 +6,9 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 
 
 def parent_at(location: str) -> Parent:
-    """The last checkpoint of the query in a location, as a parent.
+    """Return the last checkpoint of the query in a location, as a parent.
 
-    Raises BadCheckpointLocation, or BatchUnfinished if it planned a batch that it has not completed.
+    Raises BadCheckpointLocation, or BatchUnfinished if the query planned a batch that it has not completed.
     """
     checkpoint = Checkpoint(location)
     region, marker = checkpoint.opened_region()
@@ -20,6 +20,7 @@ def parent_at(location: str) -> Parent:
             "it finishes, and stop it"
         )
     if final is not None and final < marker.first:
-        # It has done nothing since it was set back. Others may build on its parents too: it is named itself.
+        # The query has completed nothing since its rewind. It is still the parent itself, because other
+        # incarnations may also build on its own parents.
         final = None
     return Parent(region=region, lineage=marker.lineage, checkpoint=final)

@@ -1,4 +1,4 @@
-"""The check of a sink before its query starts, in the driver and without effect."""
+"""Check of a sink before its query starts. It runs in the driver and changes nothing."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -24,11 +24,14 @@ _MARGIN: Final = 2.0
 
 
 def preflight(options: Mapping[str, str], *, timeout: float = _TIMEOUT) -> None:
-    """Raise unless a query with these options could write as things stand; nothing is changed.
+    """Raise an error unless a query with these options could write at present; nothing is changed.
 
     `options` are those of the sink, `checkpointLocation` among them. Raises BadOption for a wrong option, and
-    BadCheckpointLocation. Raises PreflightFailed if the table cannot be opened, Kafka does not answer within
-    `timeout` seconds, a topic is missing, or no coordinator reads the stream and a first start needs one.
+    BadCheckpointLocation. Raises PreflightFailed with all reasons:
+
+    - the table cannot be opened,
+    - Kafka does not respond within `timeout` seconds, or a topic is missing,
+    - no coordinator reads the stream, and a first start needs one.
     """
     sink = parse_fully(options)
     found = list(troubles(sink, timeout))
@@ -42,7 +45,7 @@ def preflight(options: Mapping[str, str], *, timeout: float = _TIMEOUT) -> None:
 
 
 def parse_fully(options: Mapping[str, str]) -> SinkOptions:
-    """Read a sink's options with all that they name on this machine.
+    """Parse a sink's options, and check the files, modules and locations that they name on this machine.
 
     Raises BadOption or BadCheckpointLocation.
     """
@@ -57,7 +60,10 @@ def parse_fully(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _coordinator(sink: SinkOptions, timeout: float) -> Iterator[str]:
-    """Say that no coordinator is there, if the query would wait for one: later starts do not wait."""
+    """Yield a problem if no coordinator reads the stream and the query would wait for one.
+
+    Only a first start waits; for a later start, a missing coordinator is only logged.
+    """
     region, checkpoint = sink.region, Checkpoint(sink.checkpoint_location)
     marker = checkpoint.known_lineage()
     waits = marker is None or checkpoint.opened(marker.lineage) is None

@@ -1,7 +1,8 @@
-"""The source range of a batch: Spark's offset log, and the logs that file sources keep of what they read.
+"""Source range of a batch, from Spark's offset log and from the logs that file sources keep.
 
-An offset of a file source is only a number of its own log. The files stand there: in `sources/<source>/<n>`
-or, once Spark has compacted them, in `sources/<source>/<n>.compact`, where each entry has its number.
+An offset of a file source is only a number in the source's own log. The names of the files are in
+`sources/<source>/<n>`, or in `sources/<source>/<n>.compact` after Spark has compacted them. Each entry of a
+compacted file contains its number.
 """
 
 import hashlib
@@ -26,18 +27,18 @@ class Offsets(NamedTuple):
 
     metadata: dict[str, Any]
     sources: dict[str, str]
-    """Up to where each source is read, by its folder's name: its place in the query, or its own name."""
+    """End offset of each source, by the name of its folder: its index in the query, or its own name."""
 
 
 class _Files(NamedTuple):
-    """A range of a file source's own log."""
+    """A range of a file source's own log: from after `after` up to and including `upto`."""
 
     after: int
     upto: int
 
 
 def read_offsets(location: Location, batch: int) -> Offsets:
-    """Return what Spark has planned up to a batch. Raises BadCheckpointLocation."""
+    """Return the offset log's entry of a batch. Raises BadCheckpointLocation."""
     name = f"offsets/{batch}"
     content = location.read(name)
     if content is None:
@@ -50,15 +51,20 @@ def read_offsets(location: Location, batch: int) -> Offsets:
             f"{location.uri}/{name} is of an unknown version ({lines[:1]}); "
             f"known are {', '.join(_OFFSET_LOG_VERSIONS)}"
         )
-    # The second line holds wall-clock times and settings, which a replay may change.
+    # The second line contains wall-clock times and settings, which a replay may change. They are no part of
+    # the digest.
     return Offsets(json_object(lines[1].encode(), name), dict(_by_source(lines[0], lines[2:])))
 
 
 def range_digest(location: Location, batch: int, upto: Offsets) -> str:
-    """Return the digest of what a batch reads of all sources: equal for replays, different for other data."""
+    """Return the digest of the source range of a batch: equal for replays, different for other data.
+
+    Raises BadCheckpointLocation if a source's log lacks entries of the range.
+    """
     before = read_offsets(location, batch - 1) if batch > 0 else Offsets({}, {})
     content: list[object] = [list(before.sources.items()), list(upto.sources.items())]
-    # Also of a source with nothing new: the last entry of its log, which Spark writes again if it is lost.
+    # A source without new data contributes the last entry of its log. If Spark lost that log, it writes the
+    # entry again, possibly with other files.
     files = {
         name: _Files(min(_log_offset(before.sources.get(name, _NOTHING)), number - 1), number)
         for name, offset in upto.sources.items()
@@ -66,7 +72,7 @@ def range_digest(location: Location, batch: int, upto: Offsets) -> str:
     }
     content.append([[name, entries] for name, entries in sorted(_files(location, files).items())])
     first = [name for name in upto.sources if before.sources.get(name, _NOTHING) == _NOTHING]
-    # Kafka and rate sources note there where they begin.
+    # Kafka and rate sources record their initial offsets there.
     content.append([[name, _start(location, name)] for name in sorted(first) if name not in files])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -90,7 +96,7 @@ def _by_source(version: str, lines: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def _canonical(offset: str) -> str:
-    """One source's offset, with the order of its JSON's keys made irrelevant."""
+    """Return an offset in canonical form: JSON with sorted keys, other text unchanged."""
     try:
         return json.dumps(json.loads(offset), sort_keys=True)
     except ValueError:
@@ -98,7 +104,7 @@ def _canonical(offset: str) -> str:
 
 
 def _log_offset(offset: str) -> int:
-    """Where a file source's own log stands; -1 for any other offset."""
+    """Return the `logOffset` of a file source; -1 for any other offset."""
     try:
         found = json.loads(offset)
     except ValueError:
@@ -108,10 +114,10 @@ def _log_offset(offset: str) -> int:
 
 
 def _files(location: Location, ranges: dict[str, _Files]) -> dict[str, list[str]]:
-    """The entries that the file sources' logs have in these ranges, by the folder of the log.
+    """Return the entries of the file sources' logs in these ranges, by the folder of the log.
 
-    None where a log is read by two sources: which folder is whose cannot be told, so the offsets make the
-    digest alone.
+    Return nothing if two sources share a log: folders cannot be assigned to sources, so only offsets form the
+    digest. Raises BadCheckpointLocation if entries are missing.
     """
     if _is_shared(location, ranges):
         return {}
@@ -129,9 +135,10 @@ def _files(location: Location, ranges: dict[str, _Files]) -> dict[str, list[str]
 
 
 def _is_shared(location: Location, ranges: dict[str, _Files]) -> bool:
-    """Return whether a query reads one stream twice: it has two equal offsets then, and one log.
+    """Return True if a query reads one stream twice: it has two equal offsets then, and only one log.
 
-    The newest offsets have all sources that have ever had a file, so a replay is judged as the batch was.
+    The newest offsets contain all sources that have ever had a file, so a replay gets the same result as the
+    batch.
     """
     if len({each.upto for each in ranges.values()}) == len(ranges):
         return False
@@ -142,7 +149,10 @@ def _is_shared(location: Location, ranges: dict[str, _Files]) -> bool:
 
 
 def _entries(location: Location, source: str, wanted: _Files) -> list[str] | None:
-    """What a file source's log has in a range, in an order of its own; None if some of it is not there."""
+    """Return a file source's log entries of a range, None if a number is missing.
+
+    Entries of one number are sorted: their order does not matter.
+    """
     found: list[str] = []
     for number in range(wanted.after + 1, wanted.upto + 1):
         entries = _read(location, source, number)
@@ -153,24 +163,25 @@ def _entries(location: Location, source: str, wanted: _Files) -> list[str] | Non
 
 
 def _read(location: Location, source: str, number: int) -> list[str]:
-    """The entries of one number, wherever the log has them."""
+    """Return the entries of one number, from its own file or from a compacted one."""
     folder = f"{_SOURCES}/{source}"
     for name in (f"{folder}/{number}", f"{folder}/{number}.compact"):
         content = location.read(name)
         if content is not None:
             return _of(content, number)
     held = [name.rpartition("/")[2] for name in location.files(folder)]
+    # A later compacted file contains the entries of all earlier numbers.
     compacted = sorted(int(match[1]) for name in held if (match := _COMPACT.match(name)))
     holder = next((each for each in compacted if each > number), None)
     return [] if holder is None else _of(location.read(f"{folder}/{holder}.compact") or b"", number)
 
 
 def _of(content: bytes, number: int) -> list[str]:
-    """A log file's entries of a number; a file of another kind has none."""
+    """Return a log file's entries of a number; empty for a file in another format."""
     mark = f'"batchId":{number}'
     found: list[str] = []
     for line in content.decode().splitlines()[1:]:
-        # Most lines of a compacted log are of other numbers: parsing them all would take long.
+        # Most lines of a compacted log have other numbers. A search in the text avoids parsing them.
         if mark not in line:
             continue
         try:

@@ -1,7 +1,7 @@
-"""What the sink's workers and the listener, in other processes of the driver's machine, tell each other.
+"""Exchange of state between the sink's workers and the listener, which are processes on one machine.
 
-A folder of the session, readable by its user alone: options may hold passwords. Nothing depends on it
-but heartbeats and the number of repeated openings; losing it loses no data.
+The registry is a folder of the session that only its user can read, because options may contain passwords.
+Only heartbeats and the number of repeated openings depend on it; its loss loses no data.
 """
 
 import fcntl
@@ -22,17 +22,18 @@ _OURS: Final = re.compile(r"sluicegate-[0-9a-f]{32}")
 
 
 class Registry:
-    """The queries of one session, by their ids."""
+    """Queries of one session, by their ids."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._lock: int | None = None
 
     def hold(self) -> None:
-        """Make the folder, and mark it as in use for the life of this process; may be repeated."""
+        """Create the folder, and lock it for the life of this process. Repeated calls are allowed."""
         if self._lock is not None:
             return
-        # Under its own name it is locked from the first moment on: nobody takes it for dead.
+        # The folder is locked before it gets its final name, so no other process takes it for an abandoned
+        # one.
         draft = self._folder.with_name(f".{self._folder.name}")
         draft.mkdir(mode=0o700)
         self._lock = os.open(draft / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -40,14 +41,14 @@ class Registry:
         draft.rename(self._folder)
 
     def remove_dead(self) -> None:
-        """Delete the folders beside this one whose processes have ended without doing so."""
+        """Delete sibling folders whose processes ended without deleting them."""
         for folder in self._folder.parent.glob("sluicegate-*"):
             if _OURS.fullmatch(folder.name) and folder != self._folder:
                 with suppress(OSError):
                     _remove_if_dead(folder)
 
     def put(self, query: str, options: Mapping[str, str], lineage: str) -> None:
-        """Record that a run of the query has been announced, with the options of its sink and its lineage."""
+        """Record that a run of the query has opened its incarnation, with the options of its sink."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = self._file(query)
         draft = target.with_suffix(f".{uuid4().hex}.tmp")
@@ -57,31 +58,31 @@ class Registry:
         draft.replace(target)
 
     def options(self, query: str) -> dict[str, str] | None:
-        """The options of the sink in the query's current run, None before it has been announced."""
+        """Return the options of the sink in the query's current run, None before its opening."""
         found = self._read(query)
         return None if found is None else {str(name): str(value) for name, value in found[_OPTIONS].items()}
 
     def announced(self, query: str) -> str | None:
-        """The lineage with which the current run of the query has been announced, None before that."""
+        """Return the incarnation that the current run of the query has opened, None before that."""
         found = self._read(query)
         return None if found is None else str(found[_LINEAGE])
 
     def begin(self, query: str, lineage: str) -> None:
-        """Record the lineage that a run of the query found in its checkpoint location."""
+        """Record the incarnation that a run of the query found in its checkpoint location."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._began(query).with_suffix(f".{uuid4().hex}.tmp")
         draft.write_text(lineage)
         draft.replace(self._began(query))
 
     def lineage(self, query: str) -> str | None:
-        """The lineage that the current run of the query began with, None if it had none yet."""
+        """Return the incarnation that the current run of the query began with, None if it had none yet."""
         try:
             return self._began(query).read_text()
         except FileNotFoundError:
             return self.announced(query)
 
     def new_run(self, query: str) -> None:
-        """A new run of the query begins."""
+        """Delete the records of the previous run of the query."""
         self._file(query).unlink(missing_ok=True)
         self._began(query).unlink(missing_ok=True)
         self._stop_mark(query).unlink(missing_ok=True)
@@ -91,7 +92,7 @@ class Registry:
         self._stop_mark(query).touch()
 
     def stopped(self, query: str) -> bool:
-        """Whether the current run of the query is being stopped."""
+        """Return True if the current run of the query is being stopped."""
         return self._stop_mark(query).exists()
 
     def remove(self) -> None:
@@ -115,7 +116,10 @@ class Registry:
 
 
 def _remove_if_dead(folder: Path) -> None:
-    """Delete a folder whose lock nobody holds. Raises OSError: it is in use, another user's, or has none."""
+    """Delete a folder whose lock is free.
+
+    Raises OSError if the folder is in use, belongs to another user, or has no lock file.
+    """
     lock = os.open(folder / _LOCK, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Setting a checkpoint location back to a checkpoint, as a new lineage: what concerns its files.
+"""Rewind of a checkpoint location to a checkpoint, as a new incarnation: the file operations.
 
-The order is the protocol's: the generation is raised first, then the new lineage is opened (by the caller),
-and only when that is accepted the location's files are touched. Each step may be repeated.
+The order is part of the protocol. First the generation is raised, then the caller opens the new incarnation,
+and only after its acceptance the location's files are changed. Each step may be repeated.
 """
 
 import json
@@ -25,7 +25,7 @@ _PUT_BACK: Final = f"Put the newer location back, and repeat the command. If it 
 
 
 class Rewind:
-    """One location, and the checkpoint that it goes back to. Methods may raise BadCheckpointLocation."""
+    """A location, and the checkpoint that it returns to. Methods may raise BadCheckpointLocation."""
 
     def __init__(self, uri: str, region: str, committed: Position) -> None:
         self._location = Location(uri)
@@ -34,11 +34,11 @@ class Rewind:
         self._to = committed.checkpoint
         self._committed = committed
         self.marker = self._known()
-        """The lineage that is recorded."""
+        """Incarnation that is currently recorded."""
 
     @property
     def opened(self) -> OpenedMarker | None:
-        """The newest accepted opening that the location remembers."""
+        """Newest accepted opening in the location, None if there is none."""
         for generation in range(self.marker.generation, -1, -1):
             found = self._checkpoint.opened(f"{self.marker.query}.{generation}")
             if found is not None:
@@ -47,19 +47,19 @@ class Rewind:
 
     @property
     def is_back(self) -> bool:
-        """Whether the location stands at the checkpoint already, in a lineage that begins there."""
+        """True if the location is already at the checkpoint, in an incarnation that begins there."""
         marker = self.marker
         untouched = (self._checkpoint.newest_planned() or 0) <= self._to
         return not marker.rewinding and marker.first == self._to + 1 and bool(marker.parents) and untouched
 
     def digest(self) -> str:
-        """Digest of what the location has for the checkpoint."""
+        """Return the digest of the checkpoint's source range in the location."""
         return self._checkpoint.batch_source(self._to).digest
 
     def examine(self, recorded: str | None) -> None:
-        """Refuse what could not be finished, before anything is changed.
+        """Raise BadCheckpointLocation if the rewind could not be finished; nothing is changed.
 
-        `recorded` is the digest of what was committed for the checkpoint, if it is known.
+        `recorded` is the digest of the committed checkpoint, if it is known.
         """
         uri, newest = self._location.uri, self._checkpoint.newest_planned()
         if newest is None or newest < self._to:
@@ -92,7 +92,7 @@ class Rewind:
             )
 
     def raise_generation(self) -> LineageMarker:
-        """Record the new lineage; from now on no batch runs before all is done."""
+        """Record the new incarnation. From now on no batch runs until the rewind is finished."""
         marker = self.marker
         parent = Parent(
             region=self._region, lineage=self._committed.lineage, checkpoint=self._committed.checkpoint
@@ -109,7 +109,7 @@ class Rewind:
         return self.marker
 
     def set_back(self, reason: str) -> int:
-        """Move away what Spark has planned and finished beyond; returns how many batches that were."""
+        """Move the planned and finished batches after the checkpoint to the backup; return their number."""
         told = {
             "to": self._to,
             "reason": reason,
@@ -123,19 +123,19 @@ class Rewind:
         return sum(name.isdigit() for name in moved)
 
     def finish(self) -> LineageMarker:
-        """Let the query run again."""
+        """Allow the query to run again."""
         self.marker = self.marker.model_copy(update={"rewinding": False, "former": None})
         self._checkpoint.write_lineage(self.marker)
         return self.marker
 
     def give_up(self) -> None:
-        """Record what was there before: what mends the refusal may be a start of the query."""
+        """Restore the previous marker: the remedy of the refusal may require a start of the query."""
         if self.marker.former is not None:
             self._checkpoint.write_lineage(self.marker.former)
 
     @property
     def backup(self) -> str:
-        """Where what is moved away goes, from the location."""
+        """Backup folder for moved files, relative to the location."""
         return f"{FOLDER}/rewound-{self.marker.generation}"
 
     def _known(self) -> LineageMarker:
@@ -155,7 +155,10 @@ class Rewind:
         return marker
 
     def _finish_last(self) -> None:
-        """Have Spark take the committed batch as finished, though it ended before it could note that."""
+        """Write Spark's commit entry of the committed batch, if the query ended before Spark did.
+
+        Otherwise Spark would run the batch again.
+        """
         name = f"commits/{self._to}"
         if self._location.read(name) is not None:
             return
@@ -164,19 +167,20 @@ class Rewind:
         self._location.write(name, f"{_COMMIT_VERSION}\n{content}".encode())
 
     def _put_aside(self, name: str) -> None:
-        """Move a file to the backup; one that was moved there before, of the same name, stays."""
+        """Move a file to the backup; an earlier backup of the same name stays."""
         target = f"{self.backup}/{name}"
         while self._location.read(target) is not None:
             target += ".later"
         self._location.move(name, target)
 
     def _beyond(self, log: str) -> list[str]:
-        """A log's entries beyond the checkpoint, with their checksums; the newest first."""
+        """Return a log's entries after the checkpoint, with their checksum files, newest first."""
         found = [
             (int(match[1]), name)
             for name in self._location.files(log)
             if (match := _BATCH.match(name.rpartition("/")[2])) and int(match[1]) > self._to
         ]
+        # Newest first: after an interruption, the remaining entries are still contiguous.
         return [name for _, name in sorted(found, reverse=True)]
 
     def _state_files(self) -> list[tuple[str, int]]:
@@ -187,7 +191,7 @@ class Rewind:
         ]
 
     def _state_versions(self) -> dict[str, set[int]]:
-        """The versions that each partition of a stateful query's state has; batch n makes version n + 1."""
+        """Return the state versions of each partition of a stateful query; batch n writes version n + 1."""
         found: dict[str, set[int]] = {}
         for name, version in self._state_files():
             found.setdefault(name.rpartition("/")[0], set()).add(version)

@@ -1,4 +1,4 @@
-"""What `attach` does to a Spark session."""
+"""Preparation of a Spark session by `attach`."""
 
 import atexit
 import logging
@@ -39,7 +39,7 @@ _attached: "WeakKeyDictionary[SparkSession, RegionListener]" = WeakKeyDictionary
 
 
 _registry: Final = Registry(_FOLDER)
-# Registered first, so that it runs last: listeners that close still read the folder.
+# Exit functions run in reverse order. This one runs last, because listeners that close still read the folder.
 atexit.register(_registry.remove)
 
 
@@ -52,7 +52,7 @@ def attach_to(
     """Register the data source and the listener with a session, once."""
     if spark in _attached:
         return
-    # A process that is ended by a signal does not get to removing its own.
+    # A process that is ended by a signal does not remove its own folder.
     _registry.remove_dead()
     try:
         _registry.hold()
@@ -71,7 +71,7 @@ def attach_to(
 
 
 def _check_python(used: str) -> None:
-    """Say that Spark's workers run another Python, which may not have what the first batch needs."""
+    """Warn if Spark's workers run another Python, which may lack the packages of the first batch."""
     found = shutil.which(used)
     if found is not None and Path(found).absolute().parent != Path(sys.executable).absolute().parent:
         _log.warning(
@@ -83,25 +83,26 @@ def _check_python(used: str) -> None:
 
 
 def _at_exit(work: Callable[[], None]) -> None:
-    """Do something when the driver ends, while it can still connect: names are looked up in threads.
+    """Run a function when the driver ends, while it can still connect.
 
-    Ordinary exit functions run when Python starts no more threads; this hook is the one of its own pools.
+    Ordinary exit functions run after Python stops starting threads, and a connection needs them for DNS. The
+    hook used here is the one of Python's own thread pools.
     """
-    # The pools' own function must have been registered before: the last one that is registered runs first.
+    # The thread pools must register their own exit function first: functions run in reverse order.
     import_module("concurrent.futures.thread")
     register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
     register(work)
 
 
 def _register(spark: SparkSession, listener_state: ListenerState | None) -> None:
-    # A class of its own carries the folder's name to the workers.
+    # A subclass carries the folder's name to the workers.
     held = None if listener_state is None else staticmethod(listener_state)
     told = {"registry_folder": _FOLDER, "listener_state": held}
     source = type(SluicegateSource.__name__, (SluicegateSource,), told)
     try:
         spark.dataSource.register(source)
     except PySparkException as error:
-        # Sessions of one application share their data sources, and keep the first of a name.
+        # Sessions of one application share their data sources, and the first one of a name stays.
         if error.getCondition() != _EXISTS or not _attached:
             raise HookError(
                 f"the data source {NAME} cannot be registered: {error}. If it was registered by hand, call "
@@ -114,7 +115,7 @@ def _is_remote(spark: SparkSession) -> bool:
 
 
 def _tune(spark: SparkSession) -> None:
-    """Set what makes the writer fast, unless the user has set something else; say what slows it down."""
+    """Apply settings that make the writer fast, unless the user has set others; warn about slow settings."""
     current = _setting(spark, _BYTES_PER_BATCH)
     if current is not None and current.lower() in _SPARKS_BYTES:
         try:

@@ -1,4 +1,4 @@
-"""The PySpark data source `sluicegate`."""
+"""PySpark data source `sluicegate`."""
 
 import logging
 from functools import partial
@@ -19,32 +19,34 @@ _log = logging.getLogger(__name__)
 
 NAME: Final = "sluicegate"
 
-_WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's mark on a column that withWatermark named
+_WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's metadata of a column that withWatermark named
 
 _GRACE: Final = 5.0
-"""Seconds that a query which starts again gives the coordinator to refuse it before anything is written."""
+"""Seconds that a restarted query waits for a refusal before it writes."""
 
 _announced: dict[str, str] = {}
-"""By checkpoint location, the lineage that this process has announced; used without `attach`."""
+"""By checkpoint location, the incarnation that this process has opened. Used only without `attach`."""
 
 
 class SluicegateSource(DataSource):  # type: ignore[misc]
-    """`df.writeStream.format("sluicegate")`; `attach` registers it together with the listener."""
+    """Data source of `df.writeStream.format("sluicegate")`; `attach` registers it and the listener."""
 
     registry_folder: ClassVar[str | None] = None
-    """Set by `attach`, in a subclass of its own; None when the source was registered without it."""
+    """Set by `attach` in a subclass; None if the source was registered without it."""
     listener_state: ClassVar["ListenerState | None"] = None
-    """Set by `attach`: asked for the state of listeners when a batch is completed."""
+    """Function of the state of listeners, called when a batch is completed. Set by `attach`."""
 
     @classmethod
     def name(cls) -> str:
-        """The name to give to `format`."""
+        """Return the name for `format`."""
         return NAME
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Called before every batch in one worker beside the driver, and at its end in another one.
+        """Return the writer of one batch, after opening the incarnation if necessary.
 
-        Opens the lineage and waits for the coordinator where it has not been opened. Raises HookError.
+        Spark calls it before every batch in one worker on the driver's machine, and at the end of the batch
+        in another one. The call waits for the coordinator if the incarnation was not opened before. Raises
+        HookError.
         """
         if overwrite:
             raise BadOption("the output mode complete rewrites the table; use append, or a primary-key store")
@@ -58,7 +60,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Batch writes have no batch ids to commit by."""
+        """Raise BadOption: a batch write has no batch ids to commit by."""
         raise BadOption(
             'the format "sluicegate" is for writeStream; a batch job can use trigger(availableNow=True)'
         )
@@ -95,9 +97,9 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             glance(checkpoint, lineage)
             return
         else:
-            # It was accepted before, so that a coordinator that is away holds nobody up for long. A refusal
-            # takes the marker away, so that whoever makes the next writer asks again and waits: the other
-            # worker too, before it commits this very batch.
+            # The incarnation was accepted before, so an unavailable coordinator must not delay the query for
+            # long. A refusal deletes the opened marker. The process that makes the next writer then asks
+            # again and waits. The other worker does so too, before it commits this batch.
             forget = partial(checkpoint.forget_opened, lineage)
             opening = Opening(region, lineage, marker.parents, checkpoint.planned(), forget)
             if not opening.glance(_GRACE):
@@ -108,7 +110,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         return self.registry_folder is not None and Registry(self.registry_folder).stopped(query)
 
     def _began_with(self, options: SinkOptions, marker: LineageMarker) -> str | None:
-        """The lineage with which this run of the query began; None if it had none yet."""
+        """Return the incarnation with which this run of the query began; None if it had none yet."""
         if self.registry_folder is not None:
             return Registry(self.registry_folder).lineage(marker.query)
         return _announced.get(options.checkpoint_location)
@@ -131,7 +133,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
 
 
 def _check_stream(location: str, checkpoint: Checkpoint, held: OpenedMarker, stream: str) -> None:
-    """Refuse a location whose batches so far belong to another stream: that one has none of the next."""
+    """Refuse a location whose batches belong to another stream: the new stream lacks all earlier batches."""
     if held.stream == stream:
         return
     old, first = held.stream, checkpoint.newest_planned()
@@ -146,7 +148,7 @@ def _check_stream(location: str, checkpoint: Checkpoint, held: OpenedMarker, str
 
 
 def _check_region(location: str, held: OpenedMarker, region: str) -> None:
-    """Refuse a location whose batches so far belong to another region: what that has would come twice."""
+    """Refuse a location whose batches belong to another region, because its rows would be written twice."""
     if held.region == region:
         return
     raise BadCheckpointLocation(

@@ -1,4 +1,4 @@
-"""The sink's writer: `write` in the executors, `commit` and `abort` in a worker beside the driver."""
+"""Writer of the sink: `write` runs in executors, `commit` and `abort` in a worker on the driver's machine."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,23 +30,23 @@ _log = logging.getLogger(__name__)
 
 _STATES: TypeAdapter[dict[str, str]] = TypeAdapter(dict[Name, ListenerText])
 _CONTINUOUS = "__is_continuous_processing"
-_HINT_TIMEOUT = 5.0  # seconds; a hint is not worth more
+_HINT_TIMEOUT = 5.0  # seconds; the hint is optional, so a longer wait is not worthwhile
 
 
 ListenerState = Callable[[int], Mapping[str, str]]
-"""Gives the state of listeners, by their names, as of a batch."""
+"""Function that returns the state of listeners, by their names, as of a batch."""
 
 
 @dataclass(frozen=True)
 class TaskResult(WriterCommitMessage):  # type: ignore[misc]
-    """What the winning attempt of a task wrote."""
+    """Result of the winning attempt of a task."""
 
     attempt: Attempt
     written: Written
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Made afresh for every batch, in the driver's worker; copies of it go to the executors."""
+    """Writer of one batch, created in the driver's worker and copied to the executors."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._listener_state = listener_state
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskResult:
-        """Write a task's rows; its events are acknowledged when it returns."""
+        """Write a task's rows. On return, Kafka has acknowledged its events."""
         attempt = self._this_attempt()
         options = self._options
         target = Target(
@@ -91,9 +91,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return Attempt(self._marker.lineage, int(batch), f"p{context.partitionId():05d}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the batch's completion; it names the events of the winning attempts.
+        """Publish the batch's completion, which names the events of the winning attempts.
 
-        Raises OpeningRefused if that is known by now: Spark must not move on with a batch that never counts.
+        Raises OpeningRefused if the refusal has arrived: Spark must not advance past a batch that never
+        counts.
         """
         glance(Checkpoint(self._options.checkpoint_location), self._marker.lineage)
         results = [self._own(message, batchId) for message in messages]
@@ -125,6 +126,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             )
         source = Checkpoint(self._options.checkpoint_location).batch_source(batch)
         watermark = source.watermark
+        # Without a watermark in the query, the highest event time of the rows serves as one.
         if watermark is None and not self._spark_watermark:
             times = (result.written.max_event_time for result in results)
             watermark = max((time for time in times if time is not None), default=None)
@@ -140,7 +142,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say that the batch will be redone. Only a hint: it never fails, and nothing is deleted for it."""
+        """Publish that the batch will be redone. This is only a hint: it never fails, and deletes nothing."""
         region = self._options.region
         lost = sum(message is None for message in messages)
         body = CheckpointFailed(
@@ -154,7 +156,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def _asked(listener_state: ListenerState | None, batch: int) -> dict[str, str]:
-    """The state of listeners to be frozen with a batch. Raises BadListenerState."""
+    """Return the state of listeners as of a batch. Raises BadListenerState."""
     if listener_state is None:
         return {}
     found = listener_state(batch)
