@@ -99,7 +99,7 @@ def check_stream(
 
 
 def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:
-    # "unchecked" is a setting somebody chose, so it is a warning and not a problem.
+    # "unchecked" is a deliberate setting, so it is a warning and not a problem.
     if settings.file_names == "checked":
         return []
     told = (

@@ -62,7 +62,7 @@ def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         spark = builder.getOrCreate()
-    except Exception as error:  # PySpark raises whatever happened to the gateway
+    except Exception as error:  # PySpark's gateway raises errors of many types
         raise RunFailed(f"Spark did not start: {error}") from error
     # PySpark's own handler calls the JVM, possibly during another call to it.
     signal.signal(signal.SIGINT, interrupt)

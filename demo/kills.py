@@ -124,6 +124,7 @@ class Killer(threading.Thread):
             if self._over.is_set():
                 return
             self._coordinator.kill()
+            # Read the last lines of the killed life, to find the interrupted step.
             trace.advance()
         finally:
             trace.close()

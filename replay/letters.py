@@ -119,6 +119,7 @@ async def original(settings: Settings, letter: Letter) -> Message:
         raise ReplayRefused(f"the letter does not have the whole message, and {error}") from error
     finally:
         await fetcher.close()
+    # In a topic that was created again, another message can have this offset.
     if found is None or content.value not in (TOO_LARGE, found.value or b""):
         raise ReplayRefused(
             f"the letter does not have the whole message, and another one is in {letter.source}"

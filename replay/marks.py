@@ -115,4 +115,5 @@ def _passed(mark: Mark, settled: Settled) -> bool:
 
 
 def _time(settled: Settled) -> int:
+    # Without the append time of the decision, that of its last event is the best estimate.
     return settled.time or settled.decision.last_time

@@ -151,6 +151,7 @@ class Repair:
         recorded = newest.state.recorded
         if recorded is None or any(past.ref == recorded for past in history.commits):
             return None
+        # A snapshot before the oldest readable one has expired, which is normal.
         if not history.whole and recorded.id < history.commits[-1].ref.id:
             return None
         user, last = self._table.settings.commit_user, newest.state.committed

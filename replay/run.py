@@ -92,6 +92,7 @@ async def _run(
                     watch(record, taken)
                 if taken is not None and taken.settled:
                     await hand_out(taken.settled)
+            # No later decision can be in the window.
             if beyond:
                 break
     if not beyond:
