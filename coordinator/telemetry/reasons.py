@@ -104,7 +104,7 @@ def _has_reached(region: RegionState, target: Position) -> bool:
     ref = region.ref
     if ref is None:
         return False
-    # A target in another lineage was passed already, or its lineage was replaced.
+    # A target in an earlier lineage than the ref's was passed, or its lineage was replaced.
     return ref.checkpoint >= target.checkpoint if ref.lineage == target.lineage else True
 
 
