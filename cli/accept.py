@@ -1,4 +1,4 @@
-"""`sluicegate accept`: let a lineage start that names no parent."""
+"""`sluicegate accept`: allow a lineage without parents to open."""
 
 from typing import NamedTuple
 
@@ -23,9 +23,10 @@ from sluicegate.events import Parent, Position, StreamCommand
 def accept(settings: Settings, stream: str, region: str, lineage: str, force: bool) -> None:
     """Accept a lineage without a parent, after its checkpoint location was lost or replaced.
 
-    It starts behind what is committed by now. Rows that the source gives again are written again: accept a
-    query only if its source begins right after the committed rows. If more of the region is committed before
-    it starts, it is refused once more, and says behind which checkpoint it is to be accepted then.
+    The lineage starts after the committed rows of its region. Rows that its source delivers again are written
+    again: accept a query only if its source begins directly after the committed rows. If a commit includes
+    more of the region before the lineage opens, the opening is refused again. That refusal names the
+    checkpoint after which to accept the lineage.
     """
     require_stream(settings, stream)
     accepted = run_async(settings, _accept(settings, stream, region, lineage, force=force))
@@ -38,19 +39,20 @@ def accept(settings: Settings, stream: str, region: str, lineage: str, force: bo
 
 
 class _Accepted(NamedTuple):
-    """An acceptance, and how the region stood before it."""
+    """An appended acceptance, and the state of the region before it."""
 
     place: Place
+    # `ref` is a decided position; the table may not have its commit yet.
     ref: Position | None
     undecided: set[tuple[str, int]] | None
     pending: bool
-    """Whether a decision is not confirmed yet."""
+    """True if a decision of the stream is not confirmed yet."""
     parents: list[Parent]
-    """Of other regions, whose committed rows it goes on from."""
+    """Committed checkpoints of other regions that the region's lineages build on."""
 
 
 def _dropped(accepted: _Accepted) -> str:
-    """What goes with the old lineage."""
+    """Format the line about the pending checkpoints that the new lineage drops."""
     if accepted.undecided is None:
         return "dropped when it starts: what is not committed by then; see how far that is: sluicegate status"
     if not accepted.undecided:
@@ -62,7 +64,7 @@ def _dropped(accepted: _Accepted) -> str:
 
 
 def _doubled(accepted: _Accepted, region: str) -> str:
-    """What may come twice."""
+    """Format the line about the rows that can be written twice."""
     again = "if more is committed before the new query starts, it is refused, and to be accepted again"
     if accepted.ref is not None:
         stands = "decided, and about to be committed" if accepted.pending else "committed"
@@ -98,6 +100,7 @@ async def _accept(settings: Settings, stream: str, region: str, lineage: str, *,
             f"lineage {lineage} of region {region} was opened before; the live one is {regions[region].live}"
         )
     try:
+        # The position is part of the command: if it has moved when the lineage opens, the core refuses again.
         behind = regions[region].ref
         command = StreamCommand(command="accept", region=region, lineage=lineage, behind=behind)
     except ValueError as error:
@@ -111,7 +114,10 @@ async def _accept(settings: Settings, stream: str, region: str, lineage: str, *,
 
 
 async def _require_refusal(settings: Settings, stream: str, region: str, lineage: str) -> None:
-    """Refuse a lineage that nobody was refused: a slip would leave the right one refused."""
+    """Refuse a lineage without a refused opening in the log. Raises UserError.
+
+    A wrong id would accept a lineage that does not exist, and leave the right one refused.
+    """
     read = await refused_lineages(settings, stream, region, lineage)
     if lineage in read.lineages:
         return

@@ -1,4 +1,4 @@
-"""Which regions' queries have given a sign of life of late."""
+"""Time of the last event from the query of each region."""
 
 import asyncio
 import time
@@ -25,17 +25,18 @@ _SIGNS: Final = frozenset(
 
 
 async def last_sign(settings: Settings, record: StateRecord, region: str, seconds: float) -> float | None:
-    """How many seconds ago the region's query said something, None if not within `seconds`.
+    """Return the age in seconds of the last event from the region's query; None if above `seconds`.
 
-    Raises KafkaError, UserError.
+    Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
     """
     return (await last_signs(settings, record, seconds)).get(region)
 
 
 async def last_signs(settings: Settings, record: StateRecord, seconds: float) -> dict[str, float]:
-    """By region whose query said something within `seconds`, and not that it ends, how many seconds ago.
+    """Return, by region, the seconds since the last event from its query.
 
-    Raises KafkaError, UserError.
+    Regions without an event within the last `seconds` are absent, and so are regions whose last such event
+    closes them. Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
     """
     topic = settings.kafka.topic_names().events
     count = await partition_count(settings, topic)

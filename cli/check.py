@@ -1,4 +1,4 @@
-"""`sluicegate check`: is everything there that the service needs?"""
+"""`sluicegate check`: verify everything that the service needs."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 
 AGAIN: Final = 0.3
-"""Seconds between two looks at the state records."""
+"""Seconds between two reads of the state records."""
 
 
 @click.command()
@@ -31,7 +31,7 @@ AGAIN: Final = 0.3
 def check(context: click.Context, settings: Settings, create: bool, as_json: bool) -> None:
     """Check brokers, topics, group, Redis and tables; one line each. Exit status 1 if there is a problem.
 
-    A table is compared with its stream's state record, too: was it replaced, or rolled back?
+    A table is also compared with the state record of its stream, to find a replaced or rolled back table.
     """
     findings = run_async(settings, _check(settings, create=create))
     if as_json:
@@ -52,7 +52,10 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
 
 
 async def _check_stream(settings: Settings, name: str, record: StateRecord | None) -> list[Finding]:
-    """Check a table; one that is ahead of its record again, as the record of a commit follows it."""
+    """Check the table of a stream. Check again while the table is ahead of its state record.
+
+    The coordinator writes the state record after the commit, so a short lead is normal.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
         found, ahead = await asyncio.to_thread(check_stream, name, settings.streams[name], record)
@@ -63,7 +66,10 @@ async def _check_stream(settings: Settings, name: str, record: StateRecord | Non
 
 
 async def _records(settings: Settings) -> dict[str, StateRecord]:
-    """The state records that can be read; what is wrong with Kafka or the topics is told elsewhere."""
+    """Return the readable state records; an empty mapping if Kafka cannot be read.
+
+    Other checks report problems of Kafka and of the topics.
+    """
     try:
         found = await read_records(settings)
     except (KafkaError, UserError, TimeoutError, OSError):

@@ -1,4 +1,4 @@
-"""The checks of `sluicegate check` that ask Kafka."""
+"""Checks of `sluicegate check` that use Kafka."""
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
@@ -12,7 +12,7 @@ from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_
 
 
 async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
-    """Brokers, topics, group; what depends on the brokers is left out if they are away."""
+    """Check brokers, topics and group. Without brokers, report only that problem."""
     try:
         async with admin_client(settings) as admin:
             brokers = (await admin.describe_cluster())["brokers"]
@@ -43,7 +43,7 @@ async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
 
 
 def _remedy(wrong: TopicProblem) -> str:
-    """The remedy; for a missing topic our own command is the shorter one."""
+    """Return the remedy of a topic problem. For a missing topic, name the shorter sluicegate command."""
     return "Create it: sluicegate topics create" if wrong.missing else wrong.remedy
 
 
@@ -52,13 +52,16 @@ def _name(spec: TopicSpec) -> str:
 
 
 async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Finding:
-    """Ask with a heartbeat of nobody: it needs the permission to join, and changes nothing."""
+    """Check the permission to join the group, with a heartbeat of an unknown member.
+
+    The broker checks the permission first, and an unknown member changes nothing.
+    """
     group = settings.kafka.group_id
     name = f"group {group}"
 
     async def probe() -> int:
         node = await admin.find_coordinator(group)
-        # There is no public way to send it, nor to ask for the permissions of a group.
+        # aiokafka has no public way to send a heartbeat, or to ask for the permissions of a group.
         response = await admin._send_request(HeartbeatRequest(group, -1, ""), node)
         return int(response.error_code)
 

@@ -1,4 +1,4 @@
-"""The checks of `sluicegate check` that ask Redis and the tables."""
+"""Checks of `sluicegate check` that use Redis and the tables."""
 
 import contextlib
 import os
@@ -19,18 +19,18 @@ from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 
 _WRITTEN_FOLDERS: Final = ("", "snapshot", "manifest")
-"""Where commits write, if it is there already."""
+"""Folders of a table that a commit writes to; a missing folder is not checked."""
 
 _REDIS_PROBE: Final = """\
 redis.call('HSET', KEYS[1], 'revision', '0')
 redis.call('SADD', KEYS[2], 'check')
 return redis.call('DEL', KEYS[1], KEYS[2])
 """
-"""What a write of a view does, on keys that nobody reads."""
+"""The commands of a view's write, on keys that no client reads."""
 
 
 async def check_redis(redis: RedisSettings | None) -> Finding:
-    """Whether Redis answers; without one configured nothing is missing."""
+    """Check that Redis answers and allows writes; fine if no Redis is configured."""
     if redis is None:
         return fine("redis", "not configured, not needed: only other services would read it")
     client = Redis.from_url(
@@ -41,7 +41,7 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
     )
     try:
         await client.ping()
-        # Keys named as the coordinator's are: a user of an ACL may have those alone.
+        # The keys have the coordinator's prefix: an ACL may allow the user only those.
         await client.eval(_REDIS_PROBE, 2, *(f"{redis.key_prefix}:check-{uuid.uuid4().hex}" for _ in "ab"))
     except AuthenticationError:
         return problem(
@@ -67,9 +67,9 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
 def check_stream(
     stream: str, settings: StreamSettings, record: StateRecord | None = None
 ) -> tuple[list[Finding], bool]:
-    """Whether the table opens, is in scope, goes with its record, and can be written; blocks.
+    """Check that the table opens, is in scope, fits its state record and can be written; blocks.
 
-    And whether it has more than the record says.
+    Return the findings, and True if the table has a newer commit than the record.
     """
     name = f"table of {stream}"
     try:
@@ -99,6 +99,7 @@ def check_stream(
 
 
 def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:
+    # "unchecked" is a deliberate setting, so it is a warning and not a problem.
     if settings.file_names == "checked":
         return []
     told = (
@@ -134,8 +135,11 @@ def _check_write(name: str, settings: StreamSettings) -> list[Finding]:
 
 
 def _refused_write(folder: Path) -> str | None:
-    """Try what a commit does: make a file, and link it where none may be yet."""
-    # Readers skip hidden names, and nobody else knows this one.
+    """Try the file operations of a commit in a folder; return the reason if one fails.
+
+    A commit creates a file, and hard-links it to a name that must not exist.
+    """
+    # Readers ignore hidden names, and the random part makes the name unique.
     made = folder / f".sluicegate-check-{uuid.uuid4().hex}"
     linked = made.with_suffix(".link")
     try:
@@ -145,7 +149,7 @@ def _refused_write(folder: Path) -> str | None:
         return error.strerror or str(error)
     finally:
         for path in (made, linked):
-            # Where nothing can be made, nothing can be removed either; that is not the news.
+            # If the files could not be created, the removal fails too. That error is no news.
             with contextlib.suppress(OSError):
                 path.unlink()
     return None

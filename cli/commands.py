@@ -1,4 +1,4 @@
-"""Operator's orders: events like all others, so that every coordinator obeys them alike."""
+"""Operator commands: events of the log, so that every coordinator obeys them in the same order."""
 
 import uuid
 from typing import NamedTuple
@@ -15,14 +15,17 @@ from sluicegate.kafka.starting import start_client
 
 
 class Place(NamedTuple):
-    """Where an order stands in the events topic."""
+    """Position of a command in the events topic."""
 
     partition: int
     offset: int
 
 
 async def known_record(settings: Settings, stream: str) -> StateRecord:
-    """The stream's state record. Raises UserError if the stream was never opened."""
+    """Return the newest state record of a stream.
+
+    Raises KafkaError, and UserError if the stream was never opened or this release cannot read its record.
+    """
     record = (await read_records(settings)).get(stream)
     if record is None:
         raise UserError(
@@ -44,17 +47,23 @@ def require_region(record: StateRecord, region: str) -> None:
 
 
 async def append_command(settings: Settings, stream: str, command: StreamCommand) -> Place:
-    """Append an order to the log, acknowledged by all replicas. Raises KafkaError, UserError."""
+    """Append an operator command to the log, acknowledged by all in-sync replicas.
+
+    Raises KafkaError, UserError.
+    """
     return await append_event(settings, command_event(stream, command))
 
 
 def command_event(stream: str, command: StreamCommand) -> Event:
-    """An order as an event with an id of its own."""
+    """Make an event with a new id of an operator command."""
     return Event(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
 
 
 async def append_event(settings: Settings, event: Event) -> Place:
-    """Append an event to its stream's partition, acknowledged by all replicas. Raises KafkaError."""
+    """Append an event to its stream's partition, acknowledged by all in-sync replicas.
+
+    Raises KafkaError, and UserError if the topic is missing.
+    """
     topic = settings.kafka.topic_names().events
     partition = partition_of(event.envelope.stream, await partition_count(settings, topic))
     message = encode(event)

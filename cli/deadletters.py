@@ -1,4 +1,4 @@
-"""`sluicegate dead-letters`: what could not be used, and what becomes of it."""
+"""`sluicegate dead-letters`: inspect unusable messages, send them again, or drop them."""
 
 import json
 from typing import Any, Final, NamedTuple
@@ -31,7 +31,7 @@ offset_option = click.option(
 
 @click.group("dead-letters", cls=Commands)
 def dead_letters() -> None:
-    """Look at messages that could not be used, send them again, or drop them."""
+    """Show messages that could not be used, send them again, or drop them."""
 
 
 @dead_letters.command("list")
@@ -40,7 +40,7 @@ def dead_letters() -> None:
 @click.option("--all", "everything", is_flag=True, help="Also those that were dealt with.")
 @json_option
 def list_letters(settings: Settings, stream: str | None, everything: bool, as_json: bool) -> None:
-    """List what was put aside and not dealt with, the oldest first."""
+    """List the dead letters that are not retried or dropped, the oldest first."""
     letters = run_async(settings, _read(settings, 0))
     shown = [
         letter
@@ -49,7 +49,8 @@ def list_letters(settings: Settings, stream: str | None, everything: bool, as_js
     ]
     redactor = Redactor(settings.secrets())
     if as_json:
-        # A line each: indenting takes Python's own encoder, which is slow for thousands of them.
+        # One line for each letter: indented JSON needs Python's own encoder, which is slow for thousands of
+        # letters.
         lines = ",\n".join(json.dumps(_json(letter, redactor)) for letter in shown)
         click.echo(f'{{"letters": [\n{lines}\n]}}')
         return
@@ -66,7 +67,7 @@ def list_letters(settings: Settings, stream: str | None, everything: bool, as_js
 @click.option("--full", is_flag=True, help="The whole body, however long.")
 @json_option
 def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
-    """Show a letter: reason, where it was read, headers and body, as text."""
+    """Show a dead letter: its reason, its source, its headers and its body, as text."""
     letter = run_async(settings, _find(settings, offset))
     redactor = Redactor(settings.secrets())
     if as_json:
@@ -80,10 +81,10 @@ def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
 @offset_option
 @json_option
 def retry(settings: Settings, offset: int, as_json: bool) -> None:
-    """Append a letter's message to the log again, with its own id, once its cause is gone.
+    """Append the message of a dead letter to the log again, with its own id, after its cause is removed.
 
-    With that id it has no effect if the log has it already. Whether it counts by the log is told; whether the
-    coordinators' settings have its stream, and the table takes its files, only they know.
+    If the log already has the message, the copy has no effect. The command reports the effect by the rules of
+    the log. Only the coordinators can check their settings for the stream, and the table for the files.
     """
     retried = run_async(settings, _retry(settings, offset))
     sent = retried.sent
@@ -108,7 +109,7 @@ def retry(settings: Settings, offset: int, as_json: bool) -> None:
 @config_option
 @offset_option
 def drop(settings: Settings, offset: int) -> None:
-    """Mark a letter as dealt with, so that `list` shows it no more; it stays readable until it expires."""
+    """Mark a dead letter as dropped. `list` hides it; it stays readable until it expires."""
     letter = run_async(settings, _drop(settings, offset))
     click.echo(f"letter {letter.offset} is dropped; `list --all` still shows it")
 
@@ -121,7 +122,7 @@ async def _read(settings: Settings, start: int) -> list[Letter]:
 
 
 async def _find(settings: Settings, offset: int) -> Letter:
-    # Its mark and its copies stand after it.
+    # Marks and copies of a letter follow it in the topic, so reading from its offset finds them all.
     found = await _read(settings, offset)
     if found and found[0].offset == offset:
         return found[0]
@@ -138,15 +139,15 @@ async def _drop(settings: Settings, offset: int) -> Letter:
 
 
 class _Retried(NamedTuple):
-    """What is known of a message that was sent again."""
+    """Effect of a message that was sent again."""
 
     sent: Sent
     counts: bool | None
-    """Whether it has an effect by the log; None if that cannot be told."""
+    """True if it has an effect by the rules of the log; None if that cannot be determined."""
     ignored: str | None
-    """Why it has none."""
+    """Reason for no effect."""
     unknown: list[str]
-    """What cannot be told from here."""
+    """Facts that this command cannot determine."""
     notes: list[str]
 
 
@@ -169,7 +170,7 @@ async def _retry(settings: Settings, offset: int) -> _Retried:
 
 
 def _not_known(stream: str, *, known: bool) -> str:
-    """What only the coordinators know."""
+    """Format the facts that only the coordinators can check."""
     has = "have" if known else "have (none has ever written a record of it)"
     return (
         f"not known from here: whether the settings of the coordinators still {has} stream {stream}, and "
@@ -179,7 +180,7 @@ def _not_known(stream: str, *, known: bool) -> str:
 
 
 async def _notes(settings: Settings, sent: Sent, record: StateRecord | Unreadable | None) -> list[str]:
-    """What stands in the way of its effect."""
+    """Return a line for each obstacle that delays the effect of the message."""
     found: list[str] = []
     if isinstance(record, StateRecord) and (reason := record.state.blocked) is not None:
         order = f"sluicegate resume --stream {sent.stream}"

@@ -1,4 +1,4 @@
-"""`sluicegate demo`: only a door, because the demo needs packages that a service does not."""
+"""`sluicegate demo`: a thin wrapper, because the demo needs packages that the service does not."""
 
 from importlib import import_module
 
@@ -14,7 +14,7 @@ from sluicegate.cli.errors import UserError
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """Show everything at work on this machine, with real servers and real data."""
+    """Run the whole system on this machine, with real servers and real data."""
     try:
         command = import_module("sluicegate.demo.main").demo
     except ModuleNotFoundError as error:

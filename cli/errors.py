@@ -1,4 +1,4 @@
-"""Errors that the person at the terminal can do something about: one message, exit status 2."""
+"""Errors that a user can solve: one message, exit status 2."""
 
 import asyncio
 import logging
@@ -21,15 +21,15 @@ _AWAY: Final = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, Time
 
 
 class UserError(click.ClickException):
-    """Shown as `Error: ...`, without a traceback."""
+    """Error of a user; click prints it as `Error: ...`, without a traceback."""
 
     exit_code = USER_ERROR
 
 
 def kafka_away(settings: Settings, error: BaseException) -> str:
-    """Say that Kafka does not answer, and what to check."""
+    """Format the message for an unreachable Kafka, with a remedy."""
     text = _short(error)
-    # The client's own words repeat the address in an unreadable way.
+    # The client's message repeats the address in an unreadable form.
     detail = "" if _NO_BROKER in text else f" ({text})"
     return (
         f"Kafka at {settings.kafka.bootstrap_servers} does not answer{detail}; check "
@@ -39,7 +39,7 @@ def kafka_away(settings: Settings, error: BaseException) -> str:
 
 @contextmanager
 def as_user_errors(settings: Settings) -> Iterator[None]:
-    """Turn what a person can mend into UserError; everything else is a bug and keeps its traceback."""
+    """Turn errors that a user can solve into UserError. Other errors are bugs and keep their traceback."""
     try:
         yield
     except _AWAY as error:
@@ -56,8 +56,8 @@ def as_user_errors(settings: Settings) -> Iterator[None]:
 
 
 def run_async(settings: Settings, work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; its errors become UserError where a person can mend them."""
-    # The clients' own warnings would stand between the lines; their errors reach us as exceptions.
+    """Run the coroutine of a command. Raises UserError for errors that a user can solve."""
+    # Warnings of the Kafka client would mix with the output of the command; its errors arrive as exceptions.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     with as_user_errors(settings):
         return asyncio.run(work)

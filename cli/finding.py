@@ -1,4 +1,4 @@
-"""What one check found."""
+"""Result of one check."""
 
 from dataclasses import dataclass
 
@@ -10,26 +10,26 @@ class Finding:
     check: str
     ok: bool
     detail: str
-    """What was found; for a problem also what to do."""
+    """The result; for a problem also the remedy."""
     warning: bool = False
-    """It works as it is, and a guarantee is given up for it."""
+    """True if the check passes, but a setting gives up a guarantee."""
 
     @property
     def verdict(self) -> str:
-        """The word at the start of the line."""
+        """First word of the line."""
         return "WARNING" if self.warning else "OK" if self.ok else "PROBLEM"
 
 
 def fine(check: str, detail: str) -> Finding:
-    """Make a finding that is no problem."""
+    """Make a finding of a passed check."""
     return Finding(check, True, detail)
 
 
 def warning(check: str, detail: str) -> Finding:
-    """Make a finding that the settings want, and that somebody should know of."""
+    """Make a finding of a deliberate setting that gives up a guarantee."""
     return Finding(check, True, detail, warning=True)
 
 
 def problem(check: str, detail: str) -> Finding:
-    """Make a finding that somebody has to do something about."""
+    """Make a finding that needs an action of the user."""
     return Finding(check, False, detail)

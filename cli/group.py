@@ -1,4 +1,4 @@
-"""Groups of commands whose list tells each in a whole sentence."""
+"""Command groups whose command list shows whole sentences."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -9,29 +9,32 @@ from click.exceptions import NoSuchCommand
 
 
 class Commands(click.Group):
-    """A group whose list of commands has no sentence cut with dots."""
+    """Command group that lists each command with a whole sentence; click itself truncates long ones."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command; the first sentence of its help stands in the list."""
+        """Add a command. The list shows the first sentence of its help."""
         cmd.short_help = cmd.short_help or _first_sentence(cmd.help or "")
         super().add_command(cmd, name)
 
 
 class LazyCommands(Commands):
-    """A group that imports a command when it is asked for."""
+    """Command group that imports a command on its first use.
+
+    One command then does not need the packages, or the import time, of another.
+    """
 
     def __init__(self, *, package: str, places: Mapping[str, str], **rest: Any) -> None:
         super().__init__(**rest)
         self._package = package
         self._places = places
-        """Of each command, by its name: the module that has it, under its name with `_` for `-`."""
+        """Module of each command, by command name. The function has the same name, with `_` for `-`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands, imported or not."""
         return sorted(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command, if there is one of that name."""
+        """Return a command, imported on its first use; None if there is no such command."""
         if cmd_name in self._places and cmd_name not in self.commands:
             module = import_module(f"{self._package}.{self._places[cmd_name]}")
             self.add_command(getattr(module, cmd_name.replace("-", "_")), cmd_name)
@@ -40,7 +43,10 @@ class LazyCommands(Commands):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a slip is answered with the nearest name, imported yet or not."""
+        """Find the command of the arguments.
+
+        An unknown name raises NoSuchCommand with the nearest names, of commands not yet imported too.
+        """
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:

@@ -1,4 +1,4 @@
-"""Reading from Kafka what the commands show; nothing is joined or changed."""
+"""Read-only access to Kafka for the commands: no group is joined, and nothing is changed."""
 
 import asyncio
 import time
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record of a stream that this release cannot read."""
+    """State record of a stream that this release cannot read."""
 
     reason: str
 
 
 class Dated(NamedTuple):
-    """A state record, and when it was written."""
+    """State record with its append time."""
 
     record: StateRecord | Unreadable
     time: int
@@ -41,15 +41,15 @@ class Dated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogOffsets:
-    """Of each partition of the events topic."""
+    """Offsets of each partition of the events topic."""
 
     end: Mapping[int, int]
     group: Mapping[int, int]
-    """What the group has committed; partitions without are absent."""
+    """Committed offsets of the group; partitions without one are absent."""
 
 
 def security(settings: Settings) -> dict[str, Any]:
-    """What clients need beside the address."""
+    """Return the client options other than the bootstrap servers."""
     options = settings.kafka.client_options()
     del options["bootstrap_servers"]
     return options
@@ -67,7 +67,10 @@ async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Repeat what fails for a passing reason, such as a coordinator that is still being chosen."""
+    """Call `ask` again after a retriable error, for example while the group's coordinator is being elected.
+
+    Raises KafkaError if the error is not retriable, or after PATIENCE seconds.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -79,9 +82,9 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def partition_count(settings: Settings, topic: str) -> int:
-    """How many partitions a topic has. Raises UserError if it does not exist."""
+    """Return the number of partitions of a topic. Raises KafkaError, and UserError if it does not exist."""
     async with admin_client(settings) as admin:
-        # All topics: asking for a missing one by name could create it.
+        # Request all topics: brokers may create a missing topic that is requested by name.
         found = {each["topic"]: each["partitions"] for each in await admin.describe_topics()}
     if not found.get(topic):
         raise UserError(
@@ -92,12 +95,18 @@ async def partition_count(settings: Settings, topic: str) -> int:
 
 
 async def read_records(settings: Settings) -> dict[str, StateRecord | Unreadable]:
-    """The newest state record of every stream. Raises KafkaError, UserError."""
+    """Return the newest state record of every stream, by stream.
+
+    Raises KafkaError, UserError, TimeoutError.
+    """
     return {stream: dated.record for stream, dated in (await read_dated_records(settings)).items()}
 
 
 async def read_dated_records(settings: Settings) -> dict[str, Dated]:
-    """The newest state record of every stream, and when it was written. Raises KafkaError, UserError."""
+    """Return the newest state record of every stream with its append time, by stream.
+
+    Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
+    """
     topic = settings.kafka.topic_names().state
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
     newest: dict[str, tuple[tuple[int, int], bytes]] = {}
@@ -113,7 +122,7 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
         ends = await consumer.end_offsets(partitions)
         consumer.assign(partitions)
         for each in partitions:
-            # Seeking "to the beginning" races with the reset that an assignment starts by itself.
+            # An explicit offset: `seek_to_beginning` races with the reset that an assignment starts.
             consumer.seek(each, begins[each])
         async with asyncio.timeout(READ_SECONDS):
             while any([await consumer.position(each) < ends[each] for each in partitions]):
@@ -126,7 +135,7 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
 
 
 def _keep_newest(newest: dict[str, tuple[tuple[int, int], bytes]], record: Any) -> None:
-    # The keys of listeners have a slash, which a stream's name cannot have.
+    # Keys of listener records have a slash, which the name of a stream cannot have.
     if record.key is None or record.value is None or b"/" in record.key:
         return
     at, stream = (record.timestamp, record.offset), record.key.decode(errors="replace")
@@ -151,7 +160,7 @@ def _parse(value: bytes) -> StateRecord | Unreadable:
 
 
 async def read_offsets(settings: Settings) -> LogOffsets:
-    """End offsets and the group's offsets of the events topic. Raises KafkaError, UserError."""
+    """Return the end offsets and the group's offsets of the events topic. Raises KafkaError, UserError."""
     topic = settings.kafka.topic_names().events
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
     consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
@@ -171,8 +180,8 @@ async def read_offsets(settings: Settings) -> LogOffsets:
 
 
 async def count_members(settings: Settings) -> int | None:
-    """How many coordinators are in the group; None if this client may not see it. Raises KafkaError.
+    """Return the number of coordinators in the group; None without permission to describe the group.
 
-    One that was killed counts until its session ends.
+    A killed coordinator counts until its session times out. Raises KafkaError.
     """
     return await group_members(settings.kafka.client_options(), settings.kafka.group_id)

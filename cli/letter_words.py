@@ -1,4 +1,4 @@
-"""How dead letters are shown: as text, harmless to a terminal, without secrets."""
+"""Formats of dead letters: text that is safe for a terminal and has no secrets."""
 
 import re
 from typing import Any, Final
@@ -16,7 +16,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 
 
 def in_short(letter: Letter, redactor: Redactor) -> str:
-    """One line of the list."""
+    """Format a letter as one line of the list."""
     copies = f", {letter.copies} times" if letter.copies > 1 else ""
     dealt = f"  ({letter.dealt})" if letter.dealt else ""
     stream = letter.stream or "(no stream named)"
@@ -30,7 +30,7 @@ def in_short(letter: Letter, redactor: Redactor) -> str:
 
 
 def in_full(letter: Letter, redactor: Redactor, *, whole: bool) -> str:
-    """A letter for people."""
+    """Format a letter as text of several lines."""
     content = letter.content
     value = content.value or b""
     lines = [
@@ -52,7 +52,7 @@ def in_full(letter: Letter, redactor: Redactor, *, whole: bool) -> str:
 
 
 def as_json(letter: Letter, redactor: Redactor, *, whole: bool) -> dict[str, Any]:
-    """A letter as JSON values."""
+    """Return a letter as JSON values."""
     body, cut = _body(letter, redactor, whole=whole)
     content = letter.content
     return {
@@ -89,7 +89,7 @@ def _headers(letter: Letter, redactor: Redactor) -> list[tuple[str, str]]:
 
 
 def _body(letter: Letter, redactor: Redactor, *, whole: bool) -> tuple[str, int]:
-    """The body as text, and how many characters are left out."""
+    """Return the body as text, and the number of characters that are cut off."""
     text = _text(_SECRET_FIELD.sub(rf'\1"{HIDDEN}"', _decoded(letter.content.value or b"")), redactor)
     cut = 0 if whole else max(0, len(text) - MOST_CHARACTERS)
     return text[: len(text) - cut], cut
@@ -100,8 +100,9 @@ def _decoded(content: bytes) -> str:
 
 
 def _text(text: str, redactor: Redactor) -> str:
-    """Without secrets, and without what a terminal would obey."""
+    """Remove secrets and escape terminal control characters."""
     shown = redactor.text(text)
     if shown.isascii() and shown.isprintable():
+        # Control characters include bidirectional overrides, which can disguise text.
         return shown
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", shown)

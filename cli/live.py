@@ -1,4 +1,4 @@
-"""What the coordinator at the address of the settings says of its streams."""
+"""Status of the streams, from the coordinator at the address of the settings."""
 
 from typing import Any, Final
 
@@ -11,9 +11,10 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - liste
 
 
 async def ask_coordinator(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Each stream that the coordinator has, as /status shows it; none if it does not answer.
+    """Return the status of each stream of the coordinator; an empty mapping if it does not answer.
 
-    It may run elsewhere, or be another deployment's, and the records say what it would.
+    The coordinator may run on another host, or the address may belong to another deployment. The caller then
+    uses the state records.
     """
     if settings.http.port == 0:
         return {}
@@ -28,6 +29,7 @@ async def ask_coordinator(settings: Settings) -> dict[str, dict[str, Any]]:
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
         return {}
     kafka = settings.kafka
+    # Another deployment may listen on this address; its streams can have the same names.
     ours = isinstance(found, dict) and (found.get("group"), found.get("topic_prefix")) == (
         kafka.group_id,
         kafka.topic_prefix,

@@ -1,4 +1,4 @@
-"""The root command. Only the command that is asked for is imported: what one needs, another waits for."""
+"""Root command. A command is imported on its first use: no command waits for the packages of another."""
 
 from typing import Final
 
@@ -24,10 +24,10 @@ _ORDERS: Final = {
 
 
 def _tell_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Say which version this is, and end."""
+    """Print the version and exit."""
     if not wanted or context.resilient_parsing:
         return
-    # To look it up takes long, and no other command needs it.
+    # Finding the version is slow, and no other command needs it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -53,4 +53,4 @@ def _tell_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Commits data-lake tables from events, exactly once."""
+    """Commit data-lake tables from events, exactly once."""

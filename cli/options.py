@@ -1,4 +1,4 @@
-"""What several commands share: reading the settings, and choosing a stream."""
+"""Options that several commands share: the settings file and the stream."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load
 
 DEFAULT_CONFIG: Final = Path("sluicegate.toml")
-"""Read from the current folder when no file is named, so that suggested commands work as they stand."""
+"""Settings file when the user names none, so that suggested commands work without --config."""
 
 
 _PATH: Final = "sluicegate.settings_file"
@@ -29,7 +29,7 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
 
 
 def load_again(context: click.Context) -> Settings:
-    """Read the settings of a command once more, from where they were read. Raises SettingsError."""
+    """Read the settings of a command again, from the same file. Raises SettingsError."""
     return load(context.meta[_PATH], os.environ)
 
 
@@ -50,7 +50,7 @@ stream_option = click.option("--stream", required=True, help="Name of the stream
 
 
 def require_stream(settings: Settings, stream: str) -> None:
-    """Refuse a stream that the settings do not name. Raises UserError."""
+    """Refuse a stream that is not in the settings. Raises UserError."""
     if stream not in settings.streams:
         known = ", ".join(sorted(settings.streams))
         raise UserError(f"stream {stream} is not configured; configured are: {known}")

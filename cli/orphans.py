@@ -1,4 +1,4 @@
-"""`sluicegate orphans`: files that no commit will ever have, listed with the reason, and deleted if asked."""
+"""`sluicegate orphans`: list files that no commit will include, with the reason; delete them on request."""
 
 import json
 import time
@@ -28,10 +28,10 @@ from sluicegate.replay.sweep import open_search
 @click.option("--delete", is_flag=True, help="Delete what is listed; log and table are asked again for each.")
 @json_option
 def orphans(settings: Settings, stream: str, grace: float | None, delete: bool, as_json: bool) -> None:
-    """List files of attempts that no commit will ever have: of losers, and of what was replaced.
+    """List files of attempts that no commit will include: losing attempts, and attempts of replaced lineages.
 
-    Only what the log names is looked at, behind the stream's low-water mark, and only what no snapshot,
-    branch, tag or changelog of the table refers to.
+    The search covers only files that the log names before the stream's low-water mark. It skips every file
+    that a snapshot, branch, tag or changelog of the table refers to.
     """
     require_stream(settings, stream)
     wait = settings.streams[stream].janitor.grace if grace is None else grace

@@ -1,4 +1,4 @@
-"""Orders whose outcome is awaited: it is told on the commits topic."""
+"""Operator commands with an awaited outcome: the notification on the commits topic."""
 
 import asyncio
 import json
@@ -22,11 +22,11 @@ from sluicegate.events.models import Body
 from sluicegate.kafka.starting import start_client
 
 UNFINISHED: Final = 1
-"""Exit status when the order has no outcome yet, or another one than was wanted."""
+"""Exit status if the command has no outcome yet, or not the requested one."""
 
 
 def parse_timeout(_: click.Context, __: click.Parameter, value: str) -> float:
-    """Read a duration of an option: seconds, or with a unit."""
+    """Parse a duration of an option: a number of seconds, or a number with a unit. Raises BadParameter."""
     try:
         return parse_seconds(float(value) if value.replace(".", "", 1).isdigit() else value)
     except ValueError as error:
@@ -44,14 +44,14 @@ timeout_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An order, and what became of it."""
+    """Operator command, with its place in the log and its outcome."""
 
     command: StreamCommand
     place: Place
     outcome: Body | None
-    """None: none within the time."""
+    """The notification; None if none arrived in time."""
     waiting: str = ""
-    """What it waits for, if there is no outcome."""
+    """Reason for the delay, if there is no outcome."""
 
 
 async def order(
@@ -61,7 +61,7 @@ async def order(
     concerns: Callable[[Body], bool],
     patience: float,
 ) -> Ordered:
-    """Append an order, and wait for the notification that concerns it. Raises KafkaError, UserError."""
+    """Append a command, and wait for the notification that concerns it. Raises KafkaError, UserError."""
     place, outcome = await tell(settings, command_event(stream, command), concerns, patience)
     if outcome is not None:
         return Ordered(command, place, outcome)
@@ -73,7 +73,10 @@ async def order(
 async def tell(
     settings: Settings, event: Event, concerns: Callable[[Body], bool], patience: float
 ) -> tuple[Place, Body | None]:
-    """Append an event, and wait for the notification that concerns it. Raises KafkaError, UserError."""
+    """Append an event, and wait for the notification that concerns it. Raises KafkaError, UserError.
+
+    The notification is None if none arrives within `patience` seconds.
+    """
     topic, stream = settings.kafka.topic_names().commits, event.envelope.stream
     source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
     consumer = AIOKafkaConsumer(
@@ -85,7 +88,7 @@ async def tell(
     try:
         await start_client(consumer)
         consumer.assign([source])
-        # Before the event is appended, so that its outcome cannot be missed.
+        # Take the end offset before the event is appended: a fast outcome cannot be missed.
         consumer.seek(source, (await consumer.end_offsets([source]))[source])
         place = await append_event(settings, event)
         return place, await _within(patience, _outcome(consumer, stream, concerns))
@@ -112,7 +115,7 @@ async def _outcome(consumer: AIOKafkaConsumer, stream: str, concerns: Callable[[
 
 
 def show(ordered: Ordered, *, outcome: str, text: str, as_json: bool) -> None:
-    """Print an outcome, or what is waited for; `outcome` is one word, `text` a sentence."""
+    """Print an outcome, or the reason for the delay; `outcome` is one word, `text` a sentence."""
     if not as_json:
         click.echo(text, err=ordered.outcome is None)
         return
@@ -130,7 +133,7 @@ def show(ordered: Ordered, *, outcome: str, text: str, as_json: bool) -> None:
 
 
 def not_yet(ordered: Ordered, what: str, timeout: float) -> str:
-    """Say that there is no outcome yet, and what it waits for."""
+    """Format the message for a command without an outcome, with the reason for the delay."""
     return (
         f"{what} has no outcome after {timeout:g} s; the order stands (partition {ordered.place.partition}, "
         f"offset {ordered.place.offset}) and is still carried out. It waits for: {ordered.waiting}"
@@ -138,12 +141,12 @@ def not_yet(ordered: Ordered, what: str, timeout: float) -> str:
 
 
 def timestamped(prefix: str) -> str:
-    """A name made of the time, in UTC."""
+    """Make a name of the prefix and the current time in UTC."""
     return f"{prefix}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def make_command(what: str, values: Mapping[str, Any]) -> StreamCommand:
-    """Make an order of a user's words. Raises UserError."""
+    """Make a command of values that a user typed. Raises UserError."""
     try:
         return StreamCommand.model_validate(values)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`sluicegate pause`: decide nothing until the stream is resumed."""
+"""`sluicegate pause`: make no new commits until the stream is resumed."""
 
 import click
 
@@ -13,9 +13,10 @@ from sluicegate.events import StreamCommand
 @config_option
 @stream_option
 def pause(settings: Settings, stream: str) -> None:
-    """Commit nothing more of a stream until it is resumed; what was decided before is still committed.
+    """Pause a stream: decide no commits until it is resumed. Commits decided before still complete.
 
-    Its writers go on; what they write waits in the log, whose retention must outlast the pause.
+    Its writers keep running, and their events wait in the log. The retention of the log must exceed the
+    pause.
     """
     require_stream(settings, stream)
     place = run_async(settings, _pause(settings, stream))

@@ -1,4 +1,4 @@
-"""What of a region's live lineages is completed in the log and not committed."""
+"""Completed checkpoints of a region's live lineages that are not committed."""
 
 import asyncio
 from typing import Any, Final
@@ -14,13 +14,14 @@ from sluicegate.events.envelope import Poison
 from sluicegate.kafka.starting import start_client
 
 PATIENCE: Final = 30.0
-"""Seconds for reading what is pending."""
+"""Timeout of the read, in seconds."""
 
 
 async def undecided(settings: Settings, record: StateRecord, region: str) -> set[tuple[str, int]] | None:
-    """Checkpoints beyond the region's cut, each with its lineage, by the log behind the state record.
+    """Return the completed checkpoints of a region, each with its lineage, that are in no decision yet.
 
-    None: there is too much to read. Raises KafkaError, UserError.
+    The log is read from the low-water mark of the state record to its end. None after PATIENCE seconds, if
+    the log is too long. Raises KafkaError, UserError.
     """
     held = record.state.regions[region]
     topic = settings.kafka.topic_names().events
@@ -58,7 +59,7 @@ def _completed(record: Any, stream: str, region: str) -> tuple[str, int] | None:
 
 
 def _counts(region: RegionState, lineage: str, number: int) -> bool:
-    """Whether a checkpoint of a lineage can still be committed."""
+    """True if the checkpoint of the lineage can still be committed."""
     lived = region.lineages.get(lineage)
     if lived is None or lineage not in region.chain:
         return False

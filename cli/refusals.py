@@ -1,4 +1,4 @@
-"""Which lineages were refused, by the answers to their openings."""
+"""Refused lineages of a region, from the answers to its openings."""
 
 import asyncio
 from typing import Any, Final, NamedTuple
@@ -13,21 +13,24 @@ from sluicegate.events.envelope import Poison
 from sluicegate.kafka.starting import start_client
 
 PATIENCE: Final = 30.0
-"""Seconds for reading the answers."""
+"""Timeout of the read, in seconds."""
 _FIRST_WINDOW: Final = 1_000
 
 
 class Refusals(NamedTuple):
-    """What was found."""
+    """Refused lineages of a region."""
 
     lineages: list[str]
-    """The last refused is the first."""
+    """The lineages, the newest refusal first."""
     whole: bool
-    """Whether all answers were read that are kept, or the lineage was found before."""
+    """True if every kept answer was read, or the wanted lineage was found."""
 
 
 async def refused_lineages(settings: Settings, stream: str, region: str, wanted: str) -> Refusals:
-    """The lineages of a region that were refused, back to the wanted one. Raises KafkaError, UserError."""
+    """Return the refused lineages of a region, back to the wanted one. Raises KafkaError, UserError.
+
+    After PATIENCE seconds the result has the lineages found so far.
+    """
     topic = settings.kafka.topic_names().commits
     source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
     consumer = AIOKafkaConsumer(
@@ -44,7 +47,8 @@ async def refused_lineages(settings: Settings, stream: str, region: str, wanted:
         consumer.assign([source])
         window = _FIRST_WINDOW
         async with asyncio.timeout(PATIENCE):
-            # Backwards in growing steps: most often the refusal was a minute ago, behind days of commits.
+            # Read backwards in growing windows: the refusal is usually minutes old, and days of commits
+            # precede it.
             while end > begin and wanted not in found:
                 start = max(begin, end - window)
                 older = await _refused_between(consumer, source, (start, end), (stream, region))
@@ -60,7 +64,7 @@ async def refused_lineages(settings: Settings, stream: str, region: str, wanted:
 async def _refused_between(
     consumer: AIOKafkaConsumer, source: TopicPartition, span: tuple[int, int], of: tuple[str, str]
 ) -> list[str]:
-    """The lineages that were refused from one offset to before another, the last one first."""
+    """Return the lineages that were refused between two offsets, the second excluded; the newest first."""
     start, end = span
     consumer.seek(source, start)
     found: list[str] = []

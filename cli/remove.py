@@ -1,4 +1,4 @@
-"""`sluicegate remove`: wait no more for a region."""
+"""`sluicegate remove`: stop waiting for a region."""
 
 import click
 
@@ -14,9 +14,9 @@ from sluicegate.coordinator.settings.model import Settings
 @stream_option
 @click.option("--region", required=True, help="Name of the region.")
 def remove(settings: Settings, stream: str, region: str) -> None:
-    """Wait no more for a region that will not come back; all that it has completed is still committed.
+    """Stop waiting for a region that has ended for good; its completed checkpoints are still committed.
 
-    When it is opened again it belongs to the stream as before.
+    When a query opens the region again, the stream waits for it as before.
     """
     require_stream(settings, stream)
     place = run_async(settings, _remove(settings, stream, region))
@@ -29,6 +29,7 @@ def remove(settings: Settings, stream: str, region: str) -> None:
 
 async def _remove(settings: Settings, stream: str, region: str) -> Place:
     record = await known_record(settings, stream)
+    # A region whose opening was refused can be removed too: that clears the refusal from the status.
     if region not in record.refused:
         require_region(record, region)
     command = make_command(f"region {region!r}", {"command": "remove", "region": region})

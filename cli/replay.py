@@ -1,4 +1,4 @@
-"""`sluicegate replay`: what a stream's log decided, against its table, back into it, or into a fresh one."""
+"""`sluicegate replay`: list a stream's decisions from its log, and verify, repair or rebuild its table."""
 
 import json
 import os
@@ -39,19 +39,19 @@ from sluicegate.replay.tables import ReplayTable
 from sluicegate.replay.verify import list_decisions, verify
 
 DIFFERENT: Final = 1
-"""Exit status when table and log differ."""
+"""Exit status if the table differs from the log."""
 
 
 _START: Final = "earliest"
 
 
 def _absolute(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """A table on this machine by its whole path: it is named so in all that is written."""
+    """Return a local table path as an absolute path, because logs and records name the table by it."""
     return value if value is None or urlsplit(value).scheme else os.path.abspath(value)
 
 
 def _mark(_: click.Context, __: click.Parameter, value: str) -> Mark:
-    """Read a place in the log."""
+    """Parse a mark of the log. Raises BadParameter."""
     try:
         return parse_mark(value)
     except ValueError as error:
@@ -92,9 +92,9 @@ def replay(
     into: str | None,
     as_json: bool,
 ) -> None:
-    """Read a stream's log again, and tell what it decided; compare it with the table, or bring it there.
+    """Read a stream's log again and list its decisions. Compare them with the table, or commit missing ones.
 
-    What counts is the decisions' ids and digests in the table's history, never the paths of files, which
+    The comparison uses the ids and digests of decisions in the table's history. It ignores file paths, which
     compaction rewrites. Exit status 1 if the table differs from the log.
     """
     require_stream(settings, stream)
@@ -127,7 +127,7 @@ class _Wanted:
 
 @dataclass
 class _Setup:
-    """What every kind of replay needs."""
+    """Open connections and the possible starting points of a replay."""
 
     log: StreamLog
     records: list[StateRecord]
@@ -181,6 +181,7 @@ async def _do(settings: Settings, wanted: _Wanted, setup: _Setup) -> Said:
         if not wanted.dry:
             await _refuse_other_group(settings, stream)
             await _refuse_if_owned(settings)
+        # Checked again before each write: a coordinator may have started in the meantime.
         repaired = await repair.run(stream, setup.choices, window, _say)
         if repaired.record is not None:
             await _refuse_if_owned(settings)
@@ -192,7 +193,7 @@ async def _do(settings: Settings, wanted: _Wanted, setup: _Setup) -> Said:
 
 
 async def _refuse_if_owned(settings: Settings) -> None:
-    """Leave a stream alone that a coordinator commits, or may commit. Raises ReplayRefused."""
+    """Refuse a stream while a coordinator of the group runs, or may run. Raises ReplayRefused."""
     group = settings.kafka.group_id
     members = await count_members(settings)
     if members is None:
@@ -209,7 +210,7 @@ async def _refuse_if_owned(settings: Settings) -> None:
 
 
 async def _refuse_other_group(settings: Settings, stream: str) -> None:
-    """Leave a stream alone that another group serves. Raises ReplayRefused."""
+    """Refuse a stream that another group serves. Raises ReplayRefused."""
     topic, options = settings.kafka.topic_names().state, settings.kafka.client_options()
     count = await partition_count(settings, topic)
     held = await read_held(topic, count, options, [stream], settings.kafka.request_timeout)

@@ -1,4 +1,4 @@
-"""What `sluicegate replay` says of what it found and did."""
+"""Output of `sluicegate replay`, as lines and as JSON values."""
 
 from typing import Any, Final, NamedTuple
 
@@ -16,20 +16,20 @@ REPLACED: Final = (
     "fresh one is filled by --into"
 )
 MOST_LINES: Final = 50
-"""Of a list for people; --json has all."""
+"""Limit of lines in a list for people; --json prints all."""
 
 
 class Said(NamedTuple):
-    """What is told of a replay."""
+    """Output of one replay."""
 
     lines: list[str]
     values: dict[str, Any]
-    """For --json."""
+    """Values for --json."""
     different: bool = False
 
 
 def verdict_said(stream: str, verdict: Verdict) -> Said:
-    """What a verification found."""
+    """Format the result of a verification."""
     counts, lines = verdict.counts, _range(stream, verdict.done)
     lines.append(f"  {counts.get(Standing.THERE, 0)} are in the table, each once and with its digest")
     proofs = _limits(verdict)
@@ -53,7 +53,7 @@ def verdict_said(stream: str, verdict: Verdict) -> Said:
 
 
 def dry_said(stream: str, done: Pass, findings: list[Finding]) -> Said:
-    """What the log decided, and how each decision stands."""
+    """Format the decisions of the log, and the state of each in the table."""
     lines = _range(stream, done)
     lines += [f"  {line}" for line in _shortened([_finding(finding) for finding in findings])]
     values = {**_values(stream, done), "decisions": [_as_json(finding) for finding in findings]}
@@ -61,7 +61,7 @@ def dry_said(stream: str, done: Pass, findings: list[Finding]) -> Said:
 
 
 def repaired_said(stream: str, repaired: Repaired, *, dry: bool) -> Said:
-    """What was committed, or would be."""
+    """Format the commits that a repair made, or would make."""
     lines = _range(stream, repaired.done) if repaired.done else []
     did = "would be committed" if dry else "was committed"
     told = [f"{did}: {_decision(each)}" for each in repaired.committed]
@@ -85,7 +85,7 @@ def repaired_said(stream: str, repaired: Repaired, *, dry: bool) -> Said:
 
 
 def rebuilt_said(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Said:
-    """What a fresh table was made of, or would be."""
+    """Format the commits of a rebuilt table, made or only planned."""
     did = "would be made" if dry else "made"
     lines = _range(stream, made.done) if made.done else []
     lines.append(f"  {did} in {table}: {made.commits} commits of {made.files} files ({made.bytes:,} bytes)")
@@ -107,7 +107,7 @@ def rebuilt_said(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Said:
 
 
 def _range(stream: str, done: Pass) -> list[str]:
-    """Which decisions it is about, and what is not known of those before."""
+    """Format the range of decisions, and the limits of the log."""
     if done.decisions:
         which = f"{done.decisions} decision{'s' * (done.decisions > 1)}, {done.first} to {done.last}"
     else:
@@ -139,7 +139,7 @@ def _applied(base: Base) -> int | None:
 
 
 def _limits(verdict: Verdict) -> list[str]:
-    """What cannot be proven, because the table's history has expired."""
+    """Format the limits of the proof: snapshots of the table have expired."""
     expired, unknown = (verdict.counts.get(each, 0) for each in (Standing.EXPIRED, Standing.UNKNOWN))
     found: list[str] = []
     if expired:

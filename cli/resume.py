@@ -1,4 +1,4 @@
-"""`sluicegate resume`: decide again after a stall."""
+"""`sluicegate resume`: make decisions again after a stall or a pause."""
 
 import click
 
@@ -14,7 +14,7 @@ from sluicegate.events import StreamCommand
 @config_option
 @stream_option
 def resume(settings: Settings, stream: str) -> None:
-    """Let a stalled stream go on, once the cause that `status` names is gone."""
+    """Resume a stalled or paused stream, after the cause that `status` names is removed."""
     require_stream(settings, stream)
     record, place = run_async(settings, _resume(settings, stream))
     click.echo(
@@ -22,12 +22,13 @@ def resume(settings: Settings, stream: str) -> None:
         f"of {settings.kafka.topic_names().events})"
     )
 
+    # The command is appended in any case: the state record can be older than the stall.
     if record.state.blocked is None:
         click.echo(_needless(record))
 
 
 def _needless(record: StateRecord) -> str:
-    """Why the order changes nothing, as far as the stream's state record knows."""
+    """Format the reason why the command changes nothing, by the stream's state record."""
     if record.stalled is None:
         return f"stream {record.stream} was not stalled, so this changes nothing"
     return (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sluicegate.writer_hooks.spark.rewind import Rewind
 
 Step = Callable[[str], None]
-"""Told of each step that is done."""
+"""Callback for each completed step."""
 
 
 _LEAST_SILENCE: Final = 15.0
@@ -63,11 +63,11 @@ def rewind(
     silence: float | None,
     timeout: float,
 ) -> None:
-    """Set a region's query back to its committed checkpoint, as a new lineage; then start it again.
+    """Set a region's query back to its committed checkpoint, as a new lineage. Then start the query again.
 
-    What it had written beyond is dropped, and read again from the source. Nothing is deleted: what is taken
-    out of the checkpoint location goes to its folder sluicegate/rewound-N. The query must be stopped. When
-    the command did not come to its end, repeat it.
+    Later work of the query is dropped; the query reads it again from the source. Nothing is deleted: removed
+    parts of the checkpoint location move to its folder sluicegate/rewound-N. Stop the query first. If the
+    command is interrupted, repeat it.
     """
     require_stream(settings, stream)
     record = run_async(settings, known_record(settings, stream))
@@ -92,7 +92,7 @@ def carry_out(
     how: tuple[str, float],
     done: Step = lambda _: None,
 ) -> list[str]:
-    """Do it, step by step; `how` is the reason and the seconds for an answer. Raises UserError."""
+    """Rewind the region step by step; `how` is the reason and the seconds for an answer. Raises UserError."""
     committed = record.state.regions[region].ref if region in record.state.regions else None
     if committed is None:
         _check_region(location, region)
@@ -108,7 +108,10 @@ def carry_out(
 
 
 def _check_region(location: str, region: str) -> None:
-    """Refuse the location of another region: to delete that would have its rows read again."""
+    """Refuse the location of another region: its deletion would make that region read its rows again.
+
+    Raises UserError.
+    """
     with suppress(_hook_error()):
         from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 
@@ -137,7 +140,7 @@ def _carry_out(
         if step.is_back and _is_live(record, region, step.marker.lineage):
             return [f"region {region} is at checkpoint {committed.checkpoint} already; start the query"]
         at = record.state.regions[region]
-        # Before the location is marked: one that is refused here stays as it is.
+        # Choose the assignment before the location is marked: a refusal here leaves the location unchanged.
         assignment = _assignment(record, region, step)
         step.examine(at.ref_digest if at.ref == committed else None)
         step.raise_generation()
@@ -145,7 +148,7 @@ def _carry_out(
         answer = _open(settings, record, region, step, assignment, patience)
         if answer.accepted or answer.committed in (None, committed):
             break
-        # More was decided than the record knew: go back to that.
+        # The log has a later decision than the state record: go back to that one.
         committed = answer.committed
     if not answer.accepted:
         step.give_up()
@@ -171,14 +174,14 @@ def _is_live(record: StateRecord, region: str, lineage: str) -> bool:
 
 
 def _assignment(record: StateRecord, region: str, step: "Rewind") -> Assignment:
-    """Return the newest assignment that the region may be opened in. Raises UserError."""
+    """Return the newest assignment that the region can open in. Raises UserError."""
     opened, state = step.opened, record.state
     if opened is not None and (opened.stream, opened.region) != (record.stream, region):
         raise UserError(
             f"the location belongs to region {opened.region} of stream {opened.stream}, not to "
             f"{region} of {record.stream}; give the one of that region"
         )
-    # A location that was refused under a newer assignment knows the older one.
+    # A location that was refused under a newer assignment still has the older one.
     known = [state.assignment, state.next, opened.assignment if opened else None]
     named = [each for each in known if each is not None and (opened is None or region in each.regions)]
     assignment = max(named, key=lambda each: each.number, default=None)

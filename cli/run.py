@@ -1,4 +1,4 @@
-"""`sluicegate run`: the service."""
+"""`sluicegate run`: run the service."""
 
 import sys
 
@@ -15,7 +15,7 @@ from sluicegate.failpoints.points import arm
 @config_option
 @click.pass_context
 def run(context: click.Context, settings: Settings) -> None:
-    """Run the coordinator until it is told to stop (SIGTERM or SIGINT); SIGHUP reloads its settings."""
+    """Run the coordinator until SIGTERM or SIGINT; SIGHUP reloads its settings."""
     from sluicegate.coordinator.runtime.process import Signals, run_service
 
     signals = Signals()
@@ -25,7 +25,7 @@ def run(context: click.Context, settings: Settings) -> None:
 
     def load() -> Settings:
         loaded = load_again(context)
-        # Also those of streams that are gone: what they have under way may still be logged.
+        # Keep the secrets of removed streams: their work in progress can still be logged.
         secrets.update(loaded.secrets())
         configure_logging(settings.log, secrets)
         return loaded

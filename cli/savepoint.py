@@ -1,4 +1,4 @@
-"""`sluicegate savepoint` and `sluicegate drain`: one full commit of all that is completed by now."""
+"""`sluicegate savepoint` and `sluicegate drain`: one full commit of all completed checkpoints."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ from sluicegate.coordinator.telemetry.wording import duration
 from sluicegate.events import Body, SavepointTaken, StreamCommand
 
 RECENT: Final = 15.0
-"""Seconds in which a query that runs gives a sign of life: several times its heartbeat."""
+"""Seconds within which a running query sends an event: several times its heartbeat interval."""
 
 _name_option = click.option("--name", help="Name of the savepoint. Default: made of the time.")
 
@@ -38,9 +38,10 @@ _name_option = click.option("--name", help="Name of the savepoint. Default: made
 def savepoint(
     context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
 ) -> None:
-    """Have one full commit reach all that every region has completed by now, and print it.
+    """Make one full commit that includes every checkpoint completed so far in any region, and print it.
 
-    Exit status 0 when it is in the table, 1 when it still waits; then the order stays in force.
+    Exit status 0 when the commit is in the table, 1 if it is still pending. A pending savepoint stays in
+    force.
     """
     _take(context, settings, stream, ("savepoint", name), timeout, as_json=as_json)
 
@@ -55,10 +56,10 @@ def savepoint(
 def drain(
     context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
 ) -> None:
-    """Take a savepoint and close every region with it: the stream ends there, all of it committed.
+    """Take a savepoint and close every region with it. The stream ends there, fully committed.
 
-    Stop the queries first: what they complete afterwards opens their region again. Those that gave a sign of
-    life of late are named.
+    Stop the queries first: a checkpoint completed later opens its region again. The command warns of regions
+    whose query seems to run.
     """
     require_stream(settings, stream)
     for line in run_async(settings, _running(settings, stream)):
@@ -88,7 +89,7 @@ def _take(
 
 
 async def _running(settings: Settings, stream: str) -> list[str]:
-    """A warning for each region whose query seems to run."""
+    """Return a warning for each region whose query seems to run."""
     signs = await last_signs(settings, await known_record(settings, stream), RECENT)
     return [
         f"WARNING: region {region} gave a sign of life {duration(ago)} ago. If its query runs, what it "

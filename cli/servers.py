@@ -1,4 +1,4 @@
-"""`sluicegate servers`: Kafka and Valkey on this machine, to try the service without containers."""
+"""`sluicegate servers`: run Kafka and Valkey on this machine, to try the service without containers."""
 
 import logging
 import signal
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 
 _LOOK: Final = 0.5
-"""Seconds between two looks whether both servers live."""
+"""Seconds between two checks that both servers run."""
 
 _PORT: Final = click.IntRange(1, 65_535)
 
@@ -34,11 +34,12 @@ _PORT: Final = click.IntRange(1, 65_535)
 def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
     """Run Kafka and Valkey on this machine until Ctrl-C, and print the settings to use.
 
-    For trying things out: one broker, on the loopback interface, without passwords. Valkey keeps nothing.
+    For tests only: one broker, on the loopback interface, without passwords. Valkey does not persist its
+    data.
     """
     from sluicegate.embedded import EmbeddedError, EmbeddedKafka, EmbeddedValkey
 
-    # That Kafka is fetched the first time takes a while, and is said.
+    # The first start downloads Kafka, which takes a while; the embedded package logs it.
     logging.basicConfig(format="%(message)s")
     logging.getLogger("sluicegate.embedded").setLevel(logging.INFO)
     kafka = EmbeddedKafka(folder / "kafka", kafka_port)
@@ -60,7 +61,7 @@ def _settings(kafka: "EmbeddedKafka", valkey: "EmbeddedValkey") -> str:
 
 
 def _watch(*running: "EmbeddedKafka | EmbeddedValkey") -> None:
-    """Wait as long as all live. Raises UserError when one has ended by itself."""
+    """Wait while all servers run. Raises UserError when one exits by itself."""
     while True:
         for server in running:
             if not server.running:
@@ -70,7 +71,7 @@ def _watch(*running: "EmbeddedKafka | EmbeddedValkey") -> None:
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, in order."""
+    """Handle SIGTERM like Ctrl-C: leave the block in order."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

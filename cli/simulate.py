@@ -1,4 +1,4 @@
-"""`sluicegate simulate`: the real core against simulated jobs, stores and faults."""
+"""`sluicegate simulate`: run the real core against simulated jobs, stores and faults."""
 
 import json
 import os
@@ -20,9 +20,9 @@ from sluicegate.simulator import (
 )
 
 FULL_LENGTH = 20_000
-"""Schedules after which everything must have been hit often enough."""
+"""Number of schedules that must reach every required state often enough."""
 PATIENCE = 10.0
-"""Seconds between two signs of life."""
+"""Seconds between two progress lines."""
 
 
 @click.command()
@@ -38,7 +38,7 @@ PATIENCE = 10.0
 def simulate(context: click.Context, seeds: int, seed: int | None, steps: int, as_json: bool) -> None:
     """Run seeded schedules of faults against the core, and check every invariant after every step.
 
-    A schedule that breaks one is shrunk to a short trace. Exit status 1 if there is any.
+    A schedule that breaks an invariant is shrunk to a short trace. Exit status 1 if there is one.
     """
     first = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
     click.echo(f"seeds {first} to {first + seeds - 1}, {steps} steps each and more until rest", err=True)
@@ -65,7 +65,7 @@ def _in_short(campaign: Campaign) -> str:
 
 
 def _signs_of_life(seeds: int) -> Callable[[Campaign], None]:
-    """Say now and then how far it is."""
+    """Make a callback that prints the progress every PATIENCE seconds."""
     began = said_at = time.monotonic()
 
     def say(campaign: Campaign) -> None:

@@ -1,4 +1,4 @@
-"""`sluicegate status`: where the streams stand, by the coordinator that has them, else by the log."""
+"""`sluicegate status`: state of the streams, from the coordinator, else from the state records."""
 
 import json
 import time
@@ -30,11 +30,10 @@ from sluicegate.events import partition_of
 @click.option("--verbose", "-v", is_flag=True, help="Show lineages in full.")
 @json_option
 def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool) -> None:
-    """Show the streams: regions, last commit, what waits, what fails, what the next commit waits for.
+    """Show the streams: regions, last commit, pending files, failures, and the reasons for a delayed commit.
 
-    Asks the coordinator at the address of the settings (http.host, http.port) for the streams that it has.
-    Others are read from the state records, which are written when something is committed, stalls or goes
-    on; how old each is is shown.
+    Streams of the coordinator at http.host and http.port are shown live. Other streams are shown from their
+    state records, with the age of the record. A record is written when the stream commits, stalls or resumes.
     """
     if stream is not None:
         require_stream(settings, stream)
@@ -52,7 +51,10 @@ def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool)
 
 
 async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None]:
-    """The streams, and how many coordinators run; None if that may not be asked."""
+    """Return the streams and the number of running coordinators.
+
+    The number is None without permission to describe the group.
+    """
     records = await read_dated_records(settings)
     offsets = await read_offsets(settings)
     live = await ask_coordinator(settings)
@@ -71,7 +73,7 @@ def describe(
     configured: bool,
     live: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A stream as JSON values, by its coordinator's account if there is one, else by its record.
+    """Return a stream as JSON values, from its coordinator if that answers, else from its record.
 
     Times are milliseconds since the Unix epoch.
     """

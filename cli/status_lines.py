@@ -1,4 +1,4 @@
-"""A stream for people, as `sluicegate status` prints it."""
+"""Format of a stream for people, as `sluicegate status` prints it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -6,11 +6,11 @@ from typing import Any, Final
 from sluicegate.coordinator.telemetry.wording import duration, iso_time
 
 SHORTEST: Final = 8
-"""Characters of a lineage that are shown at least."""
+"""Minimum number of characters of a lineage."""
 
 
 def lines_of(shown: Mapping[str, Any], now: int, *, verbose: bool) -> list[str]:
-    """A stream in lines; `now` in milliseconds since the Unix epoch."""
+    """Format a stream as lines; `now` in milliseconds since the Unix epoch."""
     again = shown["read_by_restart"]
     place = f"partition {shown['partition']}" + (
         "" if again is None else f" (a restart reads {again} records)"
@@ -76,7 +76,7 @@ def _state(region: Mapping[str, Any]) -> str:
 
 
 def _facts(shown: Mapping[str, Any], region: Mapping[str, Any], now: int) -> Iterator[str]:
-    """What is worth knowing of a region beside its place in the cut."""
+    """Format the facts of a region other than its committed position."""
     if region["silent"] is not None:
         if region["state"] != "active":
             yield str(region["state"])
@@ -91,7 +91,7 @@ def _facts(shown: Mapping[str, Any], region: Mapping[str, Any], now: int) -> Ite
     if region["waiting_files"]:
         waits = _amount(region["waiting_files"], region["waiting_rows"], region["waiting_oldest"])
         yield f"waiting: {waits}"
-    # What a stall says stands above already.
+    # The stall of the stream is printed above already.
     if region["reason"] is not None and region["reason"] != shown["stalled"]:
         yield str(region["reason"])
 
@@ -106,7 +106,7 @@ def _files(count: int) -> str:
 
 
 def _short(lineages: Iterable[str]) -> dict[str, str]:
-    """Each lineage by a beginning that no other one has, with its generation, if that is shorter."""
+    """Return a short form of each lineage: a unique prefix and its generation, if that is shorter."""
     parts = {each: each.rpartition(".") for each in lineages}
     heads = {head or tail for head, _, tail in parts.values()}
     found = {}

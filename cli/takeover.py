@@ -1,4 +1,4 @@
-"""`sluicegate takeover`: let this group of coordinators serve a stream that another one has served."""
+"""`sluicegate takeover`: let this group of coordinators serve a stream of another group."""
 
 import click
 
@@ -18,8 +18,8 @@ from sluicegate.replay.records import write_record
 def takeover(settings: Settings, stream: str) -> None:
     """Sign a stream's state record with this group, so that its coordinators serve the stream.
 
-    Needed only if the other group still has members, or cannot be seen. Stop its coordinators for good: two
-    groups on one stream double nothing in the table, but answer and tell everything twice.
+    Needed only if the other group still has members, or cannot be described. Stop its coordinators for good.
+    Two groups on one stream commit nothing twice, but send every answer and notification twice.
     """
     require_stream(settings, stream)
     before, members = run_async(settings, _take(settings, stream))

@@ -1,4 +1,4 @@
-"""`sluicegate topics`: making the topics."""
+"""`sluicegate topics`: create the topics."""
 
 import click
 
@@ -12,14 +12,14 @@ from sluicegate.kafka.topics import TopicProblem, ensure_topics, verify_topics
 
 @click.group(cls=Commands)
 def topics() -> None:
-    """Make the topics."""
+    """Create and verify the topics."""
 
 
 @topics.command()
 @config_option
 @click.pass_context
 def create(context: click.Context, settings: Settings) -> None:
-    """Create the topics that are missing; those that exist are never altered, only looked at."""
+    """Create the topics that are missing. Existing topics are verified, never altered."""
     created, problems = run_async(settings, _create(settings))
     for spec in settings.kafka.topic_specs():
         click.echo(f"{'created' if spec.name in created else 'exists '}  {spec.name}")

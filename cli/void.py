@@ -1,4 +1,4 @@
-"""`sluicegate void`: give a decision up that the table does not take."""
+"""`sluicegate void`: void a decision that the table does not accept."""
 
 import click
 
@@ -38,10 +38,10 @@ def void(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Give the pending decision up: an empty commit takes its place, and everything is as before it.
+    """Void a pending decision: an empty commit replaces it, and the regions return to the state before it.
 
-    The region's checkpoint, and what follows it, stays out until the region is rewound. If the decision
-    is in the table after all, nothing is voided, and the exit status is 1.
+    The named checkpoint of the region, and all later ones, stay out until the region is rewound. If the
+    decision is in the table after all, nothing is voided, and the exit status is 1.
     """
     require_stream(settings, stream)
     values = {"command": "void", "decision": decision, "region": region, "checkpoint": checkpoint}

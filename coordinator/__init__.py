@@ -1,1 +1,1 @@
-"""The coordinator: its core, and the service that runs it."""
+"""Coordinator: its core, and the service that runs it."""

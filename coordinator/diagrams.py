@@ -1,6 +1,6 @@
-"""Draws the state diagrams of a document: `python -m sluicegate.coordinator.diagrams [--check] [FILE]`.
+"""Draw the state diagrams of a document: `python -m sluicegate.coordinator.diagrams [--check] [FILE]`.
 
-They stand between `<!-- states: KIND -->` and `<!-- end -->`, one for each table of transitions.
+The diagrams are between `<!-- states: KIND -->` and `<!-- end -->`, one for each table of transitions.
 """
 
 import argparse
@@ -17,7 +17,7 @@ _PLACE: Final = re.compile(r"(<!-- states: (\w+) -->\n).*?(<!-- end -->)", re.DO
 
 
 def diagram(kind: str) -> str:
-    """The diagram of one table, as Mermaid."""
+    """Return the diagram of one transition table, as Mermaid text."""
     table = TABLES[kind]
     states = {state for each in table for state in (*each.sources, *each.targets)}
     lines = ["```mermaid", "stateDiagram-v2"]
@@ -27,7 +27,7 @@ def diagram(kind: str) -> str:
 
 
 def render(text: str) -> str:
-    """The document with the diagrams that are current. Raises KeyError for a kind that there is not."""
+    """Return the document with current diagrams. Raises KeyError for an unknown kind."""
     return _PLACE.sub(lambda place: f"{place[1]}{diagram(place[2])}{place[3]}", text)
 
 
@@ -47,7 +47,7 @@ def _group(name: str, indent: str) -> Iterator[str]:
 
 
 def _arrows(transition: Transition) -> Iterator[str]:
-    # A colon begins the label, so none may stand in it.
+    # In Mermaid a colon begins the label, so the label itself must not have one.
     label = transition.by.replace(": ", " ")
     for source in transition.sources:
         for target in transition.targets:

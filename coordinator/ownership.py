@@ -1,7 +1,7 @@
-"""Which group of coordinators serves a stream: state records and decisions name the one that wrote them.
+"""Ownership of a stream by one group of coordinators, from the signatures of records and decisions.
 
-Two groups on one stream double nothing in the table, since both come to the same decisions. But each would
-answer openings, write records and tell of commits as if it were alone, so the second one waits.
+Two groups on one stream commit nothing twice, because both make the same decisions. But each would answer
+openings, write records and send notifications. So the second group waits.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ log = structlog.get_logger(__name__)
 
 GROUP_HEADER: Final = "sluicegate-group"
 PATIENCE: Final = 15.0
-"""Seconds that a new cluster may need until it has a coordinator for a group."""
+"""Seconds that a new cluster may need to elect a coordinator for a group."""
 
 
 class OwnedElsewhere(Exception):
-    """Another group serves the stream; the text says what to do."""
+    """Another group serves the stream; the text has the remedy."""
 
 
 def group_named(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
-    """The group that wrote a record or a decision; None if it does not say, as those of older releases."""
+    """Return the group that wrote a record or a decision; None for unsigned ones of older releases."""
     named = dict(headers).get(GROUP_HEADER)
     return named.decode(errors="replace") if named else None
 
 
 async def group_members(options: Mapping[str, Any], group: str) -> int | None:
-    """How many coordinators are in a group; None if this client may not see it. Raises KafkaError.
+    """Return the number of coordinators in a group; None without permission to describe it.
 
-    One that was killed counts until its session ends.
+    A killed coordinator counts until its session times out. Raises KafkaError.
     """
     admin = AIOKafkaAdminClient(**options)
     deadline = time.monotonic() + PATIENCE
@@ -63,9 +63,9 @@ async def group_members(options: Mapping[str, Any], group: str) -> int | None:
 
 
 async def refuse_other_groups(options: Mapping[str, Any], own: str, wrote: Mapping[str, str | None]) -> None:
-    """Refuse streams whose newest state record is of another group that is alive.
+    """Refuse streams whose newest state record was written by another group that still has members.
 
-    `wrote`: by stream, the group that wrote its record. Raises OwnedElsewhere, KafkaError.
+    `wrote` is the group that wrote the record, by stream. Raises OwnedElsewhere, KafkaError.
     """
     for stream, other in sorted(wrote.items()):
         if other is None or other == own:
@@ -83,15 +83,15 @@ async def refuse_other_groups(options: Mapping[str, Any], own: str, wrote: Mappi
 
 
 class Rivals:
-    """Other groups that decide for the streams of a partition while it is ours."""
+    """Other groups that decide for the streams of an assigned partition."""
 
     def __init__(self, own: str) -> None:
         self._own = own
         self.seen: str | None = None
-        """The last one, if there was any."""
+        """The last other group; None if there was none."""
 
     def look(self, stream: str, decision: ConsumerRecord) -> None:
-        """Tell once of a decision that another group has made."""
+        """Log a decision of another group, once for each change of the group."""
         other = group_named(decision.headers)
         if other is None or other in (self._own, self.seen):
             return

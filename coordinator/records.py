@@ -1,4 +1,4 @@
-"""State records in the compacted topic: read whole at an assignment, written by key."""
+"""State records in the compacted topic: all read at an assignment, written by key."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from sluicegate.kafka.starting import start_client
 
 
 class UnreadableRecord(Exception):
-    """A state record that this release cannot read; the text says what to do."""
+    """A state record that this release cannot read; the text has the remedy."""
 
 
 class Held(NamedTuple):
@@ -23,13 +23,13 @@ class Held(NamedTuple):
 
     record: StateRecord | UnreadableRecord
     group: str | None
-    """The group of coordinators that wrote it; None if it does not say."""
+    """Group of coordinators that wrote it; None if it is unsigned."""
 
 
 class _Stored(NamedTuple):
     offset: int
     time: int
-    """Milliseconds, by the broker's clock, which may step back."""
+    """Append time in milliseconds by the broker's clock, which may step back."""
     value: bytes
     group: str | None
 
@@ -41,7 +41,7 @@ _Newest = dict[str, dict[int, _Stored]]
 async def read_records(
     topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
 ) -> dict[str, StateRecord | UnreadableRecord]:
-    """The newest record of each of the streams that has one, as `read_held` finds it."""
+    """Return the newest record of each stream that has one, as `read_held` does."""
     held = await read_held(topic, partitions, options, streams, patience)
     return {stream: each.record for stream, each in held.items()}
 
@@ -49,10 +49,10 @@ async def read_records(
 async def read_held(
     topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
 ) -> dict[str, Held]:
-    """The newest record of each of the streams that has one, and who wrote it.
+    """Return the newest record of each stream that has one, with the group that wrote it.
 
-    All partitions are read, so that a record is found wherever it was written. Raises KafkaError or
-    TimeoutError.
+    All partitions are read, because a record may be in any of them after the topic got more partitions.
+    Raises KafkaError, and TimeoutError after `patience` seconds without progress.
     """
     sources = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
@@ -80,12 +80,12 @@ async def _newest(
         newest: _Newest = {}
         positions, behind = begins, {each for each in partitions if begins[each] < ends[each]}
         while behind:
-            # What cannot be decoded was not written by a coordinator.
+            # Records that cannot be decoded were not written by a coordinator.
             for records in (await read_batches(consumer, timeout_ms=200)).batches.values():
                 _keep_newest(newest, records, streams)
             before, positions = positions, {each: await consumer.position(each) for each in behind}
             if any(positions[each] > before[each] for each in behind):
-                # However much there is to read, what counts is that it goes on.
+                # The timeout limits the time without progress, not the whole read.
                 limit.reschedule(asyncio.get_running_loop().time() + patience)
             behind = {each for each in behind if positions[each] < ends[each]}
     return newest
@@ -105,7 +105,7 @@ def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: dict[b
 
 
 def _latest(found: dict[int, _Stored]) -> _Stored:
-    """The last of a stream's records; only when the topic has grown do they stand in several partitions."""
+    """Return a stream's last record; it has several partitions only if the topic got more of them."""
     return max(found.values(), key=lambda stored: stored.time)
 
 
@@ -129,7 +129,7 @@ def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:
 
 
 def _version(value: bytes) -> int | None:
-    """The version that the record claims; None if it does not say."""
+    """Return the version of the record; None if it has none."""
     try:
         content = json.loads(value)
     except ValueError:

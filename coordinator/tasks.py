@@ -1,4 +1,4 @@
-"""Ends tasks that are not needed any more, also those that do not hear it the first time."""
+"""Cancellation of tasks, repeated for tasks that lose the first one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 AGAIN: Final = 2.0
-"""Seconds after which a task that goes on is told once more."""
+"""Seconds after which a running task is cancelled again."""
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until each has ended, whatever became of it.
+    """Cancel tasks and wait until each has ended, with any result.
 
-    A cancellation can be lost: `asyncio.wait_for` of Python 3.11 drops one that comes together with its
-    result, and the Kafka client one that comes while it closes.
+    A cancellation can be lost. `asyncio.wait_for` of Python 3.11 drops one that arrives together with its
+    result. The Kafka client drops one that arrives while it closes.
     """
     every = list(tasks)
     going = {task for task in every if not task.done()}
@@ -23,13 +23,13 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
         _, going = await asyncio.wait(going, timeout=AGAIN)
     for task in every:
         if not task.cancelled():
-            # Nobody else may look at how it failed, and it must not be reported as unseen.
+            # Retrieve the exception: asyncio logs exceptions that nobody retrieves.
             task.exception()
 
 
 @asynccontextmanager
 async def ended_with(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something beside a block, and end it with the block."""
+    """Run a coroutine beside a block, and cancel it at the end of the block."""
     task = asyncio.create_task(work)
     try:
         yield

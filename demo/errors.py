@@ -1,12 +1,12 @@
-"""Errors of the demo; each message is one sentence that says what to do."""
+"""Errors of the demo; each message is one sentence with the remedy."""
 
 
 class DemoError(Exception):
-    """Base of everything that the demo raises on purpose."""
+    """Base of the errors that the demo raises on purpose."""
 
 
 class Unavailable(DemoError):
-    """Something that the demo needs is not installed."""
+    """A package or program that the demo needs is not installed."""
 
 
 class TableDamaged(DemoError):
@@ -14,4 +14,4 @@ class TableDamaged(DemoError):
 
 
 class RunFailed(DemoError):
-    """A part of the demo ended, or did not come to its end, while the demo ran."""
+    """A part of the demo ended early, or did not finish."""

@@ -1,4 +1,4 @@
-"""Files for the streaming jobs, handed to them step by step."""
+"""Files for the streaming jobs, released step by step."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,13 @@ _DRIP_SECONDS: Final = 25.0
 
 
 def share_due(kills: int, killed: int, batches: int, ready: float | None) -> float:
-    """How much of its `batches` files a job is to have, `ready` seconds after the coordinator was ready.
+    """Return the share of its `batches` files that a job should have by now.
 
-    There is something to commit before every kill and after the last one: each gets an equal part of the
-    files. Half of a part is there while the coordinator starts (`ready` is None), so that it finds work; the
-    others follow while it works, and if no kill comes, slowly some more.
+    `ready` is the time in seconds since the coordinator was ready.
+
+    Every kill, and the time after the last one, gets an equal part of the files, so that there is always
+    something to commit. Half of a part is released while the coordinator starts (`ready` is None), so that it
+    finds work. The other half follows while it works. If no kill comes, more files follow slowly.
     """
     if killed >= kills:
         return 1.0
@@ -39,14 +41,15 @@ class Feed:
             self.folder(region).mkdir(parents=True)
 
     def folder(self, region: str) -> Path:
-        """The folder that the region's job reads."""
+        """Return the folder that the region's job reads."""
         return self._inbox / region
 
     def open(self, share: float) -> None:
-        """Let the jobs have at least this share of their files, from 0 to 1."""
+        """Release files up to this share, from 0 to 1; a smaller share than before changes nothing."""
         for region, files in self._files.items():
             upto = math.ceil(len(files) * share)
             for file in files[self._given[region] : upto]:
-                # A rename keeps the file's time and shows it whole.
+                # A rename is atomic: a job never reads half a file. It also keeps the file time, which Spark
+                # sorts by.
                 file.path.rename(self.folder(region) / file.path.name)
             self._given[region] = max(self._given[region], upto)

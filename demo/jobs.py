@@ -1,4 +1,4 @@
-"""Three streaming jobs in one local Spark session: one region each, writing into one table."""
+"""Three streaming jobs in one local Spark session: one region each, all writing into one table."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from sluicegate.writer_hooks import attach, close_region
 
 _TRIGGER: Final = "50 milliseconds"
 _RHYTHMS: Final = (700, 750, 800)
-"""Milliseconds. With one interval all would begin their batches at the same moments, as Spark rounds them."""
+"""Trigger intervals in milliseconds. They differ, because Spark rounds equal ones to the same moments."""
 _CHECKPOINT_FILES: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -29,14 +29,14 @@ _SESSION: Final = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A run of a minute is over before better compiled code would have paid for itself.
+    # A run takes about a minute, too short to benefit from the optimizing compiler.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stopTimeout": "3s",
-    # The other manager runs a program of the system for every file, as Hadoop's native library is not there.
+    # The default manager starts a process for each file, because Hadoop's native library is missing.
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-    # A job that waits for files says so at once, and does not hold back the others' commits.
+    # A job without new files reports it soon, and does not delay the commits of the others.
     "spark.sql.streaming.noDataProgressEventInterval": "250",
 }
 
@@ -44,8 +44,8 @@ _SESSION: Final = {
 def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
     """Start Spark; its processes inherit this one's standard error. Raises RunFailed.
 
-    With slowness each job has a slot of its own, as jobs on different machines have: what is slow is the
-    storage of one, not the processor of all.
+    With `slowness` each job has a task slot of its own, as on a separate machine. Only the storage of one job
+    is then slow, not the processor of all.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     master = "local[2]" if slowness is None else f"local[{len(REGIONS)}]"
@@ -62,9 +62,9 @@ def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         spark = builder.getOrCreate()
-    except Exception as error:  # PySpark raises whatever happened to the gateway
+    except Exception as error:  # PySpark's gateway raises errors of many types
         raise RunFailed(f"Spark did not start: {error}") from error
-    # Spark's own handler talks to the JVM, perhaps in the middle of another call to it.
+    # PySpark's own handler calls the JVM, possibly during another call to it.
     signal.signal(signal.SIGINT, interrupt)
     attach(spark, heartbeat_interval=2.0)
     return spark
@@ -80,12 +80,13 @@ class Jobs:
         self._checkpoints = checkpoints
         self._queries: dict[str, Any] = {}
         self.finals: dict[str, int | None] = {}
-        """The final batch of each region that is closed."""
+        """Final batch of each closed region."""
 
     def start(self, inbox: Callable[[str], Path], *, evenly: bool = False) -> None:
         """Start a job for each region, which reads the files that appear in `inbox(region)`.
 
-        Evenly: each in a rhythm of its own, so that they do not compete for the processor all the time.
+        With `evenly` each job has its own trigger interval, so that they do not always compete for the
+        processor.
         """
         for region, rhythm in zip(REGIONS, _RHYTHMS, strict=True):
             trigger = f"{rhythm} milliseconds" if evenly else _TRIGGER
@@ -101,7 +102,7 @@ class Jobs:
                 raise RunFailed(f"the job of {region} ended: {query.exception()}")
 
     def finish(self, region: str) -> None:
-        """End a job that has been given its last file, and close its region; may be repeated."""
+        """End a job that has read its last file, and close its region; may be repeated."""
         if region in self.finals:
             return
         query = self._queries[region]
@@ -110,10 +111,10 @@ class Jobs:
         self.finals[region] = close_region(self._options(region))
 
     def stop(self) -> None:
-        """End the jobs that still run, whatever they are doing."""
+        """Stop the running jobs, even in the middle of a batch."""
         for region, query in self._queries.items():
             if region not in self.finals:
-                # A job that does not end in time ends with the session.
+                # A job that does not stop in time ends with the session.
                 with suppress(Exception):
                     query.stop()
 

@@ -1,4 +1,4 @@
-"""Kills the coordinator in the middle of its work, again and again."""
+"""Kills the coordinator repeatedly, in the middle of its work."""
 
 import random
 import threading
@@ -13,21 +13,21 @@ from sluicegate.demo.phases import COMMIT_STEPS, READING, START_STEPS, Step, Tra
 from sluicegate.demo.services import Coordinator
 
 OPENING_STEPS: Final = ("AppendPolicy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
-"""What is done before there is anything to commit: regions are opened."""
+"""Steps before the first commit: regions are opened."""
 
 EARLY_KILLS: Final = 2
-"""So many kills may come before the first commit; the others wait for it."""
+"""Maximum number of kills before the first commit; later kills wait for it."""
 
 _AT_ANY_TIME: Final = 0.2
-"""How likely a later kill comes at any time, not in a chosen step, until one found nothing under way."""
+"""Probability of a kill at any time instead of in a chosen step, until one was killed between commits."""
 _ONE_BEFORE: Final = 0.5
-"""How often the step before the chosen one is the sign: the news of a step may come when it is over."""
+"""Probability of taking the step before the chosen one as the signal: log lines may come late."""
 _LONGEST_WAIT: Final = 1.5
 _LONGEST_DELAY: Final = 0.008
 _LIFE_SECONDS: Final = 60.0
-"""How long a life may last before it is killed all the same."""
+"""Maximum seconds of a life; then it is killed in any step."""
 _HUNT_SECONDS: Final = 10.0
-"""How long the chosen step is waited for, once there are commits."""
+"""Maximum seconds of waiting for the chosen step, once there are commits."""
 _START_ENDED: Final = Step("FetchEnd", started=False)
 _POLL_START: Final = 0.01
 _POLL: Final = 0.0015
@@ -35,9 +35,9 @@ _POLL: Final = 0.0015
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When to kill: `delay` seconds after a step has begun for the `turn`-th time in this life.
+    """Moment of a kill: `delay` seconds after a step has begun for the `turn`-th time in this life.
 
-    Without a step: that long after the start has ended.
+    Without a step: `delay` seconds after the start has finished.
     """
 
     step: str | None
@@ -46,9 +46,9 @@ class Plan:
 
 
 class Killer(threading.Thread):
-    """Kills the coordinator `kills` times, in as many different steps as come by.
+    """Kills the coordinator `kills` times, in as many different steps as possible.
 
-    `committing` says whether anything has been committed yet, and a life may last for `turns` commits.
+    `committing` returns True once a commit exists. A life may last for `turns` commits.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Killer(threading.Thread):
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self.phases: Counter[str] = Counter()
-        """How often the coordinator was killed in each phase."""
+        """Number of kills in each phase."""
         self.ready_since: float | None = None
-        """Since when this life does its work, by the monotonic clock; None while it starts."""
+        """Time of the monotonic clock when this life became ready; None while it starts."""
         self._coordinator = coordinator
         self._kills = kills
         self._random = random.Random(seed)  # noqa: S311
@@ -76,11 +76,11 @@ class Killer(threading.Thread):
 
     @property
     def killed(self) -> int:
-        """How often the coordinator was killed until now."""
+        """Number of kills so far."""
         return self.phases.total()
 
     def run(self) -> None:
-        """Kill until it is enough."""
+        """Kill the coordinator `kills` times."""
         try:
             while self.killed < self._kills and not self._over.is_set():
                 self._strike()
@@ -88,30 +88,30 @@ class Killer(threading.Thread):
             self._error = error
 
     def check(self) -> None:
-        """Raise what made the killer give up."""
+        """Raise the error that ended the thread, if there is one."""
         if self._error is not None:
             raise self._error
 
     def end(self) -> None:
-        """Kill no more, and wait for the thread."""
+        """Stop killing, and wait for the thread."""
         self._over.set()
         if self.is_alive():
             self.join()
 
     def plan(self) -> Plan:
-        """Choose the next moment: steps in which it was not killed yet come first."""
+        """Choose the next moment; steps without a kill so far are preferred."""
         early = not self._committing() and self.killed < EARLY_KILLS
         if not early and READING not in self.phases and self._random.random() < _AT_ANY_TIME:
             return Plan(None, self._random.uniform(0, _LONGEST_WAIT))
         steps = [*START_STEPS, *(OPENING_STEPS if early else COMMIT_STEPS)]
         fresh = [step for step in steps if step not in self.phases] or steps
-        # The longest part of every life is its start, but the steps of a commit are what matters.
+        # The start is the longest part of every life, but the steps of a commit are the interesting ones.
         weights = [1 if step in START_STEPS else 4 for step in fresh]
         step = self._random.choices(fresh, weights)[0]
         if not early and step in COMMIT_STEPS[1:] and self._random.random() < _ONE_BEFORE:
             step = COMMIT_STEPS[COMMIT_STEPS.index(step) - 1]
         turn = 1 if early or step in START_STEPS else self._random.randint(1, self._turns)
-        # Some steps take a millisecond, others twenty: half of the kills come at once.
+        # Some steps take 1 ms, others 20 ms. About half of the kills have no delay, to hit the short ones.
         delay = max(0.0, self._random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY))
         return Plan(step, delay, turn)
 
@@ -124,6 +124,7 @@ class Killer(threading.Thread):
             if self._over.is_set():
                 return
             self._coordinator.kill()
+            # Read the last lines of the killed life, to find the interrupted step.
             trace.advance()
         finally:
             trace.close()
@@ -132,7 +133,7 @@ class Killer(threading.Thread):
         self._note(f"killed the coordinator ({self.killed} of {self._kills}): {trace.phase}")
 
     def _await(self, plan: Plan, trace: Trace) -> None:
-        """Wait for the moment; for a while only, as a step need not come before there is more to do."""
+        """Wait for the moment. The wait is limited, because a step may not occur without more work."""
         deadline = time.monotonic() + _LIFE_SECONDS
         turns = 0
         while time.monotonic() < deadline and not self._over.wait(_POLL if self.ready_since else _POLL_START):

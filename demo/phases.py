@@ -1,4 +1,4 @@
-"""What the coordinator was doing when it was killed, read from the end of its log."""
+"""Phase of the coordinator at the moment of a kill, read from the end of its log."""
 
 import json
 from collections import Counter
@@ -18,21 +18,21 @@ COMMIT_STEPS: Final = (
 """The steps of a commit, in their order."""
 
 START_STEPS: Final = ("InspectTable", "FetchEnd")
-"""What is done once after every start, in this order."""
+"""Steps of every start, in their order."""
 
 STARTING: Final = "starting"
 READING: Final = "reading"
 
 
 class Step(NamedTuple):
-    """A step of the coordinator that began or ended."""
+    """Start or end of a step of the coordinator."""
 
     effect: str
     started: bool
 
 
 class Trace:
-    """Follows the log of one life of the coordinator."""
+    """Reader of the log of one life of the coordinator."""
 
     def __init__(self, log_file: Path) -> None:
         self._log_file = log_file
@@ -44,7 +44,7 @@ class Trace:
         self._begun = False
 
     def advance(self) -> list[Step]:
-        """Read what was logged since the last call; a line that is not whole yet waits for its end."""
+        """Read the log lines since the last call; an incomplete line is kept for the next call."""
         if self._log is None:
             if not self._log_file.exists():
                 return []
@@ -56,13 +56,13 @@ class Trace:
         return steps
 
     def close(self) -> None:
-        """Let go of the log; what was read stays."""
+        """Close the log; the steps read so far stay."""
         if self._log is not None:
             self._log.close()
 
     @property
     def phase(self) -> str:
-        """The step that was under way, else between which ones; as far as `advance` has read."""
+        """The running step, or the pair of steps around the present moment, as of the last `advance`."""
         running = [effect for effect in self._latest if self._open[effect] > 0]
         if running:
             return running[-1]
@@ -86,7 +86,7 @@ class Trace:
 
 
 def parse(line: bytes) -> Step | None:
-    """Read one line of the log; None if it is about something else."""
+    """Parse one line of the log; None if it is not about a step."""
     if b'"effect"' not in line:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a block that redraws itself on a terminal, else plain lines."""
+"""Progress of the demo: a block that redraws itself on a terminal, else plain lines."""
 
 import threading
 import time
@@ -15,32 +15,32 @@ _UP: Final = "\x1b[{}A\x1b[J"
 
 
 class Display:
-    """Writes notes, and below them, on a terminal, the newest state; may be used from any thread."""
+    """Writes notes and, on a terminal, the newest state below them; may be used from any thread."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self.live = out.isatty()
-        """Whether it redraws itself."""
+        """True if the block redraws itself."""
         self._lock = threading.Lock()
         self._block: Sequence[str] = ()
         self._shown = 0.0
         self._began = time.monotonic()
 
     def note(self, text: str) -> None:
-        """Write a line that stays."""
+        """Write a permanent line."""
         with self._lock:
             self._clear()
             self._out.write(f"{self._clock()}  {text}\n")
             self._draw()
 
     def show(self, block: Sequence[str], *, at_once: bool = False) -> None:
-        """Show the newest state, but not more often than a reader can follow, unless it is `at_once`."""
+        """Show the newest state. Unless `at_once`, updates are limited to a readable rate."""
         with self._lock:
             now = time.monotonic()
             pause = _REDRAW_SECONDS if self.live else _LINE_SECONDS
             if now - self._shown < pause and not at_once:
                 return
-            # Lines stay, and one that says nothing new only pushes the others away.
+            # Plain lines are permanent, so a repeated one is omitted.
             if not self.live and block == self._block:
                 return
             self._shown = now
@@ -51,7 +51,7 @@ class Display:
             self._draw()
 
     def leave(self) -> None:
-        """Let the last state stand."""
+        """Keep the last state on the screen."""
         with self._lock:
             self._block = ()
 
@@ -69,7 +69,7 @@ class Display:
 
 
 def describe(progress: Progress, totals: Mapping[str, int], kills: str, *, bars: bool) -> list[str]:
-    """Say in a line per region, and one for the table, how far the run is."""
+    """Format the progress: a line for each region, and one for the table."""
     if not any(view.batches for view in progress.regions.values()):
         return ["Spark is starting; no batch is complete yet"]
     lines = []
@@ -89,7 +89,7 @@ def _committed(batch: int) -> str:
 
 
 def _bar(committed: int, written: int, total: int) -> str:
-    """Committed rows as `#`, rows that are written but not committed as `=`."""
+    """Format a bar: committed rows as `#`, written but uncommitted rows as `=`."""
     first, second = (_WIDTH * part // max(total, 1) for part in (committed, max(written, committed)))
     return "#" * first + "=" * (second - first) + "." * (_WIDTH - second)
 

@@ -1,7 +1,7 @@
-"""A reader of Paimon append tables from the files alone: it shares no code with any writer.
+"""An independent reader of Paimon append tables: it reads the files and shares no code with any writer.
 
-It believes nothing twice: what the snapshots, manifest lists, manifests and data files say about each other
-is compared, and the first contradiction is an error.
+It compares all redundant facts of snapshots, manifest lists, manifests and data files. The first
+contradiction is an error.
 """
 
 import json
@@ -26,7 +26,7 @@ _ADD: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One snapshot's own part."""
+    """Changes of one snapshot."""
 
     snapshot: int
     user: str
@@ -45,9 +45,9 @@ class Contents:
 
 
 def read_table(root: Path, *, compacted: bool = False) -> Contents:
-    """Read a table that is partitioned by one string column, and has only ever been appended to.
+    """Read a table that is partitioned by one string column, and to which all commits have only appended.
 
-    `compacted`: compactions may have replaced files by others of as many rows; they alone may remove any.
+    `compacted` allows compactions: only they may remove files, and they must keep the number of rows.
 
     Raises:
         TableDamaged: it cannot be read, or its metadata contradict each other.
@@ -61,7 +61,7 @@ def read_table(root: Path, *, compacted: bool = False) -> Contents:
 def _read(root: Path, *, compacted: bool) -> Contents:
     key = _partition_key(root)
     commits: list[Commit] = []
-    # In which snapshot a data file was added, and which of them are still there.
+    # The snapshot that added each data file, and the files that are still in the table.
     added: dict[str, int] = {}
     live: set[str] = set()
     total = 0
@@ -88,7 +88,7 @@ def _read(root: Path, *, compacted: bool) -> Contents:
 def _take_over(
     entries: list[Record], number: int, added: dict[str, int], live: set[str], *, removing: bool
 ) -> int:
-    """Follow one snapshot's own entries; by how many rows it changes the table."""
+    """Apply one snapshot's own entries; return the change of the number of rows. Raises TableDamaged."""
     rows = 0
     for entry in entries:
         name = entry["_FILE"]["_FILE_NAME"]
@@ -118,7 +118,7 @@ def _partition_key(root: Path) -> str:
 
 
 def _snapshots(root: Path) -> Iterator[tuple[int, Record]]:
-    """All snapshots from the first one on, without a gap."""
+    """Yield all snapshots from the first one, without a gap. Raises TableDamaged."""
     matches = (_SNAPSHOT.fullmatch(path.name) for path in root.glob("snapshot/*"))
     numbers = sorted(int(match[1]) for match in matches if match)
     if numbers != list(range(1, len(numbers) + 1)):
@@ -141,7 +141,10 @@ def _current_entries(root: Path, snapshot: Mapping[str, Any]) -> list[Record]:
 
 
 def _checked_entries(root: Path, manifest_list: str, size: int) -> list[Record]:
-    """All entries below a manifest list; every list and manifest must be as it is described."""
+    """Return all entries of a manifest list.
+
+    Raises TableDamaged if a manifest differs from its description.
+    """
     entries: list[Record] = []
     for line in _records(root, manifest_list, size):
         inside = _records(root, line["_FILE_NAME"], line["_FILE_SIZE"])
@@ -173,10 +176,11 @@ def _read_file(root: Path, key: str, entry: Record) -> pa.Table:
 
 
 def decode_string_row(raw: bytes) -> str:
-    """Decode Paimon's binary row of exactly one string that is not null.
+    """Decode Paimon's binary row of exactly one string that is not null. Raises TableDamaged.
 
-    Four bytes of arity (big-endian), eight bytes with the row's kind and null bits, eight bytes for the
-    field: up to seven bytes of text with the length in the last byte, or length and offset of the text.
+    The row has four bytes of arity (big-endian), eight bytes of row kind and null bits, and eight bytes for
+    the field. The field has up to seven bytes of text with the length in the last byte. For a longer text it
+    has its length and offset.
     """
     if len(raw) < 20 or int.from_bytes(raw[:4], "big") != 1 or any(raw[4:12]):
         raise TableDamaged(f"the partition {raw.hex()} is not one string")

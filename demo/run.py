@@ -27,7 +27,7 @@ from sluicegate.demo.watch import Progress, Watch
 _POLL: Final = 0.2
 _STUCK_SECONDS: Final = 120.0
 
-# About as long as the regions' batches end apart when all is well: see docs/benchmarks.md.
+# About the time between the ends of the regions' batches in a healthy run: see docs/benchmarks.md.
 _POLICY: Final = """\
 partial = "allow"
 alignment_timeout = "250ms"
@@ -36,29 +36,29 @@ max_consecutive_fallbacks = 3
 
 
 _Data = tuple[pa.Table, Feed, Path]
-"""The source's rows, its files, and the folder of the table."""
+"""Rows of the source, its files, and the folder of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user wants to see."""
+    """Options of the user."""
 
     rows: int
     kills: int
     seed: int | None
     slow_region: str | None
-    """Whose storage is slow for a while; None: of none."""
+    """Region with slow storage for a while; None if no storage is slow."""
     calm: bool
-    """With a slow region: run as if it were slow, but let it not be, to compare with."""
+    """With a slow region: use the same setup without the slowness, for comparison."""
     full_cuts: bool
-    """With a slow region: let every commit wait for all regions, to compare with."""
+    """With a slow region: each commit waits for all regions, for comparison."""
     work: Path
-    """A folder for everything that the run makes; there is nothing in it but an empty folder `logs`."""
+    """Folder for all files of the run; it contains only an empty folder `logs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it."""
+    """Result of the run."""
 
     verdict: Verdict
     commits: int
@@ -68,29 +68,29 @@ class Outcome:
 
     @property
     def kills(self) -> int:
-        """How often the coordinator was killed."""
+        """Number of times that the coordinator was killed."""
         return sum(self.kill_phases.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Regional:
-    """What the slowness of one region made of the commits; times in milliseconds."""
+    """Effect of one slow region on the commits; times in milliseconds."""
 
     partial_cuts: int
     forced_full: int
     abandoned: int
     max_consecutive_fallbacks: int
     healthy_p50_ms: float
-    """From the completion of a batch of another region to the news of its commit, over the whole run."""
+    """Median from the completion of another region's batch to its commit notification, in the whole run."""
     healthy_p50_while_slow_ms: float
-    """The same for batches that were completed while the slow region was slow or silent."""
+    """The same for batches completed while the slow region was slow or silent."""
     slow_longest_ms: int
-    """The longest that a batch of the slow region waited from its completion to the news of its commit."""
+    """Longest time from the completion of a batch of the slow region to its commit notification."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Everything that takes part, started or ready to start."""
+    """All parts of the run, started or ready to start."""
 
     source: pa.Table
     totals: Mapping[str, int]
@@ -104,10 +104,10 @@ class _Parts:
 
 
 def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
-    """Run to the end; what is started is ended by `stack`.
+    """Run the demo to the end; `stack` ends the started parts.
 
     Raises:
-        DemoError, EmbeddedError, TopicError: the run could not be made, or the table cannot be read.
+        DemoError, EmbeddedError, TopicError: the run failed, or the table cannot be read.
     """
     parts = _prepare(wish, display, stack)
     parts.killer.start()
@@ -178,7 +178,7 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     progress = Progress(REGIONS)
     watch = Watch(servers.kafka.bootstrap, progress)
     stack.callback(watch.end)
-    # Enough files for some commits in every life, and for less than all of them.
+    # A life must see a few commits, but not consume all files.
     turns = batches_for(wish.rows) // (3 * (wish.kills + 1))
     killer = Killer(coordinator, wish.kills, wish.seed, turns, lambda: progress.commits > 0, display.note)
     stack.callback(killer.end)
@@ -204,7 +204,7 @@ def _prepare_data(wish: Wish) -> _Data:
 
 
 def _follow(parts: _Parts, display: Display, kills: int) -> None:
-    """Show the progress until all regions are closed and in the table. Raises RunFailed."""
+    """Show the progress until all regions are closed and committed. Raises RunFailed."""
     progress, jobs = parts.progress, parts.jobs
     seen: object = None
     moved = time.monotonic()
@@ -227,7 +227,7 @@ def _follow(parts: _Parts, display: Display, kills: int) -> None:
 
 
 def _feed(parts: _Parts, kills: int) -> None:
-    """Let the jobs have the files that are due."""
+    """Release the files that are due."""
     since = parts.killer.ready_since
     ready = None if since is None else time.monotonic() - since
     batches = batches_for(parts.source.num_rows)
@@ -235,7 +235,7 @@ def _feed(parts: _Parts, kills: int) -> None:
 
 
 def _is_done(parts: _Parts) -> bool:
-    """Whether every region is closed, its final batch in the table, and no kill still to come."""
+    """True if every region is closed, its final batch is in the table, and all kills are done."""
     return (
         not parts.killer.is_alive()
         and len(parts.jobs.finals) == len(parts.totals)

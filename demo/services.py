@@ -1,4 +1,4 @@
-"""The services of the demo: Kafka, Valkey and the coordinator, each a process of its own."""
+"""Services of the demo: Kafka, Valkey and the coordinator, each a process of its own."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ PARTITIONS: Final = 1
 _TAIL_LINES: Final = 15
 _STOP_SECONDS: Final = 20.0
 
-# A killed member of the group is noticed after the session's time, which is what a restart waits for.
+# A restart after a kill waits until the session of the killed member times out, so it is short.
 _SETTINGS: Final = """\
 state_record_interval = "10m"
 
@@ -60,7 +60,7 @@ class Servers:
         asyncio.run(ensure_topics(self.kafka.bootstrap, topic_specs(TOPICS, partitions=PARTITIONS)))
 
     def stop(self) -> None:
-        """Stop both; may be repeated, and at any time."""
+        """Stop both; may be called repeatedly and at any time."""
         try:
             self.kafka.stop()
         finally:
@@ -69,7 +69,7 @@ class Servers:
     def write_settings(self, path: Path, table: Path, policy: str = "") -> None:
         """Write the coordinator's settings file; both servers must have been started.
 
-        `policy` is more lines of the stream's settings.
+        `policy` has more lines for the stream's settings.
         """
         text = _SETTINGS.format(
             bootstrap=self.kafka.bootstrap,
@@ -84,7 +84,7 @@ class Servers:
 
 
 class Coordinator:
-    """The coordinator as a process that may be killed and started again; each life has a log of its own."""
+    """Coordinator process that can be killed and started again; each life has its own log."""
 
     def __init__(self, settings: Path, logs: Path) -> None:
         self.settings = settings
@@ -95,20 +95,20 @@ class Coordinator:
 
     @property
     def log_file(self) -> Path:
-        """The log of the current life."""
+        """Log file of the current life."""
         return self._logs / f"coordinator-{self._lives}.log"
 
     def start(self) -> None:
-        """Begin a new life; does nothing in a life."""
+        """Start a new life, unless one is running."""
         with self._lock:
             if self._process is None:
                 self._start()
 
     def kill(self) -> Path:
-        """End this life with SIGKILL, begin the next, and return the log of the life that ended.
+        """End this life with SIGKILL, start the next, and return the log of the ended life.
 
         Raises:
-            RunFailed: it had ended by itself.
+            RunFailed: it was stopped, or had ended by itself.
         """
         with self._lock:
             if self._process is None:
@@ -125,7 +125,7 @@ class Coordinator:
             self._check()
 
     def stop(self) -> None:
-        """Ask it to end, and wait for that; may be repeated."""
+        """Stop the coordinator and wait until it has ended; may be repeated."""
         with self._lock:
             process, self._process = self._process, None
             if process is not None:
@@ -133,7 +133,7 @@ class Coordinator:
 
     def _start(self) -> None:
         self._lives += 1
-        # The command that the package installs, by way of this interpreter: it may not be on PATH.
+        # Run the package's command with this interpreter: the command itself may not be on PATH.
         command = [sys.executable, "-c", "from sluicegate.cli import main; main()"]
         command += ["run", "--config", str(self.settings)]
         self._process = ChildProcess(command, log_file=self.log_file, cwd=self._logs)

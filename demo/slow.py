@@ -1,4 +1,4 @@
-"""A region whose storage is slow, and then silent, for a while."""
+"""A region whose storage is slow for a while, and then silent."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sluicegate.events import FileInfo
 
 VARIABLE: Final = "SLUICEGATE_DEMO_SLOW"
-"""How the executors' Python processes are told; they inherit the driver's environment."""
+"""Environment variable with the plan; the executors' Python processes inherit it from the driver."""
 
 _SLOW_SECONDS: Final = 1.5
 _SILENT_SECONDS: Final = 8.0
@@ -21,36 +21,36 @@ _SILENT_SECONDS: Final = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """By how many seconds the storage of one region delays the files of some of its batches."""
+    """Seconds by which the storage of one region delays the files of some of its batches."""
 
     region: str
     delays: Mapping[int, float]
 
     @classmethod
     def plan(cls, region: str, batches: int) -> "Slowness":
-        """After the first batches some that are slow, then one that is silent for long, then all is well."""
+        """Plan a few slow batches after the first ones, then one very slow batch, then no delay."""
         first, count = max(1, batches // 8), max(1, batches // 10)
         slow = dict.fromkeys(range(first, first + count), _SLOW_SECONDS)
         return cls(region, {**slow, first + count: _SILENT_SECONDS})
 
     def to_text(self) -> str:
-        """For the environment."""
+        """Format the plan for the environment variable."""
         delays = {str(batch): seconds for batch, seconds in self.delays.items()}
         return json.dumps({"region": self.region, "delays": delays})
 
     @classmethod
     def from_text(cls, text: str) -> "Slowness":
-        """What `to_text` gave."""
+        """Parse the text of `to_text`."""
         found = json.loads(text)
         return cls(found["region"], {int(batch): seconds for batch, seconds in found["delays"].items()})
 
     def delay(self, region: str, batch: int) -> float:
-        """Seconds by which the batch's files are late."""
+        """Return the delay of the batch's files in seconds."""
         return self.delays.get(batch, 0.0) if region == self.region else 0.0
 
 
 class SlowWriter:
-    """A writer whose storage takes its time before a file is durable."""
+    """Writer that pauses before a file is durable."""
 
     def __init__(self, inner: FileWriter, pause: Callable[[], None]) -> None:
         self._inner = inner

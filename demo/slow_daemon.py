@@ -1,6 +1,6 @@
-"""Spark's daemon of Python workers, in whose workers the storage of one region is slow.
+"""Daemon of Python workers for Spark, which slows down the storage of one region.
 
-Spark starts it as `spark.python.daemon.module`. What is slow is in the environment.
+Spark starts it as `spark.python.daemon.module`. The environment variable of `slow` has the plan.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _SlowAdapter:
-    """An adapter whose writers are slow."""
+    """Adapter whose writers are slow."""
 
     def __init__(self, inner: "Adapter", seconds: float) -> None:
         self._inner = inner
@@ -46,8 +46,8 @@ class _SlowAdapter:
 
 
 def make_slow(slowness: Slowness) -> None:
-    """Have this process write the region's files late."""
-    # Only here, after the fork: some libraries start threads when they are imported.
+    """Delay the files that this process writes for the slow region."""
+    # Imported after the fork: some libraries start threads on import, and threads do not survive a fork.
     from sluicegate.writer_hooks.attempt import write_attempt
     from sluicegate.writer_hooks.spark import writer
 
@@ -70,7 +70,7 @@ def main() -> None:
     made: list[bool] = []
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
-        # A process that is used again comes here for every task.
+        # Spark reuses worker processes, so this runs once for each task.
         if not made:
             make_slow(slowness)
             made.append(True)

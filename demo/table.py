@@ -15,7 +15,7 @@ def create_table(warehouse: Path) -> Path:
     """Create the table in a new warehouse and return its folder."""
     catalog = CatalogFactory.create({"warehouse": str(warehouse)})
     catalog.create_database(DATABASE, True)
-    # Without a bucket number any writer may write any row: the writers need no exchange between them.
+    # Without a fixed bucket number every writer may write every row, so writers need not exchange rows.
     schema = Schema.from_pyarrow_schema(SCHEMA, partition_keys=[PARTITION], options={"bucket": "-1"})
     catalog.create_table(f"{DATABASE}.{NAME}", schema, False)
     return warehouse / f"{DATABASE}.db" / NAME

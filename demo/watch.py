@@ -1,4 +1,4 @@
-"""What the log says of the run: batches that the jobs completed, and cuts that the coordinator committed."""
+"""State of the run, read from the log: batches completed by the jobs, and commits of the coordinator."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ _END_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class RegionView:
-    """How far one region is."""
+    """Progress of one region."""
 
     batches: dict[int, int] = field(default_factory=dict)
     """Rows of each completed batch."""
@@ -37,9 +37,9 @@ class RegionView:
     """The newest batch in the table; -1 before the first."""
     closed: bool = False
     completed_at: dict[int, int] = field(default_factory=dict)
-    """When each batch was completed, in milliseconds of the log's time."""
+    """Completion time of each batch, in milliseconds since the Unix epoch, by append times."""
     visible_at: dict[int, int] = field(default_factory=dict)
-    """When the commit that includes a batch was told of."""
+    """Append time of the notification of the commit that includes each batch."""
 
     @property
     def rows_written(self) -> int:
@@ -53,7 +53,7 @@ class RegionView:
 
 
 class Progress:
-    """The state of the run, made from the events in their order."""
+    """State of the run, built from the events in their order."""
 
     def __init__(self, regions: Iterable[str]) -> None:
         self.regions = {region: RegionView() for region in regions}
@@ -64,13 +64,13 @@ class Progress:
         self.forced_full = 0
         self.abandoned = 0
         self.max_fallbacks = 0
-        """How often in a row one region stayed behind, at most; a full cut that was tried begins anew."""
+        """Maximum of commits in a row without one region; an abandoned full commit restarts the count."""
         self._fallbacks = dict.fromkeys(self.regions, 0)
         self._abandonments: set[str] = set()
         self._rows: dict[str, int] = {}
 
     def apply(self, event: Event, time: int = 0) -> None:
-        """Take note of an event, appended at `time` (milliseconds); repetitions change nothing."""
+        """Apply an event appended at `time` (milliseconds); repeated events change nothing."""
         envelope, body = event
         match body:
             case FilesWritten():
@@ -112,9 +112,9 @@ class Progress:
         self.max_fallbacks = max(self.max_fallbacks, *self._fallbacks.values())
 
     def waits(self, regions: Iterable[str], span: tuple[int, int] | None = None) -> list[int]:
-        """Milliseconds from the completion of each batch to the news of its commit.
+        """Return the milliseconds from the completion of each batch to its commit notification.
 
-        With a span only of batches that were completed in it (milliseconds, as the log's).
+        With `span`, return only batches completed in it (milliseconds of append time, both ends included).
         """
         return [
             view.visible_at[batch] - at
@@ -125,7 +125,7 @@ class Progress:
 
 
 class Watch(threading.Thread):
-    """Reads the events and the commits in a thread of its own, from the beginning."""
+    """Reads events and notifications in its own thread, from the beginning of the topics."""
 
     def __init__(self, bootstrap: str, progress: Progress) -> None:
         super().__init__(name="watch", daemon=True)
@@ -135,21 +135,21 @@ class Watch(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Read until `end`."""
+        """Read until `end` is called."""
         try:
             asyncio.run(self._read())
         except (KafkaError, OSError) as error:
             self._error = error
 
     def check(self) -> None:
-        """Raise RunFailed if the log cannot be read, or says that the stream stalls."""
+        """Raise RunFailed if the log cannot be read, or the stream is stalled."""
         if self._error is not None:
             raise RunFailed(f"the log cannot be read any more: {self._error!r}")
         if self._progress.stalled is not None:
             raise RunFailed(f"the coordinator stopped committing: {self._progress.stalled}")
 
     def end(self) -> None:
-        """Read no more."""
+        """Stop reading, and wait up to 10 s for the thread."""
         self._over.set()
         if self.is_alive():
             self.join(_END_SECONDS)

@@ -1,1 +1,1 @@
-"""What a stream's log decided, and what becomes of it: verification, repair, a fresh table, orphans."""
+"""Replay of a stream's log: verification, repair, a rebuilt table, orphans."""

@@ -1,8 +1,8 @@
-"""Which attempts of a stream will never be in its table, by the log: losers, and what is void.
+"""Attempts of a stream that no commit will include, by the log: losing attempts, and replaced work.
 
-Pure. An event counts as orphaned once nothing later in the log can change it: its checkpoint is taken by a
-decision that is in the table and that does not name it, or it lies behind the end of a lineage that another
-one has replaced; such ends only ever move back. What was judged before the reading began stays unjudged.
+Pure. An event is orphaned once no later record can change that. There are two cases. A decision that is in
+the table includes its checkpoint without naming the event. Or its checkpoint follows the end of a replaced
+lineage; such an end only ever moves back. Events judged before the reading began are not judged again.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ Lived = tuple[str, str]
 
 
 class Arrival(NamedTuple):
-    """One `files.written` in the log."""
+    """One `files.written` event of the log."""
 
     offset: int
     time: int
@@ -29,30 +29,30 @@ class Arrival(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """An attempt that will never be committed, as far as the log goes."""
+    """An attempt that no commit will include, as far as the log has been read."""
 
     arrival: Arrival
     reason: str
     since: int
-    """Append time in milliseconds of what settled it, or of the event itself if that is later."""
+    """Append time in milliseconds of the record that settled it, or of the event itself if that is later."""
 
 
 class Attempts:
-    """Follows a course, and keeps what is not committed of it."""
+    """Open and losing attempts of a course."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
         self._judged = course.book.applied
-        """What stands up to here and is behind the cut was judged before the reading began."""
+        """Events up to this offset were judged before the reading began, if their checkpoint was decided."""
         self._open: dict[Lived, dict[int, list[Arrival]]] = defaultdict(dict)
         self._named: dict[tuple[str, str, int], frozenset[str]] = {}
         self._losers: list[tuple[Arrival, int, int]] = []
-        """Arrival, the decision that passed it by, and the time since when that is so."""
+        """The arrival, the decision that left it out, and the time in milliseconds of that decision."""
         self._ends: dict[Lived, tuple[int, int]] = {}
-        """Where a replaced lineage ends, and the time since when."""
+        """The last valid checkpoint of each replaced lineage, and the replacement time in milliseconds."""
 
     def note(self, offset: int, time: int, taken: Taken) -> None:
-        """Take note of what a record made of the stream."""
+        """Apply the effect of one record on the stream."""
         envelope = taken.envelope
         if envelope.type is EventType.FILES_WRITTEN:
             arrival = Arrival(
@@ -73,9 +73,9 @@ class Attempts:
             self.passed(settled, time)
 
     def orphans(self, committed: int, low_water: int) -> Iterator[Orphan]:
-        """What is orphaned, if the table has the decisions up to this one.
+        """Return the orphans, if the table has the decisions up to `committed`.
 
-        Only what stands before `low_water`, which no recovery reads again.
+        Only events before `low_water` count, because no recovery reads them again.
         """
         for arrival, decision, time in self._losers:
             if decision <= committed and arrival.offset < low_water:
@@ -97,18 +97,18 @@ class Attempts:
         region = self._course.book.state.regions.get(arrival.region)
         lived = region.lineages.get(arrival.lineage) if region else None
         if lived is None or arrival.offset < lived.opened_at:
-            # It may be sent again once its lineage is opened, so nothing is settled.
+            # A producer may send it again after its lineage opens, so nothing is settled yet.
             return
         decided = -1 if lived.decided is None else lived.decided
         if arrival.checkpoint > decided:
             checkpoints = self._open[arrival.region, arrival.lineage]
             checkpoints.setdefault(arrival.checkpoint, []).append(arrival)
         elif arrival.offset > self._judged and not copied:
-            # A winner has arrived before the decision that takes it; its copy may come after that.
+            # A winner always precedes its decision in the log; only a carried copy of it may follow.
             self._losers.append((arrival, self._course.book.state.decided, arrival.time))
 
     def _completed(self, offset: int, region: str, lineage: str, checkpoint: int) -> None:
-        """The first completion of a checkpoint names what counts of it."""
+        """Note the events that a completion names, if it is the first of its checkpoint."""
         ledger = self._course.book.ledgers.get((region, lineage))
         entry = ledger.checkpoints.get(checkpoint) if ledger is not None else None
         if entry is not None and entry.completion is not None and entry.completion.offset == offset:
@@ -126,9 +126,9 @@ class Attempts:
         return limit, self._ends.get((region, lineage), (0, 0))[1]
 
     def passed(self, settled: Settled, time: int) -> None:
-        """Split what a decision has taken into its winners, which are forgotten, and the losers.
+        """Split the attempts that a decision includes into winners, which are dropped here, and losers.
 
-        May be called again for the same decision.
+        Calling it again for the same decision changes nothing.
         """
         if settled.voided:
             return

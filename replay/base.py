@@ -1,4 +1,4 @@
-"""Where a reading of a stream's log can begin: at its start, or behind one of its state records."""
+"""Starting points for reading a stream's log: its first record, or one of its state records."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,43 +11,43 @@ from sluicegate.replay.marks import Mark
 
 
 class Base(NamedTuple):
-    """What is known before the first record that is read."""
+    """State before the first record that is read."""
 
     record: StateRecord | None
-    """None: nothing needs to be known, the log has the stream from its start."""
+    """The state record; None if the log has the stream from its start."""
     begin: int
-    """The first offset to be read."""
+    """The first offset to read."""
     said: str | None = None
-    """What cannot be told because of it."""
+    """Limit of the result because of this starting point; None if there is none."""
 
     @property
     def whole(self) -> bool:
-        """Whether every decision of the stream is judged again."""
+        """True if every decision of the stream is judged again."""
         return self.record is None
 
 
 async def check_continuity(
     fetcher: BodyFetcher, home: Home, records: Sequence[StateRecord], log: LogRange
 ) -> None:
-    """Refuse a log or a commit user other than the records'. Raises ReplayRefused, KafkaError."""
+    """Refuse a log or a commit user other than that of the records. Raises ReplayRefused, KafkaError."""
     if not records:
         return
     newest = records[-1]
     events = await last_events(fetcher, home.partition, [newest], log)
-    # A record that needs events which are deleted is another matter.
+    # A record that needs deleted events is not a broken log: `bases` reports it.
     reached = newest.model_copy(update={"low_water": max(newest.low_water, log.begin)})
     if (problem := obstacle(reached, home, log, events)) is not None:
         raise ReplayRefused(problem)
 
 
 def bases(records: Sequence[StateRecord], log: LogRange, start: Mark) -> list[Base]:
-    """The possible bases for a reading from a mark on, the best one first. Raises ReplayRefused."""
+    """Return the possible starting points for a mark, the best one first. Raises ReplayRefused."""
     usable = sorted(
         (record for record in records if record.low_water >= log.begin), key=lambda each: each.applied
     )
     found: list[Base] = []
     if start.offset is not None:
-        # The less is read the better.
+        # The newest usable record needs the least reading.
         found += [_behind(record, None) for record in usable[::-1] if record.applied < start.offset][:1]
     if _has_start(records, log):
         found.append(Base(None, log.begin))
@@ -76,11 +76,11 @@ def _behind(record: StateRecord, said: str | None) -> Base:
 
 
 def _has_start(records: Sequence[StateRecord], log: LogRange) -> bool:
-    """Whether nothing of the stream stood before what the log has."""
+    """True if the log has the stream from its start."""
     if log.begin == 0 or not records:
         return log.begin == 0
     opened = [
         lived.opened_at for region in records[-1].state.regions.values() for lived in region.lineages.values()
     ]
-    # The policy may stand before the first opening; the course notices if it is gone.
+    # The policy may precede the first opening; the course raises LogStartsLate if it is deleted.
     return bool(opened) and min(opened) >= log.begin

@@ -1,7 +1,7 @@
-"""What a log decided against what a table's history holds: by ids and digests, never by paths.
+"""Comparison of a log's decisions with a table's history, by ids and digests, never by file paths.
 
-Compaction rewrites files, and expiry forgets snapshots; neither changes what a snapshot that is still there
-says about the commit that made it.
+Compaction rewrites files, and expiry removes snapshots. Neither changes the commit properties of a snapshot
+that still exists.
 """
 
 from collections import defaultdict
@@ -15,22 +15,25 @@ from sluicegate.replay.course import Settled
 
 
 class Standing(StrEnum):
-    """How a decision stands in the table."""
+    """State of a decision in the table."""
 
     THERE = "there"
     EXPIRED = "expired"
-    """A later commit of the stream is the oldest that can be read. They are made in order, so it was there.
+    """The oldest readable commit of the stream is a later one. Commits are ordered, so this one was there.
 
-    Its digest, and whether it was there only once, cannot be told any more.
+    Its digest cannot be checked any more, nor that it was committed only once.
     """
     UNKNOWN = "unknown"
-    """No commit of the stream can be read, and the history has expired: nothing can be told."""
+    """No commit of the stream is readable, and the history has expired: nothing can be proven."""
     MISSING = "missing"
-    """Absent: the history is whole, or an earlier commit of the stream is there. A repair proves it again."""
+    """Absent: the history is complete, or an earlier commit of the stream is there.
+
+    A repair proves it again.
+    """
     PENDING = "pending"
-    """Not there, at the end of the log of a stream that a coordinator is at work on."""
+    """Absent, at the end of the log of a stream that a running coordinator commits."""
     OTHER = "other content"
-    """Its id is there with another digest."""
+    """Its id is in the table with another digest."""
     DOUBLED = "doubled"
 
 
@@ -38,7 +41,7 @@ WRONG: Final = frozenset({Standing.MISSING, Standing.OTHER, Standing.DOUBLED})
 
 
 class Finding(NamedTuple):
-    """One decision, or one commit that no decision made."""
+    """One decision, or one commit without a decision, and its state in the table."""
 
     decision: int
     standing: Standing
@@ -48,7 +51,7 @@ class Finding(NamedTuple):
 
 
 class Foreign(NamedTuple):
-    """A commit in the stream's name that is no decision of its log."""
+    """A commit under the stream's commit user that is no decision of its log."""
 
     decision: int
     snapshot: int
@@ -56,17 +59,18 @@ class Foreign(NamedTuple):
 
 
 def digests_of(settled: Settled) -> tuple[str, ...]:
-    """What the table may hold for a decision; the one that is expected comes first."""
+    """Return the digests that the table may have for a decision, the expected one first."""
     decision = settled.decision
     void = void_digest(decision.digest)
     if settled.voided:
         return (void,)
+    # The void was ordered but not logged yet: the coordinator may have published either commit.
     ordered = settled.open and decision.void is not None
     return (decision.digest, void) if ordered else (decision.digest,)
 
 
 class Comparison:
-    """One reading of a table's history, asked for decision after decision."""
+    """One reading of a table's history, queried decision by decision."""
 
     def __init__(self, history: TableHistory, commit_user: str) -> None:
         self.history = history
@@ -78,13 +82,13 @@ class Comparison:
             elif past.digest:
                 self._others[past.digest].append(past)
         made = (number for number, held in self._ours.items() if any(past.digest for past in held))
-        # A commit without a digest is a foreign job's, whose ids prove nothing.
+        # A commit without a digest was made by another job, so its id proves nothing.
         self.oldest = min(made, default=None)
         self.newest = max(self._ours, default=None)
         self._asked: set[int] = set()
 
     def judge(self, settled: Settled) -> Finding:
-        """How a decision stands."""
+        """Find the state of a decision in the table."""
         number, digests = settled.decision.id, digests_of(settled)
         self._asked.add(number)
         held = self._ours.get(number, [])
@@ -101,17 +105,17 @@ class Comparison:
         return Finding(number, self._absent(number), (), digests[0], settled)
 
     def _absent(self, number: int) -> Standing:
-        # The history has no gap, and our own ids rise along it.
+        # The history has no gap, and ids of one commit user only rise along it.
         if self.history.whole or (self.oldest is not None and self.oldest < number):
             return Standing.MISSING
         return Standing.UNKNOWN if self.oldest is None else Standing.EXPIRED
 
     def ref(self, number: int) -> SnapshotRef:
-        """The identity of a snapshot of the history."""
+        """Return the identity of a snapshot of the history."""
         return next(past.ref for past in self.history.commits if past.ref.id == number)
 
     def lost(self, last: int) -> list[Finding]:
-        """Decisions up to an id that are provably absent, though nothing else is known of them."""
+        """Return decisions up to an id that are provably absent, although only their ids are known."""
         return [
             Finding(number, Standing.MISSING, (), "")
             for number in range(1, last + 1)
@@ -119,9 +123,9 @@ class Comparison:
         ]
 
     def foreign(self, first: int, last: int | None) -> list[Foreign]:
-        """Commits in the stream's name that were asked for by no decision, from an id to another.
+        """Return commits under the stream's commit user that were never judged, from `first` to `last`.
 
-        `last` None: to the newest.
+        `last` None: up to the newest commit.
         """
         return [
             Foreign(number, past.ref.id, past.digest)

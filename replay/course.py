@@ -1,6 +1,7 @@
-"""What a stream's log decided: its valid decisions in order, by the coordinator's own rules.
+"""Decisions of a stream's log, in order, by the coordinator's own rules.
 
-Pure: records of the log in, settled decisions out. No outcome of the table is needed to know what is valid.
+Pure: records of the log in, settled decisions out. The log alone determines the valid decisions; the table is
+not needed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +19,11 @@ UNREAD: Final = "cannot be read"
 
 
 class LogStartsLate(Exception):
-    """What the log decided depends on events that it does not have any more."""
+    """The decisions of the log depend on events that retention has deleted."""
 
 
 class Span(NamedTuple):
-    """The checkpoints of a lineage that a decision took: those after `after` up to `upto`."""
+    """Checkpoints of a lineage that a decision includes: those after `after` up to `upto`."""
 
     region: str
     lineage: str
@@ -35,26 +36,29 @@ class Settled(NamedTuple):
 
     decision: Decision
     time: int
-    """Append time in milliseconds; 0 if the record did not say and the log was not read from there."""
+    """Append time in milliseconds; 0 if the log was read from a later offset."""
     spans: tuple[Span, ...]
     voided: bool
-    """An empty commit took its place."""
+    """True if an empty commit replaced it."""
     open: bool = False
-    """It is the last one, so that the log may still void it."""
+    """True for the last decision, because the log may still void it."""
 
 
 class Taken(NamedTuple):
-    """What one record of the log made of the stream."""
+    """Effect of one record of the log on the stream."""
 
     envelope: Envelope
     ignored: str | None
-    """Why it had no effect, if it had none."""
+    """Reason for no effect; None if it had one."""
     settled: tuple[Settled, ...] = ()
-    """Decisions that nothing later can change any more."""
+    """Decisions that no later record can change."""
 
 
 class Course:
-    """Reads a stream's events in order, from the start of its log or on from a state record."""
+    """State of a stream while its events are applied in order.
+
+    The first event is that of the log, or the one after a state record.
+    """
 
     def __init__(self, stream: str, base: StateRecord | None, begin: int) -> None:
         self.stream = stream
@@ -62,22 +66,22 @@ class Course:
         self.book = Book(stream, state, base.applied if base else -1)
         self.low_water = base.low_water if base else begin
         self.known_from = state.decided - len(state.pending)
-        """Decisions up to this id were taken before what is known here."""
+        """Decisions up to this id precede the starting point."""
         self.unreadable: str | None = None
-        """Why nothing behind the last record was taken, if so."""
+        """Reason why later records are not applied; None if all were."""
         self.last_offset = base.applied if base else -1
         self._times: dict[int, int] = {}
         self._wanted = {decision.offset for decision in state.pending}
         self._spans: tuple[Span, ...] = _spans(self.book, state.pending[-1]) if state.pending else ()
 
     def start(self) -> tuple[Settled, ...]:
-        """Decisions that the record held without an outcome and that later ones have overtaken."""
+        """Return decisions of the state record without an outcome that later ones have followed."""
         state = self.book.state
         earlier, state.pending = state.pending[:-1], state.pending[-1:]
         return tuple(Settled(decision, 0, (), voided=False) for decision in earlier)
 
     def take(self, offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Taken | None:
-        """Take one record of the partition; None if it is none of the stream's, or cannot be read.
+        """Apply one record of the partition; None if it belongs to another stream or cannot be read.
 
         Raises LogStartsLate.
         """
@@ -99,7 +103,7 @@ class Course:
         return taken
 
     def finish(self) -> tuple[Settled, ...]:
-        """The last decision, at the end of the log: nothing has voided it so far."""
+        """Return the last decision, at the end of the log: nothing has voided it so far."""
         pending = self.book.state.pending
         return (self._settled(pending[-1], voided=False, still_open=True),) if pending else ()
 
@@ -121,7 +125,7 @@ class Course:
         ignored = enter(self.book, offset, time, envelope, body)
         if not fresh or ignored is not None or not isinstance(body, CutDecided | CutVoided):
             return Taken(envelope, ignored)
-        # Only the last decision can be voided, so a later one settles it.
+        # Only the last decision can be voided, so a later decision settles it.
         settled = () if last is None else (self._settled(last, voided=isinstance(body, CutVoided), by=body),)
         if isinstance(body, CutDecided):
             state.pending = state.pending[-1:]
@@ -146,7 +150,7 @@ class Course:
 
 
 def _spans(book: Book, decision: Decision) -> tuple[Span, ...]:
-    """What the decision that was just taken moved."""
+    """Return the checkpoints that the decision just applied has included."""
     if decision.before is None:
         return ()
     return tuple(_moved(book, decision.before.regions))

@@ -1,5 +1,5 @@
-"""What a replay cannot or must not do; the text says why, and what goes on."""
+"""Error of a replay that cannot or must not run; the text has the reason and the remedy."""
 
 
 class ReplayRefused(Exception):
-    """Nothing was changed beyond what was told before."""
+    """The replay was refused; nothing changed except the steps already reported."""

@@ -1,7 +1,7 @@
-"""Dead letters as an operator deals with them: read, sent again, marked as dealt with.
+"""Dead letters for an operator: read them, send them again, mark them as done.
 
-A mark is a message of the same topic that names a letter by its id, so it also stands for a copy that a
-successor of a coordinator may have sent; written after the letter, it outlives it.
+A mark is a message of the same topic that names a letter by its id. It therefore also covers a copy of the
+letter that a later coordinator sends. It follows the letter in the topic, so retention deletes it later.
 """
 
 from typing import Literal, NamedTuple
@@ -29,33 +29,33 @@ Dealt = Literal["retried", "dropped"]
 
 
 class Letter(NamedTuple):
-    """A message that was put aside, as the topic has it."""
+    """A dead letter, as read from its topic."""
 
     offset: int
-    """In the dead letters' topic."""
+    """Offset in the dead-letter topic."""
     time: int
-    """When it was sent there."""
+    """Append time in the dead-letter topic, in milliseconds since the Unix epoch."""
     id: str
     content: Content
     copies: int = 1
     dealt: str | None = None
-    """How it was dealt with, if it was."""
+    """The mark of an operator, if there is one."""
 
     @property
     def stream(self) -> str | None:
-        """The stream that the message names."""
+        """The stream that the message names in its headers."""
         named = dict(self.content.headers).get("ce_stream")
         return named.decode(errors="replace") if named is not None else None
 
     @property
     def source(self) -> str:
-        """Where the message stands, as text."""
+        """Place of the original message, as text."""
         place = self.content.place
         return f"{place.topic}, partition {place.partition}, offset {place.offset}"
 
 
 class Sent(NamedTuple):
-    """Where a letter stands in the log of events."""
+    """Place of a message that was sent again in the events topic."""
 
     stream: str
     envelope: Envelope
@@ -64,7 +64,7 @@ class Sent(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a producer had sent."""
+    """A message as its producer sent it."""
 
     key: bytes | None
     value: bytes | None
@@ -72,9 +72,9 @@ class Message(NamedTuple):
 
 
 async def read_letters(settings: Settings, start: int = 0) -> list[Letter]:
-    """Every letter that is kept from an offset on, the oldest first, each once.
+    """Return every letter from an offset to the end of the topic, the oldest first, each once.
 
-    Raises KafkaError, TimeoutError.
+    Copies of a letter are counted. Raises ReplayRefused if the topic is missing, KafkaError, TimeoutError.
     """
     topic = settings.kafka.topic_names().dead_letters
     found: dict[str, Letter] = {}
@@ -100,7 +100,7 @@ def _take(record: ConsumerRecord, found: dict[str, Letter], dealt: dict[str, str
 
 
 async def original(settings: Settings, letter: Letter) -> Message:
-    """The message as its producer had sent it. Raises ReplayRefused, KafkaError."""
+    """Return the message as its producer sent it. Raises ReplayRefused, KafkaError."""
     content = letter.content
     if content.code == LetterCode.UNDECODABLE:
         raise ReplayRefused(
@@ -108,7 +108,7 @@ async def original(settings: Settings, letter: Letter) -> Message:
         )
     if content.value != TOO_LARGE and content.headers:
         return Message(content.key, content.value, content.headers)
-    # Of some messages the letter has the body alone, or not even that; they stand where they were read.
+    # Some letters have only the body, or not even that; their message is read from its original place.
     kafka, place = settings.kafka, content.place
     if place.topic != kafka.topic_names().events:
         raise ReplayRefused(f"the letter does not have the whole message, which stood in {letter.source}")
@@ -119,6 +119,7 @@ async def original(settings: Settings, letter: Letter) -> Message:
         raise ReplayRefused(f"the letter does not have the whole message, and {error}") from error
     finally:
         await fetcher.close()
+    # In a topic that was created again, another message can have this offset.
     if found is None or content.value not in (TOO_LARGE, found.value or b""):
         raise ReplayRefused(
             f"the letter does not have the whole message, and another one is in {letter.source}"
@@ -129,7 +130,7 @@ async def original(settings: Settings, letter: Letter) -> Message:
 async def send(settings: Settings, message: Message) -> Sent:
     """Append a message to the log again, with its own id. Raises ReplayRefused, KafkaError.
 
-    A message that would only be put aside once more is refused.
+    A message that would only become a dead letter again is refused.
     """
     envelope = read_envelope(message.headers)
     if isinstance(envelope, Poison):
@@ -155,7 +156,7 @@ async def send(settings: Settings, message: Message) -> Sent:
 
 
 async def mark(settings: Settings, letter: Letter, how: Dealt) -> None:
-    """Leave a mark that a letter was dealt with. Raises KafkaError."""
+    """Append a mark for a letter. Raises KafkaError."""
     headers = mark_headers(letter.id, how, letter.content.place)
     topic = settings.kafka.topic_names().dead_letters
     async with _producer(settings) as producer:
@@ -172,10 +173,10 @@ def _producer(settings: Settings) -> AIOKafkaProducer:
 
 
 async def judge(settings: Settings, sent: Sent) -> str | None:
-    """What the log makes of a message at its place: why it has no effect, None if it has one.
+    """Return the reason why a message in the log has no effect; None if it has one.
 
-    By the rules that every coordinator follows, so it is known before one has read it. Raises ReplayRefused,
-    KafkaError, TimeoutError.
+    The rules are those of every coordinator, so the result is known before one reads the message. Raises
+    ReplayRefused, KafkaError, TimeoutError.
     """
     found: list[Taken] = []
 
@@ -184,7 +185,7 @@ async def judge(settings: Settings, sent: Sent) -> str | None:
             found.append(taken)
 
     async def forget(_: Settled) -> None:
-        """Decisions do not matter here."""
+        """Ignore a decision: only the effect of the message matters."""
 
     records = await stream_records(settings, sent.stream)
     async with open_log(settings, sent.stream) as log:

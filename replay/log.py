@@ -1,4 +1,4 @@
-"""Reading one stream's partition, outside of any group, and the state records of the stream."""
+"""Reads one stream's partition and its state records, without joining a consumer group."""
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -23,19 +23,19 @@ POLL_MS: Final = 300
 
 
 class Patience(NamedTuple):
-    """How long a reading may stand still, in seconds."""
+    """Limit for the time without progress, in seconds."""
 
     seconds: float
     since: float
 
     def check(self, what: str) -> None:
-        """Raises TimeoutError when it is used up."""
+        """Raise TimeoutError if the limit is exceeded."""
         if time.monotonic() - self.since > self.seconds:
             raise TimeoutError(f"{what} could not be read on for {self.seconds:g} s")
 
 
 class StreamLog:
-    """The partition of a stream, and its records in the state topic."""
+    """The partition of a stream in the events topic."""
 
     def __init__(
         self, settings: Settings, source: TopicPartition, consumer: AIOKafkaConsumer, fetcher: BodyFetcher
@@ -46,19 +46,19 @@ class StreamLog:
         self._consumer = consumer
 
     async def range(self) -> LogRange:
-        """What the partition holds now. Raises KafkaError."""
+        """Return the range of offsets that the partition holds now. Raises KafkaError."""
         begin = (await self._consumer.beginning_offsets([self.source]))[self.source]
         return LogRange(begin, await self.end())
 
     async def end(self) -> int:
-        """The offset behind the last record. Raises KafkaError."""
+        """Return the end offset: the last offset plus one. Raises KafkaError."""
         end: int = (await self._consumer.end_offsets([self.source]))[self.source]
         return end
 
     async def read(
         self, start: int, end: int, progress: Progress | None = None
     ) -> AsyncGenerator[list[ConsumerRecord], None]:
-        """The records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
+        """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
         async for batch in _read(
             self._consumer, self.source, start, end, self._settings.kafka.request_timeout * 4
         ):
@@ -75,7 +75,7 @@ async def _read(
     position, patience = start, Patience(seconds, time.monotonic())
     while position < end:
         reading = await read_batches(consumer, source, timeout_ms=POLL_MS, max_records=MOST_RECORDS)
-        # What cannot be decoded was written by nobody who knows the protocol.
+        # Records that cannot be decoded are skipped: no producer of the protocol wrote them.
         found = [record for record in reading.batches.get(source, []) if record.offset < end]
         before, position = position, await consumer.position(source)
         if position > before:
@@ -110,11 +110,14 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
 async def read_topic(
     settings: Settings, topic: str, start: int = 0
 ) -> AsyncGenerator[list[ConsumerRecord], None]:
-    """Every record of a topic from an offset on, by partition. Raises KafkaError, TimeoutError."""
+    """Yield every record of a topic from an offset, partition by partition. Raises KafkaError, TimeoutError.
+
+    Raises ReplayRefused if the topic does not exist.
+    """
     consumer = AIOKafkaConsumer(
         enable_auto_commit=False,
         auto_offset_reset="none",
-        # The largest message of any topic is a dead letter.
+        # Dead letters are the largest messages of any topic.
         max_partition_fetch_bytes=max(1 << 20, 2 * settings.kafka.max_message_bytes),
         **settings.kafka.client_options(),
     )
@@ -134,8 +137,8 @@ async def read_topic(
 
 
 async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
-    """The numbers of a topic's partitions. Raises ReplayRefused if it does not exist, KafkaError."""
-    # All topics: asking for a missing one by name could create it.
+    """Return the partition numbers of a topic. Raises KafkaError, and ReplayRefused if it does not exist."""
+    # Request all topics: brokers may create a missing topic that is requested by name.
     found = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
     if not found:
         raise ReplayRefused(
@@ -146,7 +149,7 @@ async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
 
 
 async def stream_records(settings: Settings, stream: str) -> list[StateRecord]:
-    """Every state record of the stream that the topic still has, the newest last.
+    """Return every state record of the stream that the topic still has, the newest last.
 
     Raises ReplayRefused if the newest cannot be read, KafkaError, TimeoutError.
     """
@@ -156,7 +159,7 @@ async def stream_records(settings: Settings, stream: str) -> list[StateRecord]:
         for each in batch:
             if each.key == stream.encode() and each.value is not None:
                 found.setdefault(each.partition, []).append(each)
-    # The broker's clock may step back; only where the topic has grown it has to tell which is newer.
+    # Append times matter only if the topic got more partitions, because the broker's clock may step back.
     ordered = sorted(found.values(), key=lambda held: held[-1].timestamp)
     records = [_parse(each.value) for held in ordered for each in held]
     if records and records[-1] is None:

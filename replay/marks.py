@@ -1,4 +1,4 @@
-"""From where to where: marks in a stream's log, and which decisions lie between two of them."""
+"""Marks in a stream's log, and the window of decisions between two marks."""
 
 import re
 from datetime import UTC, datetime
@@ -11,25 +11,25 @@ FORMS: Final = "earliest, latest, offset:N, time:T, checkpoint:REGION/N or check
 
 
 class Mark(NamedTuple):
-    """A place in a log; what does not apply is None."""
+    """A place in a log; fields that do not apply are None."""
 
     text: str
     offset: int | None = None
     time: int | None = None
-    """Milliseconds since the Unix epoch, by append times."""
+    """Append time in milliseconds since the Unix epoch."""
     region: str | None = None
     lineage: str | None = None
-    """None: any lineage of the region."""
+    """The lineage; None for any lineage of the region."""
     checkpoint: int = -1
 
     @property
     def anywhere(self) -> bool:
-        """Whether it is the very start or end."""
+        """True for the very start or end of the log."""
         return self.offset is None and self.time is None and self.region is None
 
 
 def parse_mark(text: str) -> Mark:
-    """Read a mark as a person writes it. Raises ValueError."""
+    """Parse a mark as a user types it. Raises ValueError."""
     kind, _, rest = text.partition(":")
     if text in ("earliest", "latest"):
         return Mark(text)
@@ -56,7 +56,7 @@ def _millis(text: str) -> int:
 
 
 class Window:
-    """Which decisions lie between two marks, both included; they are shown in the log's order."""
+    """Decisions between two marks, both included. Decisions must be placed in the log's order."""
 
     def __init__(self, start: Mark, stop: Mark) -> None:
         self._start, self._stop = start, stop
@@ -65,35 +65,36 @@ class Window:
 
     @property
     def open_end(self) -> bool:
-        """Whether it goes to the end of the log."""
+        """True if the window reaches to the end of the log."""
         return self._stop.anywhere
 
     @property
     def from_start(self) -> bool:
-        """Whether it begins where the log does."""
+        """True if the window begins at the start of the log."""
         return self._start.anywhere
 
     def place(self, settled: Settled) -> Literal["before", "in", "after"]:
-        """Where the next decision lies."""
+        """Place the next decision before, in or after the window."""
         if self._over or _passed(self._stop, settled):
             self._over = True
             return "after"
         if not self._begun and not _reached(self._start, settled):
             return "before"
         self._begun = True
+        # Several decisions can share a time, but a checkpoint is in exactly one: the next one is outside.
         if self._stop.region is not None and _reached(self._stop, settled):
             self._over = True
         return "in"
 
     def unmet(self) -> Mark | None:
-        """The mark at a checkpoint that no decision has taken."""
+        """Return a checkpoint mark that no decision has included; None if there is none."""
         if not self._begun and self._start.region is not None:
             return self._start
         return self._stop if self._stop.region is not None and not self._over else None
 
 
 def _reached(mark: Mark, settled: Settled) -> bool:
-    """Whether a decision is at the mark or behind it."""
+    """True if a decision is at the mark or after it."""
     if mark.offset is not None:
         return settled.decision.offset >= mark.offset
     if mark.time is not None:
@@ -107,11 +108,12 @@ def _reached(mark: Mark, settled: Settled) -> bool:
 
 
 def _passed(mark: Mark, settled: Settled) -> bool:
-    """Whether a decision lies behind the mark of an end."""
+    """True if a decision is after the end mark."""
     if mark.offset is not None:
         return settled.decision.offset > mark.offset
     return mark.time is not None and _time(settled) > mark.time
 
 
 def _time(settled: Settled) -> int:
+    # Without the append time of the decision, that of its last event is the best estimate.
     return settled.time or settled.decision.last_time

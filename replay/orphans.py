@@ -1,9 +1,13 @@
-"""Files that no commit will ever have: found by the log, looked up in the table, asked for again at the end.
+"""Files that no commit will include: found in the log, checked in the table, checked again at deletion.
 
-A file is deletable if an event of the log names it, that event is orphaned (see `attempts`) and stands before
-the low-water mark of the stream's newest state record, both the event and what settled it are older than the
-grace period, no other event of the partition names the same path, and nothing that the table can be read by
-refers to it. Finality comes first, then age. What no event names is never looked at.
+A file is deletable if all of these are true:
+- An event of the log names it, and that event is orphaned (see `attempts`).
+- The event precedes the low-water mark of the stream's newest state record.
+- The event and the record that settled it are older than the grace period.
+- No other event of the partition names the same path.
+- No snapshot, branch, tag or changelog of the table refers to it.
+
+Finality is checked first, then age. The search never touches a file that no event names.
 """
 
 import json
@@ -33,7 +37,7 @@ from sluicegate.replay.progress import Progress
 from sluicegate.replay.tables import ReplayTable
 
 CHUNK: Final = 1_000
-"""Events whose bodies are held at a time."""
+"""Number of events whose bodies are in memory at a time."""
 _PATH: Final = re.compile(rb'"path"\s*:\s*"([^"\\]*)"')
 _ESCAPE: Final = b"\\"
 
@@ -47,19 +51,19 @@ class Deletable(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found."""
+    """Result of a search."""
 
     files: list[Deletable]
     young: int
-    """Attempts that are orphaned, and not yet for as long as the grace period."""
+    """Orphaned attempts that are younger than the grace period."""
     kept: int
     """Files of orphaned attempts that stay: another event or the table refers to them."""
     gone: int
-    """Files of orphaned attempts that are not there any more."""
+    """Files of orphaned attempts that do not exist any more."""
 
 
 class Search:
-    """One stream's orphans: found once, and asked about again until the last is deleted."""
+    """Search for one stream's orphans; each file is checked again before its deletion."""
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class Search:
         grace: int,
         say: Callable[[str], None],
     ) -> None:
-        """`grace` in milliseconds."""
+        """Prepare a search; `grace` in milliseconds."""
         self._stream = stream
         self._log = log
         self._records = records
@@ -83,13 +87,13 @@ class Search:
         self._attempts: Attempts | None = None
         self._comparison: Comparison | None = None
         self._old: set[int] = set()
-        """The offsets of what is orphaned, and old enough."""
+        """Offsets of the orphaned events that are old enough."""
         self._spoken: set[str] = set()
-        """What was named by events that came after the search."""
+        """Paths that events appended after the search name."""
         self.base: Base | None = None
 
     async def find(self, now: int) -> Found:
-        """Everything that is deletable at a time in milliseconds. Raises ReplayRefused, KafkaError."""
+        """Return every file that is deletable at `now`, in milliseconds. Raises ReplayRefused, KafkaError."""
         held = await self._log.range()
         user = self._table.settings.commit_user
         home = Home(self._log.source.partition, user)
@@ -110,7 +114,7 @@ class Search:
         return Found(files, young, whole - len(files) - gone, gone)
 
     async def delete(self, files: Iterable[Deletable], now: int) -> AsyncIterator[tuple[Deletable, Fate]]:
-        """Delete what `find` found, after asking log and table again for each file.
+        """Delete the files that `find` returned, after checking log and table again for each file.
 
         Raises ReplayRefused, KafkaError.
         """
@@ -139,7 +143,7 @@ class Search:
                 return
 
     async def _read(self, start: int, end: int, seen: Callable[[ConsumerRecord], None] | None = None) -> None:
-        """Follow the log, and show every record of it."""
+        """Apply a range of the log, and call `seen` with each of its records."""
         course, attempts = self._following()
         progress = Progress(self._say, "reading the log", start, end)
         async with aclosing(self._log.read(start, end, progress)) as batches:
@@ -157,7 +161,7 @@ class Search:
         if course.unreadable is not None:
             raise ReplayRefused(f"nothing can be told of orphans: {course.unreadable}")
         for settled in course.finish():
-            # What is in the table under its own digest can be voided no more.
+            # A decision that is in the table under its own digest cannot be voided any more.
             if settled.decision.void is None:
                 standing = self._comparison_of().judge(settled).standing
                 self._note_commit(standing, settled.decision.id)
@@ -174,14 +178,14 @@ class Search:
             self._committed = max(self._committed, decision)
 
     def _orphans(self, now: int) -> tuple[list[Orphan], int]:
-        """Those that are old enough, and how many are not."""
+        """Return the orphans that are old enough, and the number of younger ones."""
         _, attempts = self._following()
         found = list(attempts.orphans(self._committed, self._records[-1].low_water))
         old = [orphan for orphan in found if now - orphan.since >= self._grace]
         return old, len(found) - len(old)
 
     async def _still(self, file: Deletable, now: int) -> bool:
-        """Whether what has been appended meanwhile leaves the file deletable."""
+        """True if the file is still deletable after the records appended since the search."""
         end = await self._log.end()
         if end > self._position:
             await self._read(self._position, end, lambda record: self._spoken.update(_paths_in(record)))
@@ -191,7 +195,7 @@ class Search:
     # --- what the events name ---------------------------------------------------------------------
 
     async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
-        """The files of orphaned events that stand in the stream's table, by path."""
+        """Return the files of orphaned events that are in the stream's table, by path."""
         home, found = normal(self._table.caretaker.uri), dict[str, Deletable]()
         for start in range(0, len(orphans), CHUNK):
             chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
@@ -211,7 +215,7 @@ class Search:
         return found
 
     async def _shield(self, named: dict[str, Deletable]) -> None:
-        """Take out what any other event of the partition names too."""
+        """Remove the files that any other event of the partition names too."""
         if not named:
             return
         progress = Progress(self._say, "looking who else names them", self._begin, self._position)
@@ -234,7 +238,10 @@ class Search:
 
 
 def _paths_in(record: ConsumerRecord) -> set[str]:
-    """The paths that a `files.written` names, of whatever stream; none for all else."""
+    """Return the paths that a `files.written` event of any stream names; none for other events.
+
+    A record whose envelope cannot be read is searched too, so that its paths stay safe.
+    """
     envelope = read_envelope(record.headers)
     if not isinstance(envelope, Poison) and envelope.type is not EventType.FILES_WRITTEN:
         return set()

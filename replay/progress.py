@@ -1,4 +1,4 @@
-"""How far a long reading is, and how long the rest may take."""
+"""Progress of a long reading, with an estimate of the remaining time."""
 
 import time
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from typing import Final
 from sluicegate.coordinator.telemetry.wording import duration
 
 INTERVAL: Final = 5.0
-"""Seconds between two signs of life."""
+"""Seconds between two progress lines."""
 
 
 class Progress:
-    """Says now and then how much of a range is done."""
+    """Prints the progress through a range at most every `interval` seconds."""
 
     def __init__(
         self, say: Callable[[str], None], what: str, start: int, end: int, interval: float = INTERVAL
@@ -23,7 +23,7 @@ class Progress:
         self._begun = self._said = time.monotonic()
 
     def at(self, position: int) -> None:
-        """Take note that everything before this position is done."""
+        """Note that every offset before `position` is read."""
         now = time.monotonic()
         done, whole = position - self._start, self._end - self._start
         if now - self._said < self._interval or done <= 0 or position >= self._end:

@@ -1,4 +1,4 @@
-"""A fresh table from copies of the files, with the same cuts in the same order."""
+"""Rebuild: a new table from copies of the files, with the same commits in the same order."""
 
 from dataclasses import dataclass
 
@@ -19,20 +19,20 @@ from sluicegate.replay.tables import ReplayTable, standing
 
 @dataclass
 class Rebuilt:
-    """What was copied, or would be."""
+    """Result of a rebuild, made or only planned."""
 
     commits: int = 0
     files: int = 0
     bytes: int = 0
     found: int = 0
-    """Commits that an earlier run had made."""
+    """Commits that an earlier, interrupted run made."""
     left: int = 0
-    """The last decision, if an operator ordered to void it."""
+    """1 if the last decision was left out because an operator ordered to void it, else 0."""
     done: Pass | None = None
 
 
 class Rebuild:
-    """One run from a stream's log into another table."""
+    """One rebuild of another table from a stream's log."""
 
     def __init__(self, log: StreamLog, source: ReplayTable, target: ReplayTable, *, dry: bool) -> None:
         self._log = log
@@ -44,9 +44,9 @@ class Rebuild:
         self._result = Rebuilt()
 
     async def run(self, stream: str, choices: list[Base], window: Window, say: Say) -> Rebuilt:
-        """Copy and commit decision after decision. Raises ReplayRefused, KafkaError, TimeoutError.
+        """Copy and commit decision by decision. Raises ReplayRefused, KafkaError, TimeoutError.
 
-        A run that was broken off is continued by the same command.
+        The same command continues an interrupted run.
         """
         whole = [base for base in choices if base.whole]
         if not whole:
@@ -62,7 +62,10 @@ class Rebuild:
         return self._result
 
     async def _prepare(self) -> None:
-        """Make the table if it is not there; refuse one that has something else than a part of this."""
+        """Create the table if it is missing.
+
+        Raises ReplayRefused if it has other content than this rebuild's.
+        """
         target, user = self._target, self._target.settings.commit_user
         if self._dry and not await self._exists():
             return
@@ -85,6 +88,7 @@ class Rebuild:
 
     async def _take(self, settled: Settled) -> None:
         decision = settled.decision
+        # The coordinator decides between the decision and its void; a rebuild must not choose for it.
         if settled.open and decision.void is not None:
             self._result.left += 1
             return
@@ -110,7 +114,7 @@ class Rebuild:
             raise ReplayRefused(f"{self._target.settings.table} is not empty: it has later commits")
 
     async def _bodies(self, decision: Decision, offsets: tuple[int, ...]) -> dict[int, WrittenEvent]:
-        """The bodies of a decision's events, as of the new table, once their files are there."""
+        """Return the bodies of a decision's events for the new table, after copying their files."""
         if not offsets:
             return {}
         try:

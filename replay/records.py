@@ -1,4 +1,4 @@
-"""Writing a state record in place of a coordinator that does not run."""
+"""Writes a state record while no coordinator runs."""
 
 from aiokafka import AIOKafkaProducer
 
@@ -9,7 +9,7 @@ from sluicegate.events.partitioning import partition_of
 
 
 async def write_record(settings: Settings, record: StateRecord) -> None:
-    """Write the record where its stream's coordinator looks for it. Raises KafkaError."""
+    """Write the record to the partition where its stream's coordinator reads it. Raises KafkaError."""
     topic = settings.kafka.topic_names().state
     async with AIOKafkaProducer(
         **settings.kafka.client_options(), acks="all", enable_idempotence=True

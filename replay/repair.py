@@ -1,9 +1,9 @@
-"""Repair: commit what the log's valid decisions include and the table provably lacks.
+"""Repair: commit valid decisions of the log that the table provably lacks.
 
-By the same asking and conditional publication as a coordinator's, with the same ids and digests. So it can
-double nothing, whoever else is at work: a decision is published on exactly the head where its absence was
-proven, and whoever comes second finds it. Only the last decisions can be lacking; a hole among them cannot be
-filled, since ids only rise along a table's history.
+Repair asks and publishes like a coordinator, with the same ids and digests. It cannot commit twice, even
+beside other writers. A decision is published on exactly the head where its absence was proven, so the slower
+writer finds it. Only the last decisions can be lacking. A hole among them cannot be filled, because ids only
+rise along a table's history.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,18 +25,18 @@ from sluicegate.replay.tables import ReplayTable, standing
 
 @dataclass
 class Repaired:
-    """What was committed, or would be."""
+    """Result of a repair, made or only planned."""
 
     committed: list[Finding] = field(default_factory=list)
     left: list[tuple[Finding, str]] = field(default_factory=list)
-    """Decisions that were left alone, with the reason."""
+    """Decisions that were left out, with the reason."""
     done: Pass | None = None
     record: StateRecord | None = None
-    """The state record that has to be written, so that a coordinator goes on from the table as it is now."""
+    """The state record to write, so that a coordinator continues from the present table."""
 
 
 class Repair:
-    """One run over a log and a table."""
+    """One repair of a table from a log."""
 
     def __init__(
         self,
@@ -54,13 +54,18 @@ class Repair:
         self._dry = dry
         self._state: LightState | None = None
         self._before: tuple[int, SnapshotRef] | None = None
-        """The last decision that was found in the table with its own digest, and its snapshot."""
+        """The last decision found in the table with its own digest, and its snapshot."""
         self._last: int | None = None
-        """The last commit of the stream in the table, 0 if it has none; None if that cannot be told."""
+        """Id of the stream's last commit in the table; 0 if there is none, None if unknown."""
         self._result = Repaired()
 
     async def run(self, stream: str, choices: list[Base], window: Window, say: Say) -> Repaired:
-        """Raises ReplayRefused at the first decision that cannot be committed; those before it are."""
+        """Commit the missing decisions in order.
+
+        Raises ReplayRefused at the first decision that cannot be committed.
+
+        Decisions before it stay committed.
+        """
         await self._table.inspect()
         history = Comparison(await self._table.history(), self._table.settings.commit_user)
         self._last = history.newest if history.newest or not history.history.whole else 0
@@ -101,11 +106,12 @@ class Repair:
             )
         self._last = decision.id
         if not settled.voided and decision.void is not None:
-            # The order came too late: a later decision follows this one.
+            # The void came too late: a later decision follows this one in the log.
             decision = decision.model_copy(update={"void": None})
         if self._dry:
             self._result.committed.append(finding)
             return
+        # A coordinator may have started since the last commit of this run.
         await self._refuse_if_owned()
         offsets = [] if settled.voided else decision.parts
         try:
@@ -121,7 +127,7 @@ class Repair:
         self._result.committed.append(finding._replace(snapshots=(made,)))
 
     async def _standing(self, decision: int) -> LightState:
-        """What absence is proven from: the commit before this one, or the snapshot that was recorded."""
+        """Return the state from which absence is proven: the previous commit, or the recorded snapshot."""
         if self._state is None:
             allowed = self._table.settings.allowed_locations
             self._state = standing(await self._table.inspect(), self._table.settings, allowed)
@@ -129,7 +135,7 @@ class Repair:
             seen = any(past.commit_user == self._table.settings.commit_user for past in history.commits)
             newest = self._newest.state if self._newest else None
             if self._before is not None and self._before[0] == decision - 1:
-                # Decisions are made in order, so nothing up to the snapshot of the one before holds this one.
+                # Commits are ordered, so no snapshot up to that of the previous decision has this one.
                 self._state.recorded = self._before[1]
             if not seen and not history.whole and newest is not None and newest.committed < decision:
                 self._state.recorded = newest.recorded
@@ -137,7 +143,7 @@ class Repair:
         return self._state
 
     async def _corrected_record(self) -> StateRecord | None:
-        """The newest record with a snapshot that the table has, if the recorded one is not there any more."""
+        """Return the newest record with a snapshot of the table, if the recorded one no longer exists."""
         newest, result = self._newest, self._result
         if newest is None or not result.committed:
             return None
@@ -145,6 +151,7 @@ class Repair:
         recorded = newest.state.recorded
         if recorded is None or any(past.ref == recorded for past in history.commits):
             return None
+        # A snapshot before the oldest readable one has expired, which is normal.
         if not history.whole and recorded.id < history.commits[-1].ref.id:
             return None
         user, last = self._table.settings.commit_user, newest.state.committed

@@ -1,4 +1,4 @@
-"""One pass over a log: its decisions are handed out in order, each once it cannot change any more."""
+"""One pass over a log: decisions in order, each once no later record can change it."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -20,12 +20,12 @@ Say = Callable[[str], None]
 
 @dataclass
 class Pass:
-    """What a pass over a log left behind."""
+    """Result of a pass over a log."""
 
     course: Course
     base: Base
     end: int
-    """The offset up to which the log was read."""
+    """End offset of the pass."""
     first: int | None = None
     """The first and the last decision in the window."""
     last: int | None = None
@@ -43,7 +43,7 @@ async def run_over(
     say: Say,
     watch: Watch | None = None,
 ) -> Pass:
-    """Read the log once to `end`, from the best base that serves; decisions in the window go to the sink.
+    """Read the log once to `end`, from the best possible base; pass decisions in the window to the sink.
 
     Raises ReplayRefused, KafkaError, TimeoutError.
     """
@@ -52,7 +52,7 @@ async def run_over(
             course = Course(stream, base.record, base.begin)
             return await _run(log, course, base, end, window, sink, say, watch)
         except LogStartsLate as error:
-            # It is raised before the first decision, so nothing has been handed out.
+            # It is raised before the first decision, so the sink has received nothing.
             if number == len(choices) - 1:
                 raise ReplayRefused(str(error)) from error
     raise ReplayRefused("there is nothing to read from")
@@ -92,6 +92,7 @@ async def _run(
                     watch(record, taken)
                 if taken is not None and taken.settled:
                     await hand_out(taken.settled)
+            # No later decision can be in the window.
             if beyond:
                 break
     if not beyond:

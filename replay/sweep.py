@@ -1,4 +1,4 @@
-"""A search for orphans with connections of its own, and one whole sweep of a stream."""
+"""A search for orphans with its own connections, and one whole sweep of a stream."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,12 +15,12 @@ from sluicegate.replay.tables import ReplayTable
 
 
 class Swept(NamedTuple):
-    """What a sweep did."""
+    """Result of a sweep."""
 
     deleted: int
     bytes: int
     left: int
-    """Files that were deletable and are not deleted: something refers to them now, or they were gone."""
+    """Deletable files that were not deleted: something refers to them now, or they do not exist any more."""
     young: int
 
 

@@ -1,4 +1,4 @@
-"""Verification: what is missing, doubled or foreign in a table, by the log's decisions."""
+"""Verification: missing, doubled or foreign commits of a table, by the log's decisions."""
 
 from dataclasses import dataclass, field
 
@@ -13,24 +13,24 @@ from sluicegate.replay.tables import ReplayTable
 
 @dataclass
 class Verdict:
-    """What was found."""
+    """Result of a verification."""
 
     done: Pass
     history: Comparison
     counts: dict[Standing, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    """Decisions that are not simply there, in order; those that have expired are only counted."""
+    """Decisions that are not simply in the table, in order; expired ones are only counted."""
     foreign: list[Foreign] = field(default_factory=list)
     replaced: bool = False
-    """The table is not the one that the stream has committed to."""
+    """True if the table is not the one that the stream has committed to."""
 
     @property
     def wrong(self) -> bool:
-        """Whether table and log differ."""
+        """True if table and log differ."""
         return self.replaced or bool(self.foreign) or any(self.counts.get(each) for each in WRONG)
 
     def count(self, finding: Finding) -> None:
-        """Add a decision."""
+        """Add the finding of a decision."""
         self.counts[finding.standing] = self.counts.get(finding.standing, 0) + 1
         if finding.standing not in (Standing.THERE, Standing.EXPIRED):
             self.findings.append(finding)
@@ -49,12 +49,11 @@ async def verify(
 ) -> Verdict:
     """Compare a range of the log with the table; nothing is changed.
 
-    `known`: the identity of the table that the stream has committed to. `working`: a coordinator is at work
-    on the stream, so that its last decisions may be on their way. Raises ReplayRefused, KafkaError,
-    TimeoutError.
+    `known` is the identity of the table that the stream has committed to. `working` is True if a coordinator
+    runs: its last decisions may not be published yet. Raises ReplayRefused, KafkaError, TimeoutError.
     """
     user = table.settings.commit_user
-    # Decisions stand in the log before they are in the table: those seen here stand before `end`.
+    # A decision is in the log before it is in the table, so the history is read before the end offset.
     before = Comparison(await table.history(), user)
     end = await log.end()
     found: list[Finding] = []
@@ -70,10 +69,10 @@ async def verify(
     done = await run_over(log, stream, choices, end, window, judge, say=say)
     verdict = Verdict(done, before, counts, replaced=known not in (None, before.history.identity))
     if window.from_start:
-        # They were taken before what is judged, and are known by their ids alone.
+        # They precede the starting point, so only their ids are known.
         for finding in before.lost(done.course.known_from):
             verdict.count(finding)
-    # What was committed while the log was read is not missing.
+    # Compare again with a newer history: decisions published during the reading are not missing.
     after = Comparison(await table.history(), user) if found else before
     told = max((base.record.state.committed for base in choices if base.record is not None), default=0)
     for finding in found:
@@ -83,7 +82,10 @@ async def verify(
 
 
 def _again(finding: Finding, after: Comparison, told: int, *, working: bool) -> Finding:
-    """Look once more; what a state record has as committed, up to `told`, is on its way no more."""
+    """Judge a missing decision again; it is pending if a coordinator may still publish it.
+
+    A decision that a state record has as committed (`told`) is not pending.
+    """
     if finding.settled is None or finding.standing is not Standing.MISSING:
         return finding
     seen = after.judge(finding.settled)
@@ -94,11 +96,11 @@ def _again(finding: Finding, after: Comparison, told: int, *, working: bool) -> 
 
 
 def _foreign(history: Comparison, done: Pass, window: Window) -> list[Foreign]:
-    """Commits in the stream's name within the range, which for an open end has no last one."""
+    """Return foreign commits within the range; a range with an open end has no last decision."""
     known = done.course.known_from
     last = None if window.open_end and done.course.unreadable is None else done.last or 0
     if done.first is None:
-        # Without any decision in the range only what comes after all of them can be foreign.
+        # Without a decision in the range, only a commit after all known ones can be foreign.
         return history.foreign(known + 1, last) if window.from_start else []
     first = known + 1 if window.from_start else done.first
     return history.foreign(first, last)
@@ -107,7 +109,7 @@ def _foreign(history: Comparison, done: Pass, window: Window) -> list[Foreign]:
 async def list_decisions(
     log: StreamLog, stream: str, choices: list[Base], window: Window, table: ReplayTable, *, say: Say
 ) -> tuple[Pass, list[Finding]]:
-    """What a range of the log decided, and how each decision stands. Raises as `verify` does."""
+    """Return the decisions of a range of the log, with their state in the table. Raises as `verify` does."""
     history = Comparison(await table.history(), table.settings.commit_user)
     found: list[Finding] = []
 

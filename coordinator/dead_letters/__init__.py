@@ -1,1 +1,1 @@
-"""Dead letters of the service: unusable and unroutable events, sent once and with their reason."""
+"""Dead letters of the service: unusable and unroutable events, each sent once with its reason."""

@@ -1,4 +1,4 @@
-"""The letters of one partition for one assignment: those that wait, and those that were sent."""
+"""Dead letters of one partition for one assignment: waiting ones and sent ones."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ from sluicegate.events.dead_letters import Letter, LetterCode, Place
 _MARK: Final = "letters="
 
 Key = tuple[int, str]
-"""Offset and reason code."""
+"""Offset of the message, and reason code."""
 
 
 class Unsent(NamedTuple):
@@ -25,43 +25,44 @@ class Unsent(NamedTuple):
 
 
 class Letterbox:
-    """Gives each letter out once, whatever was sent before a restart.
+    """Sends each letter once, across restarts of the coordinator.
 
-    A letter has the same id in every life of a coordinator. Before the first one is sent, the box learns
-    which are in the topic. Where it has to look from is noted beside the group's offset: every letter of a
-    message from that offset on stands at that mark or after it.
+    A letter has the same id in every life of a coordinator. Before the first letter is sent, the box reads
+    the letters that are already in the topic. The metadata of the group's offset has the mark to read from.
+    Every letter of a message at or after that offset is at the mark or after it.
     """
 
     def __init__(self, topic: str, partition: int, wake: Callable[[], None]) -> None:
         self.topic = topic
         self.partition = partition
         self.mark = 0
-        """Where the letters of messages from `first` on begin, in the topic of the letters."""
+        """Offset in the dead-letter topic; letters of messages from `first` on do not precede it."""
         self.known = False
-        """The topic has been read from the mark to an end that was fetched later."""
+        """True once the topic was read from the mark to its end."""
         self._first = 0
         self._wake = wake
         self._waiting: dict[Key, Unsent] = {}
         self._sent: dict[Key, tuple[str, int]] = {}
-        """The id of each letter, and where it stands."""
+        """Id of each letter in the topic, and its offset there."""
         self._done: set[Key] = set()
-        """Letters that this life has sent, or found to be sent."""
+        """Letters that this life has sent, or found in the topic."""
         self._end = 0
 
     def open(self, first: int, note: str) -> None:
-        """Begin at the group's offset, before which every message has been dealt with, and its note."""
+        """Start from the group's offset and its metadata; earlier messages are already handled."""
         self._first = first
         number = note.removeprefix(_MARK)
+        # Without a note, the topic is read from its start.
         self.mark = int(number) if note.startswith(_MARK) and number.isdigit() else 0
 
     def put(self, record: ConsumerRecord, code: str, reason: str) -> None:
-        """Put a message aside, unless that was done before the group's offset was committed."""
+        """Add a letter for a message, unless it precedes the group's offset or its letter is sent."""
         place = Place(record.topic, record.partition, record.offset, record.timestamp)
         letter = Letter(place, code, reason, record.key, record.value, tuple(record.headers))
         self._put(Unsent(letter, complete=True))
 
     def put_body(self, offset: int, body: bytes, reason: str) -> None:
-        """Put a message aside of which only the malformed body is at hand."""
+        """Add a letter for a message of which only the malformed body is in memory."""
         place = Place(self.topic, self.partition, offset, 0)
         letter = Letter(place, LetterCode.MALFORMED_BODY, reason, None, body, ())
         self._put(Unsent(letter, complete=False))
@@ -74,16 +75,16 @@ class Letterbox:
         self._wake()
 
     def found(self, id_: str, letter: Letter, offset: int) -> None:
-        """Note a letter that stands in the topic."""
+        """Note a letter that is in the topic."""
         if (letter.place.topic, letter.place.partition) == (self.topic, self.partition):
             self._sent.setdefault((letter.place.offset, letter.code), (id_, offset))
 
     def read_to(self, end: int) -> None:
-        """Note that the topic has been read to this end."""
+        """Note the end offset to which the topic was read."""
         self.known, self._end = True, end
 
     def next(self, most: int, size: int) -> list[Unsent]:
-        """The letters to be sent next, the oldest first: at most so many, of about so many bytes."""
+        """Return the next letters to send, the oldest first: at most `most`, of about `size` bytes."""
         batch: list[Unsent] = []
         for unsent in self._waiting.values():
             if len(batch) == most or size <= 0:
@@ -93,9 +94,9 @@ class Letterbox:
         return batch
 
     def is_sent(self, unsent: Unsent) -> bool:
-        """Return whether a letter stands in the topic, and need not be sent again."""
+        """Return True if a letter is in the topic, and need not be sent again."""
         id_, _ = self._sent.get(unsent.key, ("", 0))
-        # What could not be completed has no id of its own.
+        # An incomplete letter has no final id, so its place and code identify it.
         if unsent.key not in self._sent or (unsent.complete and id_ != unsent.letter.id):
             return False
         self._forget([unsent])
@@ -114,22 +115,22 @@ class Letterbox:
 
     @property
     def waiting(self) -> int:
-        """How many letters are not acknowledged."""
+        """Number of letters without an acknowledgement."""
         return len(self._waiting)
 
     def first_waiting(self) -> int | None:
-        """The first offset whose letter is not acknowledged; it must not be released."""
+        """Return the first offset whose letter is not acknowledged; it must not be released."""
         return min((offset for offset, _ in self._waiting), default=None)
 
     def note(self, first: int) -> str:
-        """What is committed beside an offset of the group."""
+        """Return the metadata to commit with an offset of the group."""
         if not self.known:
             return f"{_MARK}{self.mark}"
         held = (at for (offset, _), (_, at) in self._sent.items() if offset >= first)
         return f"{_MARK}{min(held, default=self._end)}"
 
     def released(self, first: int) -> None:
-        """Forget what stands before an offset that was committed: every message there has been dealt with."""
+        """Drop the letters before a committed offset: every message there has been handled."""
         self._first = first
         self._sent = {key: held for key, held in self._sent.items() if key[0] >= first}
         self._done = {key for key in self._done if key[0] >= first}

@@ -1,4 +1,4 @@
-"""Dead letters: what cannot be used, as it came, with the reason. Delivered before its offset is released."""
+"""Delivery of dead letters: unchanged messages with a reason, sent before their offset is released."""
 
 import asyncio
 from collections import Counter
@@ -21,14 +21,14 @@ from sluicegate.kafka.starting import start_client
 log = structlog.get_logger(__name__)
 
 PARTITION: Final = 0
-"""All letters stand in one partition, so that a mark in it is enough to find them again."""
+"""All letters are in one partition, so that a single offset is enough as a mark."""
 BATCH: Final = 1_000
 BATCH_BYTES: Final = 8 << 20
 LOGGED: Final = 20
-"""Letters of a batch that have a line of their own in the log; of the rest there is a sum."""
+"""Number of letters of a batch that get a log line each; the others are counted in one line."""
 RETRY: Final = 1.0
 LAST_WORDS: Final = 1.0
-"""Seconds for acknowledgements that are under way when the letters' end comes."""
+"""Seconds to wait for acknowledgements when sending ends."""
 
 
 class DeadLetters:
@@ -44,7 +44,7 @@ class DeadLetters:
         patience: float,
         largest: int,
     ) -> None:
-        """`options`: of a consumer that reads the topic; `largest`: bytes that a letter may take."""
+        """Make a sender; `options` of a consumer of the topic, `largest` in bytes of a letter."""
         self._patience = patience
         self._topic = topic
         self._producer = producer
@@ -64,9 +64,10 @@ class DeadLetters:
         return box
 
     async def close(self, box: Letterbox) -> None:
-        """Send nothing more of a box; what waits in it still holds its offset back, for the successor.
+        """Stop sending the letters of a box.
 
-        What is under way is awaited briefly: the successor finds it then.
+        Waiting letters still hold back their offset, so that the next owner sends them. Letters in flight are
+        awaited for up to LAST_WORDS seconds, so that the next owner finds them.
         """
         if box in self._boxes:
             self._boxes.remove(box)
@@ -77,7 +78,7 @@ class DeadLetters:
             log.warning("dead letters under way are left behind: a successor may send them too")
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send letters until cancelled."""
         while True:
             await self._more.wait()
             self._more.clear()
@@ -92,7 +93,7 @@ class DeadLetters:
                     await asyncio.sleep(spread(RETRY))
 
     async def _read_back(self, boxes: Sequence[Letterbox]) -> None:
-        """Learn which letters were sent before. Raises KafkaError, TimeoutError."""
+        """Read the letters that were sent before. Raises KafkaError, TimeoutError."""
         if not boxes:
             return
         source = TopicPartition(self._topic, PARTITION)
@@ -102,7 +103,7 @@ class DeadLetters:
             begin: int = (await consumer.beginning_offsets([source]))[source]
             end: int = (await consumer.end_offsets([source]))[source]
             mark = min(box.mark for box in boxes)
-            # A mark outside of the topic is that of one which was made again, or was cut by retention.
+            # A mark after the end belongs to a topic that was deleted and created again.
             position = max(begin, mark) if mark <= end else begin
             consumer.assign([source])
             consumer.seek(source, position)
@@ -138,7 +139,7 @@ class DeadLetters:
             try:
                 await self._wait(sending)
             finally:
-                # Each letter that was acknowledged is, whatever became of the others.
+                # Note the acknowledged letters even if others failed, or they would be sent twice.
                 sent = [pair for pair in zip(unsent, sending, strict=False) if _is_sent(pair[1])]
                 for each, future in sent:
                     box.acknowledged(each, future.result().offset)
@@ -148,7 +149,7 @@ class DeadLetters:
             future.result()
 
     async def _wait(self, sending: Sequence[asyncio.Future[Any]]) -> None:
-        """Wait until the outcome of each is known; when cancelled, only a little longer."""
+        """Wait for the outcome of each letter; after a cancellation, only LAST_WORDS seconds."""
         if not sending:
             return
         try:
@@ -158,7 +159,7 @@ class DeadLetters:
             raise
 
     async def _complete(self, batch: Sequence[Unsent]) -> list[Unsent]:
-        """Fetch the messages of which only the body is at hand. Raises KafkaError, TimeoutError."""
+        """Fetch the messages of which only the body is in memory. Raises KafkaError, TimeoutError."""
         complete = {unsent.key: unsent for unsent in batch}
         lacking = [unsent for unsent in batch if not unsent.complete]
         if not lacking:
@@ -167,7 +168,7 @@ class DeadLetters:
         try:
             records = await self._fetcher.records(lacking[0].letter.place.partition, offsets)
         except BodyUnavailable as error:
-            # Retention has taken them since; the body is better than nothing.
+            # Retention has deleted the message; a letter with only the body is better than none.
             log.warning("dead letters without headers", reason=str(error))
             return list(batch)
         for unsent in lacking:

@@ -1,1 +1,1 @@
-"""Membership in the consumer group: the local members, their eviction, and the owner of a stream."""
+"""Membership in the consumer group: local members, and the eviction of dead ones."""

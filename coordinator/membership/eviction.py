@@ -1,4 +1,4 @@
-"""Takes members out of the consumer group whose processes have ended, so that no session is waited for."""
+"""Evicts members of dead local processes from the consumer group, so that no session timeout is needed."""
 
 import asyncio
 from typing import Any, Final, NamedTuple
@@ -26,11 +26,11 @@ class _Member(NamedTuple):
 
 
 async def dismiss_dead(kafka: KafkaSettings, seat: Seat) -> None:
-    """Take the dead of this machine's seats out of the group; to be run beside our own joining.
+    """Evict the dead members of this host from the group; run it while this process joins.
 
-    They are taken out only once we are in the group: it would be empty in between, and a broker waits with
-    the first rebalance of an empty group (`group.initial.rebalance.delay.ms`). Nothing depends on it: what
-    fails is left to the end of the session.
+    Eviction starts only after this process is in the group. Otherwise the group would be empty in between,
+    and the broker delays the first rebalance of an empty group (`group.initial.rebalance.delay.ms`). If it
+    fails, the session timeout does the same later.
     """
     if not seat.dead:
         return
@@ -43,7 +43,10 @@ async def dismiss_dead(kafka: KafkaSettings, seat: Seat) -> None:
 
 
 async def _dismiss(kafka: KafkaSettings, seat: Seat) -> bool:
-    """Whether the dead are gone from the group, for all that can be seen."""
+    """Return True once the group has none of the dead members.
+
+    The loop has no limit of its own; the caller's timeout ends it.
+    """
     client = AIOKafkaClient(**kafka.client_options())
     try:
         await client.bootstrap()
@@ -74,6 +77,7 @@ async def _members(client: AIOKafkaClient, node: int, group: str) -> list[_Membe
     answer: Any = await client.send(node, DescribeGroupsRequest([group]))
     found: list[_Member] = []
     for error_code, _, _, _, _, members, *_ in answer.groups:
+        # A new group may not exist yet: it has no members.
         if for_code(error_code) is not GroupIdNotFound:
             _check(error_code)
         found += [_Member(member_id, client_id) for member_id, client_id, *_ in members]
@@ -82,6 +86,7 @@ async def _members(client: AIOKafkaClient, node: int, group: str) -> list[_Membe
 
 async def _leave(client: AIOKafkaClient, node: int, group: str, member: _Member) -> None:
     answer = await client.send(node, LeaveGroupRequest(group, member.member_id))
+    # The member may have left or timed out in the meantime.
     if for_code(answer.error_code) is not UnknownMemberIdError:
         _check(answer.error_code)
     log.info("took a killed predecessor out of the group", member=member.member_id)

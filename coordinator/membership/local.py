@@ -1,8 +1,8 @@
-"""Who of this machine sits in the consumer group: files that are locked as long as their process lives.
+"""Members of the consumer group on this host: one file for each, locked while its process lives.
 
-A member that was killed keeps its partitions until its session expires, unless somebody says that it is gone.
-The kernel releases a lock when its process has ended, and only then: a frozen process keeps it. So whoever
-gets the lock of a seat knows that its member is dead, and may take it out of the group (see `dismissal`).
+A killed member keeps its partitions until its session times out, unless it leaves the group. The kernel
+releases a lock when its process ends, and only then: a frozen process keeps it. So the lock of a file proves
+that its member is dead and may be evicted (see `eviction`).
 """
 
 import fcntl
@@ -29,7 +29,7 @@ _SUFFIX: Final = ".seat"
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A file whose lock is ours."""
+    """A file whose lock this process holds."""
 
     path: Path
     descriptor: int
@@ -37,14 +37,14 @@ class _Held:
 
 
 class Seat:
-    """The seat of one session of this process, and those of the dead.
+    """Membership of one session of this process, and the dead members of this host.
 
-    Without a folder that can be used there is none: then a dead member is waited for, as everywhere.
+    Without a usable folder there is no file: the session of a dead member then has to time out.
     """
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self.client_id = f"{kafka.client_id}-{uuid.uuid4().hex[:12]}"
-        """By this the group's members are told apart; no other session has it."""
+        """Client id in the group; unique for each session of a process."""
         self._key = hashlib.sha256(f"{kafka.bootstrap_servers} {kafka.group_id}".encode()).hexdigest()[:16]
         self._folder = Path(kafka.seats_folder or default_folder())
         self._own: int | None = None
@@ -52,7 +52,7 @@ class Seat:
 
     @property
     def dead(self) -> frozenset[str]:
-        """The client ids of members whose processes have ended."""
+        """Client ids of members whose processes have ended."""
         return frozenset(held.client_id for held in self._dead)
 
     def __enter__(self) -> Self:
@@ -68,7 +68,7 @@ class Seat:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The own file stays: should the group not have heard of our end, the next session tells it.
+        # The own file stays: if the group still has this member, the next session evicts it.
         for held in self._dead:
             os.close(held.descriptor)
         self._dead.clear()
@@ -77,7 +77,7 @@ class Seat:
             self._own = None
 
     def forget_dead(self) -> None:
-        """Remove the seats of the dead, once the group does not know them any more."""
+        """Delete the files of the dead members, after the group has evicted them."""
         for held in self._dead:
             with suppress(OSError):
                 held.path.unlink()
@@ -85,6 +85,7 @@ class Seat:
         self._dead.clear()
 
     def _check_folder(self) -> None:
+        # In a shared temporary directory, another user may have created the folder.
         found = self._folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             raise PermissionError(f"{self._folder} is not a folder of this user")
@@ -97,7 +98,7 @@ class Seat:
                     self._dead.append(held)
 
     def _sit_down(self) -> int:
-        """Make the own file: locked and complete before it has the name by which others find it."""
+        """Create the own file: locked and complete before it gets the name that others search for."""
         draft = self._folder / f".{self.client_id}.tmp"
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
@@ -113,12 +114,12 @@ class Seat:
 
 
 def default_folder() -> Path:
-    """Where seats are noted unless the settings say otherwise: survives the process, not the machine."""
+    """Return the default folder: it survives the process, but not the host."""
     return Path(tempfile.gettempdir()) / f"sluicegate-{os.geteuid()}"
 
 
 def _lock(path: Path) -> _Held | None:
-    """Lock a seat and read who sat there; None if its process lives."""
+    """Lock a member file and read its client id; None if its process lives."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +128,7 @@ def _lock(path: Path) -> _Held | None:
         os.close(descriptor)
         return None
     except (ValueError, KeyError, TypeError):
-        # Cut off by a full disk; it names nobody.
+        # Truncated by a full disk; it names no member.
         client_id = ""
     except BaseException:
         os.close(descriptor)

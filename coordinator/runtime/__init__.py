@@ -1,1 +1,1 @@
-"""The process of the service: startup, connections, threads, the assignments of partitions, the end."""
+"""The process of the service: startup, connections, threads, partition assignments, shutdown."""

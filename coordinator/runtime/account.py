@@ -1,4 +1,4 @@
-"""What a coordinator says of itself over HTTP: where its streams stand, and why it does not do its work."""
+"""HTTP status of a coordinator: the state of its streams, and the reasons why it is not ready."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,11 @@ from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.telemetry.overview import overview
 
 PATIENCE: Final = 3_000
-"""Milliseconds that an effect may fail before that counts: a conflict, or a new leader, is no outage."""
+"""Milliseconds that an effect may fail before the service is unready: conflicts and new leaders are short."""
 
 
 def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
-    """Why partitions and their streams do not go on; a stall is told elsewhere."""
+    """Yield the reasons why partitions and their streams make no progress; stalls are reported elsewhere."""
     for number, runner in runners.items():
         if not runner.started:
             why = f" ({runner.trouble})" if runner.trouble else ""
@@ -33,7 +33,7 @@ def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
 
 
 def absent(topic: str) -> str:
-    """Say that the events topic is gone: without its metadata the group has no partitions to give."""
+    """Format the message for a missing events topic: without its metadata the group assigns no partitions."""
     return (
         f"the topic {topic} does not exist any more, so that nothing is read. Make it again with "
         "`sluicegate topics create`: each stream then says how it goes on"
@@ -41,7 +41,7 @@ def absent(topic: str) -> str:
 
 
 def account(settings: KafkaSettings, epoch: int, runners: Mapping[int, PartitionRunner]) -> dict[str, Any]:
-    """What this member owns, and where it stands."""
+    """Return the partitions and streams of this member as JSON values, with their state."""
     now = time.time_ns() // 1_000_000
     return {
         "group": settings.group_id,
@@ -66,5 +66,5 @@ def _stream(stream: StreamRunner, now: int) -> dict[str, Any]:
         {"effect": each.effect, "reason": each.reason, "failures": each.failures, "lasted": each.lasted}
         for each in machine.retries
     ]
-    # The record shows only what lasts, and nothing of the view, which is what the retry may be about.
+    # The record has only long retries and none of the view, so the status has its own list.
     return {**overview(machine.record(), now), "ready": machine.ready, "retries": retries}

@@ -1,4 +1,4 @@
-"""The C library's allocator, set for this process."""
+"""Settings of the C library's allocator for this process."""
 
 import ctypes
 from typing import Final
@@ -7,16 +7,16 @@ from typing import Final
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 KEPT: Final = 64 << 20
-"""Bytes at the end of the heap that are kept for what comes next."""
+"""Free bytes that stay at the end of the heap for later allocations."""
 LARGEST: Final = 32 << 20
-"""Up to this size, which is glibc's own limit, blocks come from the heap."""
+"""Blocks up to this size come from the heap; it is glibc's own limit."""
 
 
 def keep_freed_memory() -> bool:
-    """Let freed buffers be used again; False where the C library is not glibc, and nothing is changed.
+    """Let freed buffers be reused; return False without a change if the C library is not glibc.
 
-    A fetch from Kafka takes some buffers of 8 MiB. By default they are given back to the system each time,
-    and their pages come anew with the next fetch: a fifth of the time of reading the log.
+    A fetch from Kafka uses some buffers of 8 MiB. By default glibc returns them to the system each time, and
+    the next fetch faults in new pages. That takes a fifth of the time of reading the log.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

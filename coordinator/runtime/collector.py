@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, set for this process."""
+"""Settings of Python's cyclic garbage collector for this process."""
 
 import gc
 from typing import Final
@@ -7,8 +7,8 @@ THRESHOLDS: Final = (20_000, 20, 50)
 
 
 def calm_collector() -> None:
-    """Let it run less often than by default, which would take an eighth of the time of reading the log.
+    """Run the collector less often: by default it takes an eighth of the time of reading the log.
 
-    What reading and committing leave behind is freed by its reference counts; cycles are few and small.
+    Reference counts free nearly all objects of reading and committing; cycles are few and small.
     """
     gc.set_threshold(*THRESHOLDS)

@@ -1,8 +1,8 @@
-"""The janitor: deletes orphaned files of the streams that this process commits, one stream at a time.
+"""Janitor: deletes orphaned files of the streams that this process commits, one stream at a time.
 
-It works in a process of its own, since following a long log in a thread makes the event loop late by a tenth
-of a second; and by the same rule as `sluicegate orphans`, which asks log and table again right before each
-deletion. So it may be killed at any moment, and does no harm if it outlives the coordinator.
+A sweep runs in a child process, because following a long log in a thread delays the event loop by 100 ms. It
+follows the rule of `sluicegate orphans`: log and table are checked again directly before each deletion. So
+the child may be killed at any moment, and does no harm if it outlives the coordinator.
 """
 
 import asyncio
@@ -26,25 +26,28 @@ from sluicegate.replay.sweep import Swept, sweep
 log = structlog.get_logger(__name__)
 
 LOOK: Final = 1.0
-"""Seconds between two looks at what is due, and at whether a sweep is over."""
+"""Seconds between two checks for due sweeps, and for the end of a sweep."""
 NICE: Final = 10
-"""How much a sweep gives way to other processes."""
+"""Niceness of a sweep."""
 PATIENCE: Final = 0.2
-"""Seconds for which the event loop waits for a process that was told to end."""
+"""Seconds for which the event loop waits for a terminated child process."""
 
 
 class Janitor:
-    """Sweeps streams whose settings ask for it, each an interval after the last time or the start."""
+    """Sweeps streams with an enabled janitor, one interval after the last sweep or the service start."""
 
     def __init__(self, settings: Callable[[], Settings], owned: Callable[[], Collection[str]]) -> None:
-        """`settings`: those in force; `owned`: the streams that this process commits, and that are ready."""
+        """Make a janitor.
+
+        `settings` returns the settings in force. `owned` returns the ready streams that this process commits.
+        """
         self._settings = settings
         self._owned = owned
         self._started = time.monotonic()
         self._swept: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Sweep until cancelled; a sweep under way is ended then, and when its stream is given up."""
+        """Sweep until cancelled. A running sweep is ended then, and when its stream is revoked."""
         while True:
             await asyncio.sleep(LOOK)
             streams = self._settings().streams
@@ -75,7 +78,7 @@ class Janitor:
             self._swept[stream] = time.monotonic()
 
     async def _over(self, process: BaseProcess, stream: str) -> None:
-        """Wait until the sweep is over, or its stream is given up."""
+        """Wait until the sweep has ended, or its stream is revoked."""
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(process.sentinel, ended.set)
@@ -94,7 +97,7 @@ class Janitor:
 
 
 def _outcome(pipe: Connection) -> Swept | str:
-    """What the process has told before its end."""
+    """Return the result that the process sent before its end, or the reason why there is none."""
     try:
         if pipe.poll():
             told = pipe.recv()
@@ -105,7 +108,7 @@ def _outcome(pipe: Connection) -> Swept | str:
 
 
 def _end(process: BaseProcess) -> None:
-    """End the process, if it still runs; one that does not end at once is left to its end."""
+    """End the process if it still runs. A process that does not end at once is killed and not awaited."""
     if process.pid is None:
         return
     process.terminate()
@@ -115,9 +118,9 @@ def _end(process: BaseProcess) -> None:
 
 
 def _work(settings: Settings, stream: str, pipe: Connection) -> None:
-    """One sweep, in a process of its own."""
+    """Run one sweep in a child process, and send its result or error."""
     os.nice(NICE)
-    # What is wrong is told in the outcome.
+    # The outcome has the errors, so the client's log lines would only repeat them.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     try:
         pipe.send(asyncio.run(sweep(settings, stream))._asdict())

@@ -1,4 +1,4 @@
-"""The process of a coordinator: its signals, and the line in the log that says why it ended."""
+"""Process of a coordinator: its signals, and a last log line with the cause of its end."""
 
 import asyncio
 import signal
@@ -17,7 +17,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """Signals of the process; one that comes before the service listens takes effect when it does."""
+    """Signals of the process. A signal before the service listens takes effect when it does."""
 
     def __init__(self) -> None:
         self._early: list[signal.Signals] = []
@@ -27,7 +27,7 @@ class Signals:
             signal.signal(number, lambda found, _: self._early.append(signal.Signals(found)))
 
     def listen(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
-        """Call these when a signal asks for them, from the running event loop."""
+        """Call `stop` or `reload` on the signals, from the running event loop."""
         loop = asyncio.get_running_loop()
 
         def end(number: signal.Signals) -> None:
@@ -51,9 +51,9 @@ async def serve(settings: Settings, load: Callable[[], Settings], signals: Signa
 
 
 def run_service(settings: Settings, load: Callable[[], Settings], signals: Signals) -> int:
-    """Run the service to its end; returns the exit status. Raises TopicError, CannotServe, KafkaError.
+    """Run the service to its end and return the exit status. Raises TopicError, CannotServe, KafkaError.
 
-    Whatever the end is, its cause is the last line of the log.
+    The last line of the log has the cause of the end in every case.
     """
     calm_collector()
     keep_freed_memory()

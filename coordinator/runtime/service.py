@@ -1,4 +1,4 @@
-"""The service: a member of the consumer group, its assignments, its clocks and its end."""
+"""Service: a member of the consumer group, with its assignments, its timers and its shutdown."""
 
 import asyncio
 import time
@@ -44,18 +44,18 @@ from sluicegate.kafka.topics import TopicNames
 log = structlog.get_logger(__name__)
 
 TICK = 0.1
-"""Seconds between two looks at the time."""
+"""Seconds between two timer ticks."""
 GRACE = 10.0
-"""Seconds for what is under way at a graceful stop."""
+"""Seconds for running effects at a graceful stop."""
 LAST_WORDS = 3.0
-"""Seconds for the records and offsets after it."""
+"""Seconds for the last state records and offsets after GRACE."""
 FORBIDDEN = (
     TopicAuthorizationFailedError,
     GroupAuthorizationFailedError,
     ClusterAuthorizationFailedError,
 )
 MOST_RECORDS = 5_000
-"""Records handled before the loop turns to other work."""
+"""Maximum number of records in one batch, so that the event loop gets to other work."""
 ALIVE_LIMIT = 30.0
 VIEW_INTERVAL = 10.0
 RELEASE_INTERVAL = 5.0
@@ -64,7 +64,7 @@ RETRY = 1.0
 
 
 class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Forwards the group's decisions to the service."""
+    """Forwards rebalances of the group to the service."""
 
     def __init__(self, service: "Service") -> None:
         self._service = service
@@ -80,7 +80,7 @@ class Service:
     """One coordinator process."""
 
     def __init__(self, settings: Settings, load: Callable[[], Settings] | None = None) -> None:
-        """`load` reads the settings again for a reload. Raises SettingsError."""
+        """Make a service; `load` reads the settings again for a reload and raises SettingsError."""
         self._settings = settings
         self._load = load
         self._reload = asyncio.Event()
@@ -99,12 +99,13 @@ class Service:
     # --- life -------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises TopicError when the topics are missing or wrong.
+        """Serve until `stop` is set. Raises TopicError if the topics are missing or wrong.
 
-        When a connection has failed for good, all are made anew; only missing permissions end the service.
+        After a fatal error of a connection, all connections are replaced. Only missing permissions end the
+        service.
         """
         http = self._settings.http
-        # Importing a table format takes about a second, in which Kafka can be asked already.
+        # Importing a table format takes about a second; meanwhile Kafka can be contacted.
         loading = asyncio.create_task(load_adapters(self._settings))
         async with (
             HealthServer(self, self._metrics, http.host, http.port) as server,
@@ -122,11 +123,11 @@ class Service:
                     log.warning("session failed, another one follows", error=repr(error))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), spread(RETRY))
-        # A format that cannot be imported is told by its streams.
+        # The streams of a format that cannot be imported report the error.
         await asyncio.gather(loading, return_exceptions=True)
 
     async def _session(self, stop: asyncio.Event) -> None:
-        """Serve with one set of connections. Raises KafkaError when they fail, TopicError."""
+        """Serve with one set of connections. Raises KafkaError if they fail, TopicError."""
         async with AsyncExitStack() as stack:
             stopping = asyncio.create_task(stop.wait())
             stack.callback(stopping.cancel)
@@ -154,6 +155,7 @@ class Service:
             await end(tasks)
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             failures = [outcome for outcome in ended if isinstance(outcome, Exception)]
+            # After a failure the connections may not work, so running effects get no time.
             await self._wind_up(0.0 if failures else GRACE)
             if failures:
                 raise failures[0]
@@ -175,7 +177,7 @@ class Service:
         self._links = self._consumer = self._away = None
 
     async def _wind_up(self, grace: float) -> None:
-        """Let commits under way come to their end, and leave records for the successor."""
+        """Let running commits finish, and write state records for the next owner."""
         for task in self._starting.values():
             task.cancel()
         self._starting.clear()
@@ -190,7 +192,7 @@ class Service:
     # --- settings ---------------------------------------------------------------------------------
 
     def reload(self) -> None:
-        """Read the settings again soon, and let streams join, leave or change as they say."""
+        """Request a reload: streams are added, removed or changed by the new settings soon."""
         self._reload.set()
 
     async def _reload_when_asked(self) -> None:
@@ -225,7 +227,7 @@ class Service:
     # --- assignments ------------------------------------------------------------------------------
 
     def assign(self, partitions: list[int]) -> None:
-        """Take over partitions; each is read once its state records are."""
+        """Start runners for assigned partitions; each reads its state records first."""
         if self._consumer is None or self._links is None:
             return
         hit(Failpoint.ASSIGNED)
@@ -234,13 +236,13 @@ class Service:
         self._trouble = None
         for number in partitions:
             runner = PartitionRunner(number, self._epoch, self._consumer, self._links)
-            # Not read before the state records say from where.
+            # Paused until the state records give the offset to read from.
             self._consumer.pause(runner.source)
             self._runners[number] = runner
             self._starting[number] = asyncio.create_task(self._start(runner))
 
     async def revoke(self, partitions: list[int]) -> None:
-        """Give partitions up: nothing of this epoch has an effect on them any more."""
+        """Release revoked partitions: this epoch has no effect on them any more."""
         if partitions:
             log.info("partitions revoked", partitions=sorted(partitions))
         await reach(Failpoint.REVOKED_BEFORE)
@@ -267,12 +269,12 @@ class Service:
                     log.warning("not started", partition=runner.number, reason=reason)
                 runner.trouble = reason
             except Exception as error:
-                # Nobody waits for this task: what it does not tell would never be known.
+                # Nobody awaits this task, so an error that is not logged here would be lost.
                 runner.trouble = repr(error)
                 log.exception("partition not started, will be tried again", partition=runner.number)
             if not runner.started:
                 await asyncio.sleep(spread(RETRY))
-        # The settings may have been reloaded since it began.
+        # A reload during the start did not reach this runner.
         runner.change()
         together = [each for each in self._runners.values() if each.epoch == runner.epoch]
         if all(each.started for each in together):
@@ -289,7 +291,7 @@ class Service:
             try:
                 reading = await read_batches(consumer, timeout_ms=200, max_records=MOST_RECORDS)
             except NoOffsetForPartitionError:
-                # A new group has no offsets; the state records say where to read.
+                # A new group has no offsets; the state records give the position.
                 reading = Reading({}, [])
             except OffsetOutOfRangeError as error:
                 await self._refuse(consumer, error)
@@ -305,7 +307,7 @@ class Service:
             await self._pass_gaps(consumer)
 
     async def _pass_gaps(self, consumer: AIOKafkaConsumer) -> None:
-        """Offsets without a record, such as marks of transactions, are read too."""
+        """Advance the positions over offsets without a record, such as transaction markers."""
         await asyncio.sleep(0)
         for runner in list(self._runners.values()):
             if runner.started and runner.position < (consumer.highwater(runner.source) or 0):
@@ -333,7 +335,7 @@ class Service:
             self._metrics.bodies_held(links.budget.held)
 
     async def _release(self) -> None:
-        """Release what is put aside, also in partitions where nothing is committed."""
+        """Commit the offsets that are not needed any more, also in partitions without commits."""
         while True:
             await asyncio.sleep(RELEASE_INTERVAL)
             for runner in list(self._runners.values()):
@@ -341,10 +343,10 @@ class Service:
                     await runner.release_offsets()
 
     async def _watch(self, links: Links) -> None:
-        """Ask Kafka for a sign of life; a producer that has died raises KafkaError."""
+        """Check that Kafka answers. Raises KafkaError if the producer has died."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            # It fails every message from then on, and there is no public way to see it.
+            # A dead sender fails every later message, and aiokafka has no public way to detect it.
             if links.producer._sender.sender_task.done():
                 raise KafkaError("the producer's sender has ended")
             try:
@@ -356,7 +358,10 @@ class Service:
                 self._away = f"Kafka does not answer: {error!r}"
 
     async def _lacks(self) -> str | None:
-        """Say why nothing can be read though Kafka answers. Raises KafkaError or TimeoutError if not."""
+        """Return the reason why nothing can be read although Kafka answers; None if there is none.
+
+        Raises KafkaError or TimeoutError if Kafka does not answer.
+        """
         started = [each for each in self._runners.values() if each.started]
         if started:
             await started[0].end_offset()
@@ -365,7 +370,7 @@ class Service:
         return None if self._topics.events in known else absent(self._topics.events)
 
     async def _keep_views(self, links: Links) -> None:
-        """Write the views again when the state store has lost them."""
+        """Write the views again if the state store has lost them."""
         while True:
             await asyncio.sleep(VIEW_INTERVAL)
             runners = list(self._runners.values())
@@ -378,17 +383,17 @@ class Service:
     # --- health -----------------------------------------------------------------------------------
 
     def alive(self) -> str | None:
-        """Why the process should be restarted; None while its loops turn."""
+        """Return the reason to restart the process; None while its consumer loop runs."""
         silent = time.monotonic() - self._ticked
         if self._consumer is not None and silent > ALIVE_LIMIT:
             return f"the consumer loop has not turned for {silent:.0f} s"
         return None
 
     def unready(self) -> list[str]:
-        """Why the service does not do its work now."""
+        """Return the reasons why the service is not ready."""
         reasons = [reason for reason in (self._trouble, self._away) if reason]
         return [*reasons, *hindrances(self._runners)]
 
     def status(self) -> dict[str, Any]:
-        """What this member owns, and where it stands."""
+        """Return the partitions and streams of this member as JSON values, with their state."""
         return account(self._settings.kafka, self._epoch, self._runners)

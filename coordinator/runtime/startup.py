@@ -1,4 +1,4 @@
-"""What must be there before the service serves: Kafka, its topics with the right settings, a store."""
+"""Prerequisites of the service: Kafka, its topics with the right settings, the state store."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,7 +27,10 @@ RETRY = 2.0
 
 
 async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable[[str], None]) -> Partitions:
-    """Wait for Kafka, telling so, and check the topics. Raises TopicsRefused with all problems."""
+    """Wait for Kafka, report the delay, and check the topics.
+
+    Raises TopicsRefused with all problems.
+    """
     kafka = settings.kafka
     options = kafka.client_options()
     servers = options.pop("bootstrap_servers")
@@ -47,7 +50,8 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
 def _told(problems: Sequence[TopicProblem]) -> str:
     lines = [str(problem) for problem in problems if not problem.missing]
     if missing := [problem.topic for problem in problems if problem.missing]:
-        # Our own command makes them as the settings want them; Kafka's would be a long line for each.
+        # One sluicegate command creates them all with the right settings; Kafka's command would be a line for
+        # each.
         lines.append(
             f"these topics do not exist: {', '.join(missing)}; make them with: sluicegate topics create"
         )
@@ -68,17 +72,20 @@ async def _count(settings: Settings, topics: TopicNames) -> Partitions:
 
 
 async def load_adapters(settings: Settings) -> None:
-    """Import the table formats of all streams; of one that cannot be, its stream tells."""
+    """Import the table formats of all streams.
+
+    The streams of a format that cannot be imported report the error.
+    """
     for name in {stream.format for stream in settings.streams.values()}:
         with suppress(TableRefused):
             await asyncio.to_thread(adapter, name)
 
 
 def make_store(settings: Settings) -> StateStore | None:
-    """The state store that the settings name, if they name one."""
+    """Return the state store of the settings; None if they have none."""
     if settings.redis is None:
         return None
-    # Its client takes long to import, and need not be where there is no store.
+    # Its client is slow to import, and need not be installed without a store.
     from sluicegate.state_store.redis_store import RedisStateStore
 
     return RedisStateStore(

@@ -1,6 +1,6 @@
-"""Settings: a TOML file, and the environment (`SLUICEGATE_SECTION__KEY`) on top of it.
+"""Settings: a TOML file, overridden by the environment (`SLUICEGATE_SECTION__KEY`).
 
-Unknown keys are errors. Everything that is wrong is reported at once, at the start.
+Unknown keys are errors. All problems are reported together, at the start.
 """
 
 import os
@@ -40,40 +40,46 @@ _SHORTEST_SECRET: Final = 6
 
 
 class HttpSettings(Section):
-    """Where /livez, /readyz, /metrics and /status are served."""
+    """Address of the HTTP endpoints /livez, /readyz, /metrics and /status."""
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
-    """0: any free one; the log says which."""
+    """0: any free port; the log has its number."""
 
 
 class LogSettings(Section):
-    """What is logged, to stderr."""
+    """Log output on stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
 
 
 class MemorySettings(Section):
-    """What may be held in memory."""
+    """Limits of the memory."""
 
     body_budget: Bytes = 256 << 20
-    """Bodies of events beyond it are dropped, and fetched again when they are committed."""
+    """Bytes of event bodies in memory.
+
+    Bodies over the limit are dropped, and fetched again for their commit.
+    """
 
 
 class JanitorSettings(Section):
-    """The deletion of files that the log names and that no commit will ever have."""
+    """Deletion of files that the log names and that no commit will include."""
 
     enabled: bool = False
-    """Whether the coordinator deletes them by itself; `sluicegate orphans` does on request."""
+    """True if the coordinator deletes them itself; `sluicegate orphans` does it on request."""
     grace: Seconds = 86_400.0
-    """How old such a file must be, and what makes it an orphan."""
+    """Minimum age of such a file, and of the record that made it an orphan."""
     interval: Seconds = 21_600.0
-    """How often the log of the stream is read for it."""
+    """Time between two sweeps; each sweep reads the log of the stream."""
 
 
 def _flatten(value: object) -> object:
-    """TOML reads an unquoted `s3.region` as a table in a table; both spellings mean the same option."""
+    """Join nested tables to dotted keys: TOML parses an unquoted `s3.region` as a table in a table.
+
+    Both spellings mean the same option.
+    """
     if not isinstance(value, Mapping):
         return value
     flat: dict[str, object] = {}
@@ -91,30 +97,30 @@ class StreamSettings(Section):
 
     format: Name = "paimon"
     table: Text
-    """The table's URI, or an absolute path."""
+    """URI of the table, or an absolute path."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
-    """URI prefixes; data files outside all of them are refused. Default: the table's own location."""
+    """URI prefixes; data files outside of all of them are refused. Default: the table's own location."""
     file_names: Literal["checked", "unchecked"] = "checked"
-    """Whether the name of a data file must carry the digest of the attempt that wrote it.
+    """`checked`: the name of a data file must have the digest of the attempt that wrote it.
 
     `unchecked` is for writers that cannot choose names. A file that two checkpoints name is then committed
-    twice, unless both are in one commit, which is refused.
+    twice. Only a commit that has both checkpoints is refused.
     """
     commit_user: str = ""
-    """By whom the table's history says a commit was made. Default: `sluicegate-<stream>`."""
+    """Commit user in the table's history. Default: `sluicegate-<stream>`."""
     partial: Literal["never", "allow"] = "never"
-    """Whether regions that do not come along in time stay at their last checkpoint, or all wait for them."""
+    """`never`: every commit waits for all regions. `allow`: a late region stays at its last checkpoint."""
     max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
-    """How many cuts in a row a region may stay behind, before the next one has to be full."""
+    """Maximum number of commits in a row that may leave a region out; the next one must be full."""
     alignment_timeout: Seconds = 10.0
-    """How long something that could be committed waits for regions that are expected to come along."""
+    """Time that a possible commit waits for regions that are expected to join it."""
     max_files_per_checkpoint: Annotated[int, Field(ge=1)] = 100_000
-    """A region with more in one checkpoint stays behind, told why: such a commit would take long."""
+    """A region with more files in one checkpoint is left out, with a reason: its commit would take long."""
     max_pending_bytes: Bytes = 4 << 30
-    """Of events, in one commit; the regions with the most stay behind. A commit holds them all in memory."""
+    """Bytes of events in one commit, held in memory; over the limit, the largest regions are left out."""
     janitor: JanitorSettings = JanitorSettings()
     options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
-    """For the table format's adapter. They may be credentials, so all are kept out of logs."""
+    """Options of the table format's adapter. All are kept out of logs, because they may be credentials."""
 
     @field_validator("table", "allowed_locations")
     @classmethod
@@ -134,11 +140,11 @@ class StreamSettings(Section):
         )
 
     def adapter_options(self) -> dict[str, str]:
-        """The adapter's options with their secrets: for the adapter only."""
+        """Return the adapter's options with their secrets: for the adapter only."""
         return {name: value.get_secret_value() for name, value in self.options.items()}
 
     def policy(self) -> StreamPolicy:
-        """The policy that these settings want; its number does not count."""
+        """Return the policy of these settings; its number has no meaning."""
         return StreamPolicy(
             number=0,
             partial=self.partial,
@@ -149,31 +155,34 @@ class StreamSettings(Section):
 
 
 class Settings(BaseSettings):
-    """Everything that the service needs to know. Made directly it reads neither file nor environment."""
+    """All settings of the service. The constructor reads neither file nor environment; `load` does."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     kafka: KafkaSettings
     redis: RedisSettings | None = None
-    """None: no other service sees the light state; nothing else is missing."""
+    """None: no view is written for other services; the coordinator itself does not need one."""
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
     memory: MemorySettings = MemorySettings()
     commit_threads: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """How many streams can be committed at the same time, apart from those whose storage hangs."""
+    """Number of streams that can commit at the same time, not counting streams whose storage hangs."""
     state_record_interval: Seconds = 3_600.0
-    """At most a quarter of the shorter retention, of the log and of the tables' snapshots."""
+    """Time between two state records.
+
+    At most a quarter of the shorter retention, of the log and of the tables' snapshots.
+    """
     table_check_interval: Seconds = 60.0
-    """How often a stream without work looks whether its table was replaced or rolled back.
+    """Time between two checks of an idle stream's table for a replacement or a rollback.
 
     At most a quarter of the retention of the tables' snapshots.
     """
     stall_after: Seconds = 30.0
-    """For how long a step may fail, and be tried again, until the stream counts as stalled."""
+    """Time that a step may fail and be retried until the stream counts as stalled."""
     failpoints: str = ""
-    """For tests of failures: `name=action;...`, see docs/faults.md. Empty: none, as it must be in earnest."""
+    """For tests of failures: `name=action;...`, see docs/faults.md. Must be empty in production."""
     failpoints_log: str = ""
-    """The file that every hit of a failpoint is noted in, when there are any."""
+    """File that every hit of a failpoint is written to, if there are failpoints."""
     streams: dict[Name, StreamSettings]
 
     @field_validator("failpoints")
@@ -202,7 +211,10 @@ class Settings(BaseSettings):
         return named
 
     def secrets(self) -> frozenset[str]:
-        """What must not appear in logs or messages; of the adapters' options those that sound secret."""
+        """Return the values that must not appear in logs or messages.
+
+        Of the adapters' options, only those with the name of a secret are included.
+        """
         found = [self.kafka.security.password, self.kafka.security.key_password]
         if self.redis is not None:
             found += [self.redis.url, *self.redis.secrets()]
@@ -210,7 +222,7 @@ class Settings(BaseSettings):
             found += [
                 value
                 for name, value in stream.options.items()
-                # To hide each `id` or `true` would make logs unreadable.
+                # Hiding every `id` or `true` would make logs unreadable.
                 if _SOUNDS_SECRET.search(name) and len(value) >= _SHORTEST_SECRET
             ]
         plain = {secret.get_secret_value() for secret in found if secret}
@@ -225,12 +237,12 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is given; `load` adds its layers itself, because it is told the environment."""
+        """Use only the given values: `load` adds its layers itself, with an explicit environment."""
         return (init_settings,)
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Settings:
-    """Read the settings from a TOML file, if one is named, and the environment, which wins.
+    """Read the settings from a TOML file, if one is named, and the environment, which overrides it.
 
     Raises SettingsError with every problem.
     """
@@ -255,7 +267,7 @@ def load(path: Path | None, env: Mapping[str, str]) -> Settings:
         raise SettingsError([*environment.problems, *explain(error, Settings, environment)]) from None
     if environment.problems:
         raise SettingsError(environment.problems)
-    # Not the class with the layers: two settings with the same values are equal.
+    # Return the base class: two settings with the same values must be equal.
     return Settings.model_construct(loaded.model_fields_set, **dict(loaded))
 
 

@@ -13,19 +13,19 @@ _SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 class RedisSettings(Section):
-    """Where status and dashboards find the light state; nothing is decided from it."""
+    """Redis for the views of status and dashboards; no decision depends on it."""
 
     url: SecretStr
     """`redis://[user:password@]host:port/db`, `rediss://` (TLS) or `unix://`."""
     username: Text | None = None
-    """The ACL user, if the address does not name one. Without: the default user."""
+    """ACL user, if `url` has none. Default: the default user."""
     password: SecretStr | None = None
     password_file: Path | None = None
-    """A file with the password, in its place."""
+    """File with the password, instead of `password`."""
     ca_file: FilePath | None = None
-    """The authorities to trust, PEM; None: those of the system."""
+    """Trusted authorities, PEM. Default: those of the system."""
     certificate_file: FilePath | None = None
-    """The client's certificate, PEM."""
+    """Client certificate, PEM."""
     key_file: FilePath | None = None
     key_password: SecretStr | None = None
     key_password_file: Path | None = None
@@ -67,7 +67,7 @@ class RedisSettings(Section):
         return self
 
     def client_options(self) -> dict[str, Any]:
-        """The keyword arguments for `Redis.from_url`, beside the address: for the client only."""
+        """Return the keyword arguments of `Redis.from_url` except the address: for the client only."""
         options: dict[str, Any] = {}
         if self.username is not None:
             options["username"] = self.username
@@ -75,7 +75,7 @@ class RedisSettings(Section):
             options["password"] = self.password.get_secret_value()
         if not self.shown.startswith("rediss:"):
             return options
-        # Without a word for the key OpenSSL would ask for one on the terminal.
+        # Without a password OpenSSL would prompt for one on the terminal.
         word = self.key_password.get_secret_value() if self.key_password is not None else ""
         files = {
             "ssl_ca_certs": self.ca_file,
@@ -86,7 +86,7 @@ class RedisSettings(Section):
         return {**options, "ssl_check_hostname": True, "ssl_password": word}
 
     def secrets(self) -> list[SecretStr]:
-        """What must not be shown, beside the whole address."""
+        """Return the secrets other than the whole address."""
         in_url = urlsplit(self.url.get_secret_value()).password
         found = [self.password, self.key_password, SecretStr(in_url) if in_url else None]
         return [each for each in found if each is not None]

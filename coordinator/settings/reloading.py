@@ -1,4 +1,4 @@
-"""The difference between the settings in force and those of a file that was changed."""
+"""Difference between the settings in force and a changed settings file."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from sluicegate.coordinator.settings.model import Settings, SettingsError
 
 @dataclass(frozen=True)
 class Reload:
-    """The settings that hold after a reload, and how they differ from those before."""
+    """Settings after a reload, and their difference from those before."""
 
     settings: Settings
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
-    """Streams whose settings have other values."""
+    """Streams with changed settings."""
     restart: tuple[str, ...]
-    """Keys that have other values in the file, which only a restart takes over."""
+    """Changed keys that only take effect after a restart."""
 
 
 def read_settings(load: Callable[[], Settings]) -> Settings | list[str]:
-    """Read the settings again; returns the problems of those that cannot be used."""
+    """Read the settings again; return a list of problems if they cannot be used."""
     try:
         return load()
     except SettingsError as error:
@@ -30,7 +30,7 @@ def read_settings(load: Callable[[], Settings]) -> Settings | list[str]:
 
 
 def plan_reload(held: Settings, wanted: Settings) -> Reload:
-    """Take the streams from the wanted settings, and everything else from the held ones."""
+    """Combine the streams of the wanted settings with everything else of the held ones."""
     before, after = held.streams, wanted.streams
     return Reload(
         held.model_copy(update={"streams": after}),
@@ -47,7 +47,7 @@ def plan_reload(held: Settings, wanted: Settings) -> Reload:
 
 
 def _different(path: str, held: object, wanted: object) -> Iterator[str]:
-    """Name the keys below a path that have different values."""
+    """Yield the keys below a path that have different values."""
     if held == wanted:
         return
     if isinstance(held, BaseModel) and isinstance(wanted, BaseModel):

@@ -1,4 +1,4 @@
-"""Where settings come from: the environment as a layer over the file, and readable problems."""
+"""Sources of settings: the environment as a layer over the file, with readable problems."""
 
 import difflib
 import json
@@ -21,7 +21,7 @@ _OTHERS: Final = (
     "SLUICEGATE_IVY_SETTINGS",
     "SLUICEGATE_WAREHOUSE",
 )
-"""Variables of ours that are no settings; prefixes."""
+"""Prefixes of sluicegate variables that are no settings."""
 
 _NAME_RULE: Final = "a name has letters, digits, `_`, `.` and `-`, starts with none of the last two"
 
@@ -31,7 +31,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; the text has a line for each problem, with its key and what to do."""
+    """The settings cannot be used; the text has a line for each problem, with its key and the remedy."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -39,15 +39,15 @@ class SettingsError(Exception):
 
 
 class Section(BaseModel):
-    """The base of every part: immutable, and without keys that it does not know."""
+    """Base of every section: immutable, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def from_files(values: object, *names: str) -> object:
-    """Fill each named secret from the file that `NAME_file` names, without the line break at its end.
+    """Fill each named secret from the file in `NAME_file`, without the line break at its end.
 
-    Raises ValueError, without the content, if a secret is given twice or its file is of no use.
+    Raises ValueError, without the content, if a secret is given twice or its file is unusable.
     """
     if not isinstance(values, Mapping):
         return values
@@ -77,8 +77,8 @@ def _read_secret(key: str, file: str) -> str:
 class EnvironmentSource(PydanticBaseSettingsSource):
     """Reads `SLUICEGATE_SECTION__KEY`; empty variables count as not set.
 
-    The names of settings are found whatever the case. The name of a stream or option is the one in the
-    file that is equal but for case and punctuation; one that is not in the file is taken in lower case.
+    Keys of settings are matched without case. The name of a stream or option matches the name in the file
+    that differs only in case and punctuation. A name that is not in the file becomes lower case.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class EnvironmentSource(PydanticBaseSettingsSource):
     ) -> None:
         super().__init__(settings_cls)
         self.origins: dict[Path, str] = {}
-        """Which variable gave which key."""
+        """Variable that set each key."""
         self.problems: list[str] = []
         self._values: dict[str, Any] = {}
         for name in sorted(env):
@@ -94,15 +94,15 @@ class EnvironmentSource(PydanticBaseSettingsSource):
                 self._take(name, env[name], file)
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """The value of one top-level key."""
+        """Return the value of one top-level key."""
         return self._values.get(field_name), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """Everything that the environment sets, nested."""
+        """Return all values from the environment, nested."""
         return self._values
 
     def origin(self, path: Path) -> str | None:
-        """The variable that set this key, or a table around it; None if none did."""
+        """Return the variable that set this key, or a table around it; None if none did."""
         return next(
             (self.origins[p] for n in range(len(path), 0, -1) if (p := path[:n]) in self.origins), None
         )
@@ -168,7 +168,7 @@ def _origin(annotation: Any) -> Any:
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """The model that an annotation, optional or not, stands for; None if it is something else."""
+    """Return the model of an annotation, optional or not; None if it is no model."""
     for choice in _alternatives(annotation):
         if isinstance(choice, type) and issubclass(choice, BaseModel):
             return choice
@@ -176,7 +176,7 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def child(annotation: Any, key: str) -> Any:
-    """The annotation of what stands under a key; None if nothing is known of it."""
+    """Return the annotation of a key in a model or mapping; None if it is unknown."""
     model = model_of(annotation)
     if model is not None:
         field = model.model_fields.get(key)
@@ -188,7 +188,7 @@ def child(annotation: Any, key: str) -> Any:
 
 
 def explain(error: ValidationError, root: type[BaseModel], source: EnvironmentSource) -> list[str]:
-    """Every problem in one line each: the key, what is wrong, what to do. Values are never shown."""
+    """Format every problem as one line: the key, the problem, the remedy. Values are never shown."""
     lines = []
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         path = tuple(str(part) for part in detail["loc"] if part != "[key]")

@@ -12,9 +12,9 @@ _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_seconds(value: object) -> float:
-    """Read a duration: a number of seconds, or text such as `500ms`, `30s`, `15m`, `2h`, `7d`.
+    """Parse a duration: a number of seconds, or text such as `500ms`, `30s`, `15m`, `2h`, `7d`.
 
-    Raises ValueError for anything else, and for what is not above 0.
+    Raises ValueError for other text, and for values that are not above 0.
     """
     problem = "must be a duration above 0, such as 2.5 (seconds), 500ms, 30s, 15m, 2h or 7d"
     seconds = _quantity(value, _SECONDS, "s", problem)
@@ -24,7 +24,7 @@ def parse_seconds(value: object) -> float:
 
 
 def parse_bytes(value: object) -> int:
-    """Read a size: a whole number of bytes, or text such as `64KiB`, `256MiB`, `2GiB`. Raises ValueError."""
+    """Parse a size: a whole number of bytes, or text such as `64KiB`, `256MiB`, `2GiB`. Raises ValueError."""
     problem = "must be a size above 0, such as 1048576 (bytes), 64KiB, 256MiB or 2GiB"
     size = _quantity(value, _BYTES, "B", problem)
     if not (math.isfinite(size) and size >= 1 and size == int(size)):
@@ -43,7 +43,7 @@ def _quantity(value: object, units: dict[str, float] | dict[str, int], unit: str
 
 
 def words_of_bytes(size: int) -> str:
-    """A size as people read it, rounded: `12 MiB`."""
+    """Format a size in the largest fitting unit, rounded: `12 MiB`."""
     unit, factor = next(
         ((unit, factor) for unit, factor in reversed(_BYTES.items()) if size >= factor), ("B", 1)
     )

@@ -1,1 +1,1 @@
-"""One partition and its streams: records in, effects of the core out."""
+"""One partition and its streams: applies records, and runs effects of the core."""

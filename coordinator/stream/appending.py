@@ -1,4 +1,4 @@
-"""What one stream appends to Kafka: log entries, state records, notifications, copies of old events."""
+"""Appends of one stream to Kafka: log entries, state records, notifications, copies of old events."""
 
 import asyncio
 import uuid
@@ -29,21 +29,24 @@ from sluicegate.failpoints.points import reach
 from sluicegate.kafka.bodies import BodyUnavailable
 
 COPIED_AT_ONCE: Final = 500
-"""Events that are fetched and appended again together."""
+"""Number of events that are fetched and appended again together."""
 
 
 class StreamLog:
-    """Appends for one stream; each method returns once the broker has acknowledged. All raise KafkaError."""
+    """Appends for one stream.
+
+    Each method returns after the acknowledgement of the broker and raises KafkaError.
+    """
 
     def __init__(self, stream: str, partition: int, links: Links) -> None:
-        """`partition` is the one of the events topic in which the stream's events stand."""
+        """Make an appender; `partition` is the partition of the stream's events."""
         self._stream = stream
         self._partition = partition
         self._links = links
         self._signature = (GROUP_HEADER, links.settings.kafka.group_id.encode())
 
     async def append(self, effect: Append) -> Appended:
-        """Append a decision, or what else the core wants in the log."""
+        """Append a decision, a policy, an abandonment or a void to the log."""
         match effect:
             case AppendDecision():
                 event_type = EventType.CUT_DECIDED
@@ -56,7 +59,10 @@ class StreamLog:
         return await self._append(Event(Envelope(str(uuid.uuid4()), event_type, self._stream), effect.body))
 
     async def carry(self, effect: Carry) -> Appended:
-        """Append what stands at these offsets again, as it is, and then the mark. Raises BodyUnavailable."""
+        """Append copies of the events at these offsets, and then the `LineageCarried` mark.
+
+        Retention deletes the originals later. Raises KafkaError, BodyUnavailable.
+        """
         for start in range(0, len(effect.offsets), COPIED_AT_ONCE):
             await self._copy(effect.offsets[start : start + COPIED_AT_ONCE])
         await reach(Failpoint.CARRY_COPIED)
@@ -114,7 +120,7 @@ class StreamLog:
 
 
 def _copy_headers(record: ConsumerRecord) -> list[Header]:
-    """The headers of a copy: those of the original, and where it stood first."""
+    """Return the headers of a copy: those of the original, and the place of the original."""
     known = [(name, value) for name, value in record.headers if value is not None]
     if any(name == "ce_firstoffset" for name, _ in known):
         return known

@@ -1,4 +1,4 @@
-"""The failpoints around the effects of the core."""
+"""Failpoints around the effects of the core."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -45,7 +45,7 @@ AROUND: Final[dict[type[Effect], tuple[Failpoint, Failpoint]]] = {
 
 
 async def between_failpoints(effect: Effect, perform: Callable[[Effect], Awaitable[Result]]) -> Result:
-    """Perform an effect between its two failpoints; a failure that they make up is an outcome like any."""
+    """Perform an effect between its two failpoints; an injected failure is an ordinary result."""
     before, after = AROUND[type(effect)]
     try:
         await reach(before)
@@ -55,5 +55,6 @@ async def between_failpoints(effect: Effect, perform: Callable[[Effect], Awaitab
     try:
         await reach(after)
     except InjectedFailure as error:
+        # A publication before an injected failure may have succeeded, so its outcome is unknown.
         return OutcomeUnknown(str(error)) if isinstance(effect, Publish) else Failed(str(error))
     return result

@@ -1,8 +1,7 @@
-"""Streams that come and go while their partition is read on: the settings were reloaded.
+"""Streams that join or leave a partition during reading, because the settings were reloaded.
 
-A stream that comes is read from its own low-water mark by a consumer of its own, up to where the partition
-has been read, and joins there. Until then, the partition passes over its events. No other stream is
-disturbed.
+A separate consumer reads a joining stream from its own low-water mark to the position of the partition. There
+the stream joins. Until then, the partition skips its events. Other streams are not disturbed.
 """
 
 import asyncio
@@ -25,18 +24,18 @@ log = structlog.get_logger(__name__)
 RETRY: Final = 1.0
 MOST_RECORDS: Final = 1_000
 GRACE: Final = 10.0
-"""Seconds for what a stream has under way when it leaves."""
+"""Seconds for running effects of a leaving stream."""
 
 
 class Host(Protocol):
-    """What joining and leaving need of the partition."""
+    """The partition, as seen by joining and leaving streams."""
 
     source: TopicPartition
     position: int
     streams: dict[str, StreamRunner]
 
     def wanted(self) -> dict[str, StreamSettings]:
-        """The streams that the settings name for this partition."""
+        """Return the streams that the settings have for this partition."""
         ...
 
     async def prepare(self, names: list[str]) -> list[StreamRunner]:
@@ -44,34 +43,34 @@ class Host(Protocol):
         ...
 
     def feed(self, runner: StreamRunner, record: ConsumerRecord) -> None:
-        """Hand a record to one stream, if it is one of the stream's."""
+        """Pass a record to a stream; records of other streams are ignored."""
         ...
 
     def reached(self) -> None:
-        """Tell all streams how far the partition has been read."""
+        """Pass the position of the partition to all streams."""
         ...
 
     def forget(self, name: str) -> None:
-        """Forget what is measured of a stream."""
+        """Remove the metrics of a stream."""
         ...
 
 
 class Changes:
-    """Brings the streams of one partition in line with the settings."""
+    """Changes of the streams of one partition to match the settings."""
 
     def __init__(self, host: Host, options: dict[str, Any], patience: float) -> None:
-        """`options`: of a consumer; `patience`: seconds that a reading may stand still."""
+        """Make the changes; `options` of a consumer, `patience` in seconds without progress of a read."""
         self.joining: dict[str, int] = {}
-        """Streams that come, with the offset from which they need the log."""
+        """Joining streams, with the offset from which each needs the log."""
         self._host = host
         self._options = options
         self._patience = patience
         self.trouble: str | None = None
-        """Why streams have not joined yet."""
+        """Reason why streams have not joined yet."""
         self._lock = asyncio.Lock()
 
     async def apply(self) -> None:
-        """Let streams leave and join until the settings are met; tried again until it succeeds."""
+        """Let streams leave and join until the settings are met; retry until it succeeds."""
         async with self._lock:
             while True:
                 wanted = self._host.wanted()
@@ -94,10 +93,10 @@ class Changes:
                     await asyncio.sleep(spread(RETRY))
 
     async def _leave(self, runner: StreamRunner) -> None:
-        """Let a stream end its work, and write down where it stands."""
+        """End a stream's work, and write its last state record."""
         host, name = self._host, runner.stream
         await runner.stop(GRACE)
-        # Nothing comes between: from here on its events are passed over, or belong to no stream.
+        # Nothing may be awaited between these steps: later events are skipped, or belong to no stream.
         del host.streams[name]
         if name in host.wanted():
             self.joining[name] = runner.machine.book.low_water(runner.machine.position)
@@ -119,7 +118,7 @@ class Changes:
                     await runner.stop(0.0)
 
     async def _catch_up(self, runner: StreamRunner) -> None:
-        """Read the log for a stream to where the partition has been read, and let it join there."""
+        """Read the log for a stream up to the position of the partition, and let it join there."""
         host, source, start = self._host, self._host.source, runner.machine.low_water
         consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
         try:
@@ -131,7 +130,8 @@ class Changes:
                 async with asyncio.timeout(self._patience):
                     reading = await read_batches(consumer, source, timeout_ms=200, max_records=MOST_RECORDS)
                     position = await consumer.position(source)
-                # From here to the next reading nothing may be awaited: the partition must not be read on.
+                # Nothing may be awaited from here to the next read: the partition must not advance in
+                # between.
                 for record in reading.batches.get(source, []):
                     if record.offset < host.position:
                         host.feed(runner, record)

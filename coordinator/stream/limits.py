@@ -1,7 +1,7 @@
-"""How much one commit may take: a region with more stays where it is, told why, and nothing is lost.
+"""Size limits of one commit: a region over a limit stays at its position, with a reason; nothing is lost.
 
-The limits only keep a region out of what this coordinator proposes. A decision that is in the log is carried
-out whatever its size, so that two coordinators with different limits never differ in what a commit contains.
+The limits only exclude a region from the proposals of this coordinator. A decision in the log is executed
+independent of its size. So two coordinators with different limits still commit the same content.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +16,9 @@ from sluicegate.coordinator.settings.units import words_of_bytes
 def over_limits(
     stream: str, settings: StreamSettings, book: Book, effect: CheckFiles, size_of: Callable[[int], int]
 ) -> dict[str, str]:
-    """Of the regions to be checked those that are over a limit, with the reason.
+    """Return the regions to check that are over a limit, each with the reason.
 
-    `size_of` gives the bytes of the event at an offset.
+    `size_of` returns the bytes of the event at an offset.
     """
     wanted = [part.region for part in effect.parts]
     problems = {
@@ -26,7 +26,7 @@ def over_limits(
         for region in wanted
         if (reason := _too_many_files(stream, region, settings.max_files_per_checkpoint, book)) is not None
     }
-    # The largest first, so that as many as possible go on.
+    # The largest first: excluding few large regions leaves the most regions in the commit.
     pending = {region: _pending(book, region, size_of) for region in book.state.regions}
     total, limit = sum(pending.values()), settings.max_pending_bytes
     for region in sorted(wanted, key=lambda each: -pending.get(each, 0)):

@@ -1,4 +1,4 @@
-"""What the effects of all streams share: clients, topics, threads, memory."""
+"""Resources that the effects of all streams share: clients, topics, threads, memory."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from sluicegate.state_store import StateStore
 
 @dataclass(frozen=True)
 class Partitions:
-    """How many partitions the topics have."""
+    """Number of partitions of each topic."""
 
     events: int
     commits: int
@@ -24,10 +24,10 @@ class Partitions:
 
 @dataclass
 class Links:
-    """Everything outside of the process, and what is shared inside of it."""
+    """Clients of external systems, and shared objects of this process."""
 
     settings: Settings
-    """Replaced when they are reloaded."""
+    """The settings in force; a reload replaces them."""
     topics: TopicNames
     partitions: Partitions
     producer: SessionProducer

@@ -1,4 +1,4 @@
-"""One assigned partition of the events topic: its streams, and where each record belongs."""
+"""One assigned partition of the events topic: its streams, and the routing of its records."""
 
 import asyncio
 from collections import Counter
@@ -56,7 +56,7 @@ Known = StateRecord | UnreadableRecord
 
 
 class PartitionRunner:
-    """The streams of one partition for one assignment epoch. After `stop` nothing of it has an effect."""
+    """Streams of one partition for one assignment epoch. After `stop` it has no effect any more."""
 
     def __init__(self, number: int, epoch: int, consumer: AIOKafkaConsumer, links: Links) -> None:
         self.number = number
@@ -65,7 +65,7 @@ class PartitionRunner:
         self.position = 0
         self.started = False
         self.trouble: str | None = None
-        """Why it has not been started, when that was tried."""
+        """Reason of the last failed start; None if none failed."""
         self.rivals = Rivals(links.settings.kafka.group_id)
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
@@ -79,7 +79,7 @@ class PartitionRunner:
         self._changing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Read the state records and go to the smallest offset that is needed.
+        """Read the state records and seek to the smallest needed offset.
 
         Raises KafkaError, TimeoutError or OwnedElsewhere; it may be called again then.
         """
@@ -92,7 +92,7 @@ class PartitionRunner:
         events = await last_events(self._links.fetcher, self.number, readable, held)
         committed, note = await committed_with_note(self._consumer, self.source)
         await reach(Failpoint.TAKE_OVER_BEFORE)
-        if self._stopped:
+        if self._stopped:  # the partition was revoked while the records were read
             return
         self.letters.open(committed or 0, note)
         self._stray.skip_before(committed or 0, held.end)
@@ -100,7 +100,7 @@ class PartitionRunner:
         for name in names:
             if name in settings:
                 self.streams[name] = self._make(name, records.get(name), held, events)
-        # Strays have no record: they are read from the group's offset on.
+        # Unroutable events have no state record, so they are read from the group's offset.
         needed = [runner.machine.low_water for runner in self.streams.values()]
         strays = held.begin if committed is None else committed
         self.position = max(held.begin, min([*needed, strays, held.end]))
@@ -114,7 +114,7 @@ class PartitionRunner:
         self.reached()
 
     async def _read_records(self, names: Sequence[str]) -> Mapping[str, Known]:
-        """The streams' state records. Raises KafkaError, TimeoutError or OwnedElsewhere."""
+        """Return the streams' state records. Raises KafkaError, TimeoutError or OwnedElsewhere."""
         kafka = self._links.settings.kafka
         options, count = kafka.client_options(), self._links.partitions.state
         found = await read_held(self._links.topics.state, count, options, names, kafka.request_timeout)
@@ -123,7 +123,7 @@ class PartitionRunner:
         return {name: each.record for name, each in found.items()}
 
     def change(self) -> None:
-        """Let streams leave and join, as the settings want it now."""
+        """Let streams leave and join, to match the settings in force."""
         if self.started and not self._stopped:
             task = asyncio.create_task(self.changes.apply(), name=f"changes/{self.number}")
             self._changing.add(task)
@@ -135,7 +135,7 @@ class PartitionRunner:
             log.error("streams not changed", partition=self.number, exc_info=error)
 
     async def stop(self, grace: float, *, last_record: bool = False) -> None:
-        """End the streams' work."""
+        """End the streams' work, with up to `grace` seconds for running effects."""
         self._stopped = True
         await end(self._changing)
         await self._stray.stop()
@@ -151,7 +151,7 @@ class PartitionRunner:
         self._links.metrics.forget_partition(self.number)
 
     def take(self, records: Sequence[ConsumerRecord]) -> None:
-        """Hand records of the log to their streams, in order."""
+        """Pass records of the log to their streams, in order."""
         if not self.started or self._stopped:
             return
         hit(Failpoint.BATCH_BEFORE)
@@ -167,7 +167,7 @@ class PartitionRunner:
                 self._take_in(runner, record, envelope)
             elif not self._is_home(envelope.stream):
                 self._stray.take(record, envelope)
-            # Else the stream joins soon: it reads this by itself.
+            # Otherwise the stream is joining: it reads this record with its own consumer.
         self.position = records[-1].offset + 1
         for event_type, count in counts.items():
             self._links.metrics.events_read(event_type, count)
@@ -184,7 +184,7 @@ class PartitionRunner:
         return [self._make(name, records.get(name), held, events) for name in names if name in settings]
 
     def feed(self, runner: StreamRunner, record: ConsumerRecord) -> None:
-        """Hand a record to one stream, if it is one of the stream's."""
+        """Pass a record to a stream; records of other streams are ignored."""
         envelope = read_envelope(record.headers)
         if envelope.stream == runner.stream:
             if not isinstance(envelope, Poison):
@@ -193,34 +193,34 @@ class PartitionRunner:
                 runner.machine.unreadable(record.offset, newer(record.offset, self.number, envelope.reason))
 
     def forget(self, name: str) -> None:
-        """Forget what is measured of a stream."""
+        """Remove the metrics of a stream."""
         self._links.metrics.forget_stream(name)
 
     def put_aside(self, record: ConsumerRecord) -> None:
-        """Put a record aside that cannot be decoded."""
+        """Send a record that cannot be decoded to the dead letters."""
         if self.started and not self._stopped:
             reason = f"offset {record.offset}: {UNREADABLE_NAME}"
             self.letters.put(record, LetterCode.UNDECODABLE, reason)
 
     def passed(self, position: int) -> None:
-        """Take note that nothing more stands before this offset."""
+        """Note that no further record precedes this offset."""
         if self.started and not self._stopped and position > self.position:
             self.position = position
             self.reached()
 
     def reached(self) -> None:
-        """Tell all streams how far the partition has been read, and start what they want."""
+        """Pass the position of the partition to all streams, and start their effects."""
         for runner in self.streams.values():
             runner.machine.reached(self.position)
         self.pump()
 
     def pump(self) -> None:
-        """Let every stream look at the time."""
+        """Let every stream start its due effects."""
         for runner in self.streams.values():
             runner.pump()
 
     async def refuse(self) -> None:
-        """Stall every stream of the partition: its log cannot be read on. Raises KafkaError."""
+        """Stall every stream of the partition: its log cannot be read further. Raises KafkaError."""
         begin, end = await self._range()
         reason = (
             deleted(self.position, begin)
@@ -233,7 +233,7 @@ class PartitionRunner:
         self.pump()
 
     def measure(self, now_ms: int) -> None:
-        """Bring the gauges up to date."""
+        """Update the gauges."""
         metrics = self._links.metrics
         highwater = self._consumer.highwater(self.source)
         if highwater is not None:
@@ -255,7 +255,7 @@ class PartitionRunner:
             metrics.regions(name, counts, machine.heard, joined=joined(book) is not None)
 
     def offsets(self) -> dict[str, int | None]:
-        """Where the partition ends, and from where a restart reads it, as far as that is known here."""
+        """Return the end offset, the group's offset and the records that a restart reads; None if unknown."""
         end = self._consumer.highwater(self.source)
         group = self._released
         return {
@@ -266,12 +266,12 @@ class PartitionRunner:
         }
 
     def low_water(self) -> int:
-        """The smallest offset that a recovery of the partition needs."""
+        """Return the smallest offset that a recovery of the partition needs."""
         waiting = (self.letters.first_waiting(), self._stray.first_untold(), *self.changes.joining.values())
         return min([self.position, *self._needed(), *(offset for offset in waiting if offset is not None)])
 
     async def end_offset(self) -> int:
-        """The offset behind the last record. Raises KafkaError."""
+        """Return the end offset: the last offset plus one. Raises KafkaError."""
         return await self._links.ends.of(self.source)
 
     async def _range(self) -> LogRange:
@@ -284,7 +284,7 @@ class PartitionRunner:
             await self._release()
 
     async def _release(self) -> None:
-        # Never backwards: what strays are there has been told.
+        # Never move back: unroutable events before the released offset are already handled.
         if (offset := self.low_water()) > (-1 if self._released is None else self._released):
             await self._consumer.commit({self.source: (offset, self.letters.note(offset))})
             self._released = offset
@@ -299,7 +299,7 @@ class PartitionRunner:
         return stream in settings.streams and partition_of(stream, partitions.events) == self.number
 
     def wanted(self) -> dict[str, StreamSettings]:
-        """The streams that the settings name for this partition."""
+        """Return the streams that the settings have for this partition."""
         return {name: each for name, each in self._links.settings.streams.items() if self._is_home(name)}
 
     def _make(
@@ -330,7 +330,7 @@ class PartitionRunner:
         return StreamRunner(machine, wanted, self._links, self, held.end, readable)
 
     def _take_in(self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope) -> None:
-        """Hand a record to its stream; what the core fails at stalls this stream, and no other."""
+        """Pass a record to its stream; an exception of the core stalls this stream and no other."""
         try:
             if envelope.type is not EventType.FILES_WRITTEN:
                 self._control(runner, record)
@@ -338,7 +338,7 @@ class PartitionRunner:
                 runner.bodies.keep(record.offset, envelope, record.value or b"")
         except Exception as error:
             log.exception("record not taken in", stream=runner.stream, offset=record.offset)
-            # What is known may be half changed: nothing of it is recorded or decided any more.
+            # The state may be half changed, so it is never recorded, and nothing is decided from it.
             runner.machine.lost(failed_at(record.offset, error), record.offset, keep_record=True)
 
     def _control(self, runner: StreamRunner, record: ConsumerRecord) -> None:
@@ -360,7 +360,7 @@ class PartitionRunner:
         if ignored is None:
             return
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
-            # Read again, it may be one whose letter was not acknowledged before.
+            # On a second read too: the letter of the first read may not be acknowledged.
             book = runner.machine.book
             problem = not_live(book, envelope) if fresh else not_live_then(book, envelope, record.offset)
             if problem is not None:
@@ -369,7 +369,7 @@ class PartitionRunner:
         if refused and record.offset > runner.machine.low_water:
             self._links.metrics.refused(runner.stream, VOID if ignored.startswith(VOID) else "opening")
         if envelope.type is EventType.REGION_OPENED:
-            # Told with its answer, which has all that is wrong.
+            # The answer to the opening is logged, with the full reason.
             return
         tell = log.info if fresh else log.debug
         place = {"stream": runner.stream, "type": envelope.type, "offset": record.offset}
@@ -378,7 +378,7 @@ class PartitionRunner:
     def _hand_in(
         self, runner: StreamRunner, record: ConsumerRecord, envelope: Envelope, body: Body
     ) -> str | None:
-        """Hand a control event to its stream, and log what it does to a region's lineages."""
+        """Pass a control event to its stream, and log its effect on the region's lineages."""
         book = runner.machine.book
         fresh = record.offset > book.applied
         if not fresh or envelope.type not in (EventType.REGION_OPENED, EventType.STREAM_COMMAND):

@@ -1,4 +1,4 @@
-"""One stream while its partition is assigned: runs the effects that the core hands out."""
+"""One stream of an assigned partition: runs the effects that the core requests."""
 
 import asyncio
 import time
@@ -56,17 +56,17 @@ from sluicegate.state_store import StateStoreUnavailable
 log = structlog.get_logger(__name__)
 
 FETCHED_AT_ONCE: Final = 16 << 20
-"""Bytes of bodies that are brought back into memory for one step of a check or a commit."""
+"""Bytes of bodies that are fetched into memory for one step of a check or a commit."""
 
 
 class LogPartition(Protocol):
-    """What a stream needs of the partition that it stands in."""
+    """The partition, as seen by one of its streams."""
 
     number: int
     letters: Letterbox
 
     async def end_offset(self) -> int:
-        """The offset behind the last record. Raises KafkaError."""
+        """Return the end offset: the last offset plus one. Raises KafkaError."""
         ...
 
     async def release_offsets(self) -> None:
@@ -75,7 +75,7 @@ class LogPartition(Protocol):
 
 
 class StreamRunner:
-    """Feeds one machine with outcomes, for the life of one assignment."""
+    """Runs the effects of one machine and returns their results, for one assignment."""
 
     def __init__(
         self,
@@ -86,9 +86,10 @@ class StreamRunner:
         since: int,
         record: StateRecord | None = None,
     ) -> None:
-        """`since`: the end of the log when the stream became ours; what stands before it is no news.
+        """Make a runner.
 
-        `record`: the one that the machine began with, which names the commit user of the stream.
+        `since` is the end of the log when this process got the stream; earlier events are no news. `record`
+        is the state record that the machine started from; it names the stream's commit user.
         """
         self.since = since
         self.machine = machine
@@ -98,7 +99,7 @@ class StreamRunner:
         self.news = News(machine.stream, links.metrics, machine.outbox.due)
         self.settings = settings
         self._recorded_user = (record and record.commit_user) or settings.commit_user
-        """For the next records: the same as before, whatever the settings say."""
+        """Commit user of later records: that of the first record, independent of the settings."""
         self._links = links
         self._partition = partition
         self._kafka = StreamLog(machine.stream, partition.number, links)
@@ -108,14 +109,17 @@ class StreamRunner:
         self._outcomes_count = True
         self._log = log.bind(stream=machine.stream)
         self._failure: Exception | None = None
-        """What broke the handling of an outcome: this process must not go on with the stream."""
+        """Error in handling a result: this process must stop working on the stream."""
 
     @property
     def stream(self) -> str:
         return self.machine.stream
 
     def pump(self) -> None:
-        """Start what the core wants started. Raises what broke the handling of an outcome."""
+        """Start the effects that the core requests.
+
+        Raises the error of a result that could not be handled.
+        """
         if self._failure is not None:
             raise self._failure
         if self._closed:
@@ -128,9 +132,9 @@ class StreamRunner:
         self.news.standing(self.machine.stall_reason, self.machine.paused)
 
     async def stop(self, grace: float) -> None:
-        """Start nothing more; let what runs come to its end for `grace` seconds, then leave it behind.
+        """Start no more effects. Wait up to `grace` seconds for the running ones, then cancel them.
 
-        With a grace the partition is still ours, so the outcomes count.
+        With a grace the partition is still assigned, so results are applied.
         """
         self._closed = True
         self._outcomes_count = grace > 0
@@ -139,12 +143,13 @@ class StreamRunner:
             _, late = await asyncio.wait(tasks, timeout=grace)
             await end(late)
         self._outcomes_count = False
+        # A cancelled effect may still run in a thread that uses the table, so the table stays open.
         if not tasks or not late:
             self._table.close()
         self.bodies.drop_all()
 
     async def write_last_record(self) -> None:
-        """Write a record on a graceful stop, so that the successor need not read as much."""
+        """Write a state record at a graceful stop, so that the next owner reads less of the log."""
         if self.machine.ready and self.machine.book.state.assignment is not None:
             await reach(Failpoint.LAST_RECORD_BEFORE)
             result = await self._effect(WriteRecord(self.machine.record()))
@@ -160,12 +165,12 @@ class StreamRunner:
         self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
         try:
             self._measure(effect, result)
-            # An outcome that came after the partition was lost is void: the successor asks again.
+            # A result after the loss of the partition is ignored: the next owner asks the table again.
             if self._outcomes_count:
                 self.machine.finished(effect, result)
                 self.pump()
         except Exception as error:
-            # Nobody waits for this task; the next look at the time ends the process with it.
+            # Nobody awaits this task; the next timer tick raises the error and ends the process.
             self._log.exception("an outcome could not be handled", effect=name)
             self._failure = error
 
@@ -179,12 +184,13 @@ class StreamRunner:
             return Failed(f"{type(error).__name__}: {error}")
         except Exception as error:
             self._log.exception("effect raised", effect=type(effect).__name__)
+            # The commit may be in the table although the call failed.
             if isinstance(effect, Publish):
                 return OutcomeUnknown(f"{type(error).__name__}: {error}")
             return Failed(f"{type(error).__name__}: {error}")
 
     async def _perform(self, effect: Effect) -> Result:
-        """What concerns the table and the log; the rest follows a commit."""
+        """Run an effect on the table or the log; other effects follow a commit."""
         match effect:
             case InspectTable():
                 return await self._table.inspect(effect)
@@ -209,7 +215,7 @@ class StreamRunner:
         return Done()
 
     async def _check(self, effect: CheckFiles) -> Result:
-        """See which regions' files could not be committed, those that are too many first."""
+        """Find the regions whose files could not be committed, those over a limit first."""
         too_much = over_limits(self.stream, self.settings, self.machine.book, effect, self.bodies.size)
         parts = tuple(part for part in effect.parts if part.region not in too_much)
         offsets = [offset for part in parts for offset in part.offsets]
@@ -239,7 +245,10 @@ class StreamRunner:
         return Supply(offsets, self.bodies.first_of(sorted(offsets)), self._read_bodies)
 
     async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
-        """The events at the first of these offsets: what is held, or what has to be fetched again."""
+        """Return the events at the first of these offsets, from memory or fetched again.
+
+        At least one event is returned. Raises BodyUnavailable, KafkaError, TimeoutError.
+        """
         if held := self.bodies.first_of(offsets):
             return held
         dropped = list(takewhile(lambda offset: self.bodies.get(offset) is None, offsets))
@@ -248,7 +257,7 @@ class StreamRunner:
         return fetched
 
     def _put_aside(self) -> None:
-        """Tell of unreadable bodies where poison is looked for, beside barring their region."""
+        """Send unreadable bodies to the dead letters, in addition to excluding their region."""
         for offset, (body, reason) in self._table.broken.items():
             self._partition.letters.put_body(offset, body, reason)
         self._table.broken.clear()
@@ -258,11 +267,12 @@ class StreamRunner:
         if not pending or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
             return
         decision, tally = pending[0], self._table.tally
+        # The void of a decision has another digest, and adds no files to the table.
         if effect.digest != decision.digest:
             return
         self.bodies.drop(decision.parts)
         if tally is not None and tally.decision == decision.id:
             self.news.committed(decision, tally)
         else:
-            # A predecessor has published it, and measured it.
+            # A previous owner published it, and counted it in its metrics.
             self.news.settled()

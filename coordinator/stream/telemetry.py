@@ -1,4 +1,4 @@
-"""What is logged and counted of one stream, for those who operate it."""
+"""Logs and metrics of one stream, for its operators."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -23,29 +23,29 @@ _VIEW_FAILS: Final = (
 
 
 class News:
-    """Tells what is new, and not what a predecessor has told."""
+    """Logs state changes, skipping those that a previous owner of the partition already logged."""
 
     def __init__(self, stream: str, metrics: Metrics, due: Iterable[Due]) -> None:
-        """`due` are the notifications that a predecessor had recorded, and perhaps sent."""
+        """Make the telemetry; `due` are notifications that a previous owner recorded, and possibly sent."""
         self.known_openings: set[str] = set()
-        """Those that stood in the log when the partition became ours: a predecessor may have told of them."""
+        """Ids of openings before the start of this assignment: a previous owner may have logged them."""
         self._stream = stream
         self._metrics = metrics
         self._inherited = {each.id for each in due}
         self._asked_at: dict[int, float] = {}
         self._tell_at: dict[EffectKind, int] = {}
-        """By kind of effect that is tried again, the number of failures that is logged next."""
+        """By kind of a retried effect, the number of failures at which the next line is logged."""
         self._stall: str | None = None
         self._paused: str | None = None
         self._log = log.bind(stream=stream)
 
     def effect(self, effect: Effect, result: Result) -> None:
-        """Count an effect that will be tried again."""
+        """Count an effect that will be retried."""
         if isinstance(result, Retried):
             self._metrics.effect_failed(self._stream, KINDS[type(effect)])
 
     def retries(self, retries: Sequence[Retry]) -> None:
-        """Log what is tried again: the first failure, then at twice the number each time, and its end."""
+        """Log retries: the first failure, then each doubling of the number of failures, and the end."""
         for each in retries:
             self._metrics.retrying(self._stream, each.effect, each.lasted / 1000)
             if each.failures < self._tell_at.get(each.effect, 1):
@@ -67,16 +67,17 @@ class News:
                 self._log.info("effect fails no more", effect=effect)
 
     def asked(self, effect: Ask) -> None:
-        """The commit of a decision begins; a table that is asked in idle times has none."""
+        """Note the start of a commit; a probe of an idle table is none."""
         if effect.digest != PROBE:
             self._asked_at.setdefault(effect.decision, time.monotonic())
 
     def settled(self) -> None:
-        """No commit is under way."""
+        """Note that no commit is running."""
         self._asked_at.clear()
 
     def committed(self, decision: Decision, tally: Tally) -> None:
-        """A commit of ours has become visible."""
+        """Log and count a commit of this process that became visible."""
+        # The broker's clock may be ahead of this host's.
         delay = max(0.0, time.time() - decision.last_time / 1000)
         started = self._asked_at.pop(decision.id, None)
         if started is not None:
@@ -99,7 +100,10 @@ class News:
         )
 
     def announced(self, due: Due, stall: str | None) -> None:
-        """A notification was sent; a refusal is no news if a predecessor told it, or the stall does."""
+        """Log a refused opening and count an ended cut.
+
+        A refusal is no news if a previous owner logged it, or the logged stall has the same reason.
+        """
         body = due.body
         if isinstance(body, OpeningAnswered) and not body.accepted:
             stalled = body.opening in self.known_openings and body.reason == stall
@@ -109,7 +113,7 @@ class News:
             self._metrics.cut(self._stream, "abandoned" if isinstance(body, CutAbandoned) else "voided")
 
     def standing(self, stall: str | None, paused: str | None) -> None:
-        """Tell whether the stream is paused, or stalled, once each time that changes."""
+        """Log each change between running, paused and stalled."""
         if paused != self._paused:
             self._paused = paused
             self._log.info("paused", reason=paused) if paused else self._log.info("resumed")

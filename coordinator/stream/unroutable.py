@@ -1,4 +1,4 @@
-"""Events that belong to no stream of the partition they stand in: put aside, and the owner is told."""
+"""Events that belong to no stream of their partition: sent to the dead letters, and reported to the owner."""
 
 import asyncio
 import hashlib
@@ -25,11 +25,11 @@ log = structlog.get_logger(__name__)
 
 RETRY = 1.0
 FRESH = 600.0
-"""Seconds for which somebody may wait for the answer to an opening."""
+"""Seconds for which a job may wait for the answer to an opening."""
 
 
 class StrayEvents:
-    """Unknown streams, events on the wrong partition, and poison, of one partition."""
+    """Unroutable events of one partition: unknown streams, and events on the wrong partition."""
 
     def __init__(self, partition: int, links: Links, letters: Letterbox) -> None:
         self._partition = partition
@@ -37,17 +37,20 @@ class StrayEvents:
         self._letters = letters
         self._first = self._since = 0
         self._owed: dict[str, str] = {}
-        """Stalls that are not in the log yet: the reason by stream."""
+        """Reason by stream, of stalls that are not in the log yet."""
         self._held: dict[str, int] = {}
-        """Where the events stand that the stalls being told are for."""
+        """By stream, the first offset that a pending stall is for; it holds back the release."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def skip_before(self, offset: int, since: int) -> None:
-        """Events before the group's offset have been put aside; of those before `since` was told, perhaps."""
+        """Skip events before the group's offset: they were handled before.
+
+        A previous owner may have logged those before `since`.
+        """
         self._first, self._since = offset, since
 
     def take(self, record: ConsumerRecord, envelope: Envelope) -> None:
-        """Put aside an event of a stream that is not at home here."""
+        """Send an event to the dead letters, because its stream does not belong to this partition."""
         stream = envelope.stream
         if stream not in self._links.settings.streams:
             self._letters.put(
@@ -65,7 +68,7 @@ class StrayEvents:
             f"Mend it, send the dead letter again, and resume: sluicegate resume --stream {stream}"
         )
         if record.offset >= self._first:
-            # Behind each such event there must be a stall, also if one was resumed from before.
+            # A stall must follow each such event in the log, also if an earlier stall was resumed.
             self._owed[stream] = reason
             if stream not in self._held:
                 self._held[stream] = record.offset
@@ -73,11 +76,11 @@ class StrayEvents:
         self._letters.put(record, LetterCode.WRONG_PARTITION, reason)
 
     def first_untold(self) -> int | None:
-        """The first offset whose stall is not in the log; it must not be released."""
+        """Return the first offset whose stall is not in the log; it must not be released."""
         return min(self._held.values(), default=None)
 
     async def stop(self) -> None:
-        """Tell nothing more: the successor reads the events again."""
+        """Stop sending; the next owner reads the events again."""
         await end(self._tasks)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -86,7 +89,7 @@ class StrayEvents:
         task.add_done_callback(self._tasks.discard)
 
     def _refuse(self, record: ConsumerRecord, envelope: Envelope) -> None:
-        """Answer the opening of a stream that no member of the group commits, while it may be awaited."""
+        """Refuse the opening of an unconfigured stream, while a job may wait for the answer."""
         fresh = time.time() - record.timestamp / 1000 < FRESH
         if envelope.type is not EventType.REGION_OPENED or record.offset < self._first or not fresh:
             return
@@ -96,7 +99,7 @@ class StrayEvents:
             "to the coordinator's settings and send it SIGHUP, or correct the query's option `stream`; then "
             "start the query again"
         )
-        # What is read again after a restart is no news.
+        # An event that is read again after a restart was logged before.
         tell = log.warning if record.offset >= self._since else log.debug
         tell(
             "opening refused", stream=stream, region=envelope.region, lineage=envelope.lineage, reason=reason
@@ -107,7 +110,7 @@ class StrayEvents:
         self._start(self._answer(Event(answer, body), record.timestamp / 1000 + FRESH))
 
     async def _answer(self, event: Event, until: float) -> None:
-        """Send an answer, as long as somebody may wait for it."""
+        """Send an answer; retry while a job may wait for it."""
         message = encode(event)
         while time.time() < until:
             try:
@@ -125,7 +128,7 @@ class StrayEvents:
                 return
 
     async def _stall(self, stream: str, home: int) -> None:
-        """Tell the stream's owner by way of the log, whoever that is."""
+        """Append a stall to the stream's own partition, so that its owner reads it."""
         while (reason := self._owed.pop(stream, None)) is not None:
             event = Event(
                 Envelope(str(uuid.uuid4()), EventType.STREAM_STALLED, stream), StreamStalled(reason=reason)
@@ -147,6 +150,6 @@ class StrayEvents:
 
 
 def _tell(what: str, stream: str, error: Exception) -> None:
-    """Log why something is tried again; nobody else sees the task's errors."""
+    """Log the reason of a retry: nobody else reads the task's errors."""
     expected = isinstance(error, KafkaError)
     log.warning(what, stream=stream, error=str(error), exc_info=None if expected else error)

@@ -1,4 +1,4 @@
-"""Views that the state store has lost are written again."""
+"""Renewal of views that the state store has lost."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,7 +11,7 @@ from sluicegate.state_store import StateStore, StateStoreUnavailable, Unreadable
 
 
 async def renew_views(links: Links, streams: Iterable[StreamRunner]) -> None:
-    """Write the last view of each stream again where the store has an older one, or none."""
+    """Write the last view of each stream again if the store has an older one, or none."""
     if links.store is None:
         return
     for stream in streams:
@@ -24,7 +24,7 @@ async def renew_views(links: Links, streams: Iterable[StreamRunner]) -> None:
 
 
 async def _is_older(store: StateStore, record: StateRecord) -> bool:
-    """Whether the store has no view of the stream, an older one, or what is none."""
+    """True if the store has no view of the stream, an older one, or an unreadable one."""
     try:
         view = await store.read(record.stream)
     except UnreadableView:

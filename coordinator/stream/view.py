@@ -1,4 +1,4 @@
-"""The state store's view of a stream, made from its state record."""
+"""View of a stream in the state store, made from its state record."""
 
 import time
 from typing import Literal
@@ -9,7 +9,7 @@ from sluicegate.state_store import RegionView, RetryView, SavepointView, StreamV
 
 
 def view_of(record: StateRecord, commit_user: str) -> StreamView:
-    """What status, dashboards and other services see of a stream."""
+    """Return the view of a stream for status, dashboards and other services."""
     state = record.state
     now = time.time_ns() // 1_000_000
     return StreamView(

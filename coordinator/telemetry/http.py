@@ -1,4 +1,4 @@
-"""The service's HTTP endpoints: /livez, /readyz, /metrics and /status."""
+"""HTTP endpoints of the service: /livez, /readyz, /metrics and /status."""
 
 import asyncio
 from typing import Any, Final, Protocol, Self
@@ -12,27 +12,27 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 class CannotServe(OSError):
-    """The address cannot be listened on; the text says which key to change."""
+    """The server cannot listen on the address; the text has the key to change."""
 
 
 class Health(Protocol):
-    """What the endpoints ask of the service; called on the event loop, so it must not block."""
+    """Health of the service for the endpoints; called on the event loop, so it must not block."""
 
     def alive(self) -> str | None:
-        """Why the process should be restarted; None while its consumer loop turns."""
+        """Return the reason to restart the process; None while its consumer loop runs."""
         ...
 
     def unready(self) -> list[str]:
-        """Why it does not do its work now: no assignment read yet, dependencies that are away."""
+        """Return the reasons why the service is not ready: unread assignments, unavailable dependencies."""
         ...
 
     def status(self) -> dict[str, Any]:
-        """What it is doing, as JSON values."""
+        """Return the state of the service as JSON values."""
         ...
 
 
 class HealthServer:
-    """Serves the endpoints between `async with` and its end."""
+    """Serves the endpoints inside `async with`."""
 
     def __init__(self, health: Health, metrics: Metrics, host: str, port: int) -> None:
         self._health = health
@@ -49,7 +49,7 @@ class HealthServer:
         )
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises CannotServe."""
+        """Start to listen. Raises CannotServe."""
         host, port = self._wanted
         await self._runner.setup()
         try:
@@ -63,13 +63,13 @@ class HealthServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop listening, and wait shortly for answers under way."""
+        """Stop listening, and wait up to 2 s for running requests."""
         self._port = None
         await self._runner.cleanup()
 
     @property
     def port(self) -> int:
-        """The port that is listened on. Raises RuntimeError outside `async with`."""
+        """Port of the server. Raises RuntimeError outside `async with`."""
         if self._port is None:
             raise RuntimeError("the port is known only inside `async with`")
         return self._port
@@ -89,6 +89,6 @@ class HealthServer:
         return web.json_response(self._health.status())
 
     async def _render(self, _: web.Request) -> web.Response:
-        # Rendering grows with the number of streams, and commits wait for the loop.
+        # Rendering takes longer with more streams, and would delay commits on the event loop.
         body = await asyncio.wait_for(asyncio.to_thread(self._metrics.render), _ANSWER_SECONDS)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

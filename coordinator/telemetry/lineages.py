@@ -1,4 +1,4 @@
-"""What the log tells of a region's lineages that an operator should see in the service's own log."""
+"""Log lines for operators about a region's lineages: accepted, replaced, or not live."""
 
 import structlog
 
@@ -14,7 +14,7 @@ Undecided = frozenset[tuple[str, int]]
 
 
 def undecided(book: Book, region: str | None) -> Undecided:
-    """The completed checkpoints of a region that no decision includes yet."""
+    """Return the completed checkpoints of a region that no decision includes yet."""
     held = book.state.regions.get(region or "")
     return frozenset(
         (lineage, number)
@@ -30,7 +30,11 @@ def _committed(book: Book, region: str) -> bool:
 
 
 def not_live_then(book: Book, envelope: Envelope, offset: int) -> str | None:
-    """As `not_live`, of a completion that is read again: what its region is by now says too little."""
+    """Return the same as `not_live` for a completion that is read again.
+
+    The region may have a newer live lineage by now. So the result uses the openings before the completion's
+    offset.
+    """
     held = book.state.regions.get(envelope.region)
     lineages = held.lineages if held is not None else {}
     lived = lineages.get(envelope.lineage)
@@ -44,7 +48,7 @@ def not_live_then(book: Book, envelope: Envelope, offset: int) -> str | None:
 
 
 def not_live(book: Book, envelope: Envelope) -> str | None:
-    """Why a completion without effect never will have one, and what to do; None if it is only a replay."""
+    """Return the reason, with a remedy, why a completion never has an effect; None for a repeated one."""
     held = book.state.regions.get(envelope.region)
     live = held.live if held is not None else None
     lived = held.lineages.get(envelope.lineage) if held is not None else None
@@ -64,7 +68,7 @@ def _not_live(envelope: Envelope, other: str) -> str:
 
 
 def tell_acceptance(book: Book, body: Body | None) -> None:
-    """Say what an operator's acceptance of a lineage will drop."""
+    """Log the checkpoints that an operator's acceptance of a lineage will drop."""
     if isinstance(body, StreamCommand) and body.command == "accept":
         log.warning(
             "lineage accepted by the operator",
@@ -77,7 +81,7 @@ def tell_acceptance(book: Book, body: Body | None) -> None:
 
 
 def tell_replacement(book: Book, envelope: Envelope, body: Body | None, before: Undecided) -> None:
-    """Say what a new lineage has made void, and what rows may come twice."""
+    """Log the checkpoints that a new lineage has dropped, and the risk of repeated rows."""
     dropped = spans(before - undecided(book, envelope.region)) or "nothing"
     told = {"stream": book.stream, "region": envelope.region, "lineage": envelope.lineage, "dropped": dropped}
     if isinstance(body, RegionOpened) and not body.parents and (before or _committed(book, envelope.region)):

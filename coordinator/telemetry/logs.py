@@ -1,4 +1,4 @@
-"""Logging: structlog and the standard library's loggers, one line per event, to stderr, without secrets."""
+"""Logging with structlog and the standard library: one line per event, to stderr, without secrets."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ _CHATTY: Final = ("aiokafka", "asyncio", "kafka")
 
 
 class Redactor:
-    """A processor that replaces known secrets, and whatever stands before the `@` of a URL."""
+    """Processor that replaces known secrets, and credentials before the `@` of a URL."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         longest_first = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
@@ -43,14 +43,14 @@ class Redactor:
             return {self.text(str(key)): self._value(item) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self._value(item) for item in value]
-        # What the renderer would show, so that nothing gets past.
+        # Convert like the renderer does, so that no secret passes inside an object.
         return self.text(repr(value))
 
 
 def configure_logging(settings: LogSettings, secrets: Iterable[str], stream: TextIO | None = None) -> None:
-    """Send all logging to one stream (default: stderr), at the level and in the format that are set.
+    """Send all logging to one stream (default: stderr), with the level and format of the settings.
 
-    `secrets` never appear: see `Settings.secrets`. May be called again; the last call holds.
+    `secrets` never appear: see `Settings.secrets`. May be called again; the last call is in force.
     """
     target = sys.stderr if stream is None else stream
     level = logging.getLevelNamesMapping()[settings.level.upper()]
@@ -96,7 +96,7 @@ def configure_logging(settings: LogSettings, secrets: Iterable[str], stream: Tex
 def _renderer(settings: LogSettings, target: TextIO) -> Processor:
     if settings.format == "json":
         return structlog.processors.JSONRenderer(ensure_ascii=False)
-    # The default formatter of exceptions shows local variables, and with them secrets.
+    # structlog's default formatter shows local variables, which may have secrets.
     return structlog.dev.ConsoleRenderer(
         colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback
     )

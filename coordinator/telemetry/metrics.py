@@ -1,4 +1,4 @@
-"""The service's metrics: one typed registry, from which docs/metrics.md is generated.
+"""Metrics of the service: one typed registry, from which docs/metrics.md is generated.
 
 `python -m sluicegate.coordinator.telemetry.metrics > docs/metrics.md`
 """
@@ -21,7 +21,7 @@ from prometheus_client import (
 
 PREFIX: Final = "sluicegate_"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of what `Metrics.render` gives."""
+"""Content type of `Metrics.render`."""
 
 COMMIT_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 VISIBLE_BUCKETS: Final = (
@@ -47,12 +47,12 @@ class Definition:
 
 
 class Metrics:
-    """All metrics, on a registry of their own. Safe to use from several threads."""
+    """All metrics, in their own registry. Thread-safe."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.definitions: list[Definition] = []
-        # Each counter would be shown twice, with the time when it was made.
+        # Otherwise each counter has a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         ProcessCollector(registry=self.registry)
         self._log()
@@ -201,68 +201,69 @@ class Metrics:
     # --- the log ----------------------------------------------------------------------------------
 
     def lag(self, partition: int, records: int) -> None:
-        """How many records of a partition are not read yet."""
+        """Set the number of records of a partition that are not read yet."""
         self._lag.labels(str(partition)).set(records)
 
     def offsets(self, partition: int, position: int, low_water: int) -> None:
-        """Where reading a partition stands, and from where a recovery would read."""
+        """Set the position of a partition, and the offset from which a recovery would read."""
         self._position.labels(str(partition)).set(position)
         self._low_water.labels(str(partition)).set(low_water)
 
     def events_read(self, event_type: str, count: int) -> None:
-        """Events of a type were read."""
+        """Count events of a type that were read."""
         self._events.labels(event_type).inc(count)
 
     def dead_letter(self, reason: str) -> None:
-        """A message was put aside; `reason` is one of few words, not a sentence."""
+        """Count a dead letter; `reason` is a code, because each value makes a series."""
         self._dead_letters.labels(reason).inc()
 
     def assigned(self, epoch: int) -> None:
-        """Partitions were assigned anew."""
+        """Set the number of the current assignment."""
         self._epoch.set(epoch)
 
     def forget_partition(self, partition: int) -> None:
-        """The partition is another member's now."""
+        """Remove the gauges of a revoked partition."""
         for gauge in (self._lag, self._position, self._low_water):
             gauge.remove_by_labels({"partition": str(partition)})
 
     # --- streams ----------------------------------------------------------------------------------
 
     def pending(self, stream: str, files: int, oldest_unsealed: float) -> None:
-        """What waits; `oldest_unsealed` is an age in seconds, 0 if nothing is unsealed."""
+        """Set the pending files; `oldest_unsealed` is an age in seconds, 0 if everything is sealed."""
         self._pending.labels(stream).set(files)
         self._unsealed.labels(stream).set(oldest_unsealed)
 
     def uncut(self, stream: str, age: float) -> None:
-        """For how many seconds something sealed has waited for a decision, 0 if nothing does."""
+        """Set the age in seconds of the oldest sealed checkpoint without a decision; 0 if there is none."""
         self._uncut.labels(stream).set(age)
 
     def commit_took(self, stream: str, seconds: float) -> None:
-        """A commit became visible, this long after the table was asked for it."""
+        """Record the seconds of a commit, from the first ask to the visible snapshot."""
         self._commit.labels(stream).observe(seconds)
 
     def committed(self, stream: str, rows: int, size: int, at: float) -> None:
-        """A commit of so many rows and bytes is visible since `at`, in seconds since the Unix epoch."""
+        """Count the rows and bytes of a visible commit; `at` is in seconds since the Unix epoch."""
         self._rows.labels(stream).inc(rows)
         self._bytes.labels(stream).inc(size)
         self._last_commit.labels(stream).set(at)
 
     def cut_visible(self, stream: str, outcome: CutOutcome, event_to_snapshot: float | None) -> None:
-        """A cut is visible, so many seconds after its last event; None if that is not known."""
+        """Count a visible cut, and record the seconds after its last event; None if they are unknown."""
         self.cut(stream, outcome)
         if event_to_snapshot is not None:
             self._visible.labels(stream).observe(event_to_snapshot)
 
     def cut(self, stream: str, outcome: CutOutcome) -> None:
-        """A cut came to an end."""
+        """Count a finished cut by its outcome."""
         self._cuts.labels(stream, outcome).inc()
 
     def regions(
         self, stream: str, fallbacks: Mapping[str, int], heard: Mapping[str, int], *, joined: bool
     ) -> None:
-        """How often in a row each region stayed behind, when it was heard of, and whether all count as one.
+        """Set the gauges of the regions, and `joined`, which is True while all regions count as one.
 
-        `heard` in milliseconds since the Unix epoch.
+        `fallbacks` is the number of cuts in a row without the region. `heard` is the append time of its last
+        event in milliseconds since the Unix epoch.
         """
         for region, count in fallbacks.items():
             self._fallbacks.labels(stream, region).set(count)
@@ -271,24 +272,24 @@ class Metrics:
         self._joined.labels(stream).set(joined)
 
     def refused(self, stream: str, reason: str) -> None:
-        """An opening or a decision was refused; `reason` is one of few words, not a sentence."""
+        """Count a refused opening or decision; `reason` is a code, because each value makes a series."""
         self._refusals.labels(stream, reason).inc()
 
     def stalled(self, stream: str, stalled: bool) -> None:
-        """Whether the stream, or a region of it, waits for somebody to do something."""
+        """Set the gauge of a stalled stream: the stream or one of its regions needs an action."""
         self._stalled.labels(stream).set(stalled)
 
     def paused(self, stream: str, paused: bool) -> None:
-        """Whether an operator has paused the stream."""
+        """Set the gauge of a stream that an operator paused."""
         self._paused.labels(stream).set(paused)
 
     def watermark(self, stream: str, millis: int | None) -> None:
-        """The watermark of the last committed cut."""
+        """Set the watermark of the last committed cut, in milliseconds; None leaves the gauge unchanged."""
         if millis is not None:
             self._watermark.labels(stream).set(millis / 1000)
 
     def forget_stream(self, stream: str) -> None:
-        """The stream is another member's now: what it alone knows must not be shown here."""
+        """Remove the gauges of a revoked stream: another member now shows them."""
         gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._paused, self._watermark)
         for gauge in (*gauges, self._last_commit, self._fallbacks, self._heard, self._joined, self._retrying):
             gauge.remove_by_labels({"stream": stream})
@@ -296,27 +297,27 @@ class Metrics:
     # --- the service ------------------------------------------------------------------------------
 
     def effect_failed(self, stream: str, effect: str) -> None:
-        """A step failed and is tried again; `effect` is its kind, one of few words."""
+        """Count a failed step that will be retried; `effect` is its kind."""
         self._effect_failures.labels(stream, effect).inc()
 
     def retrying(self, stream: str, effect: str, seconds: float) -> None:
-        """A kind of step has failed for so long."""
+        """Set the seconds for which a kind of step has been failing."""
         self._retrying.labels(stream, effect).set(seconds)
 
     def not_retrying(self, stream: str, effect: str) -> None:
-        """A kind of step fails no more."""
+        """Remove the gauge of a kind of step that succeeded."""
         self._retrying.remove_by_labels({"stream": stream, "effect": effect})
 
     def bodies_held(self, size: int) -> None:
-        """How many bytes of bodies are in memory."""
+        """Set the bytes of bodies in memory."""
         self._bodies.set(size)
 
     def bodies_refetched(self, count: int) -> None:
-        """Bodies were fetched again."""
+        """Count bodies that were fetched again."""
         self._refetched.inc(count)
 
     def render(self) -> bytes:
-        """Everything, in Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
     # --- making them ------------------------------------------------------------------------------
@@ -335,7 +336,7 @@ class Metrics:
 
 
 def installed_version() -> str:
-    """The release that is installed."""
+    """Return the installed release; `unknown` if sluicegate is not installed as a package."""
     try:
         return version("sluicegate")
     except PackageNotFoundError:
@@ -343,7 +344,7 @@ def installed_version() -> str:
 
 
 def document(metrics: Metrics) -> str:
-    """The documentation of all metrics, in Markdown."""
+    """Return the documentation of all metrics, in Markdown."""
     lines = [
         "# Metrics",
         "",

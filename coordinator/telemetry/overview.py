@@ -1,6 +1,6 @@
-"""A stream as `sluicegate status` and /status show it: one model, from a state record.
+"""State of a stream for `sluicegate status` and /status: one model, from a state record.
 
-A coordinator makes the record at once, from what it knows; without one, the last that was written serves.
+A coordinator makes the record from its current state. Without a coordinator, the last written record is used.
 """
 
 from typing import Any, Final
@@ -9,13 +9,13 @@ from sluicegate.coordinator.core.state import RegionState, StateRecord
 from sluicegate.coordinator.telemetry.reasons import behind, exhausted, notes, region_reason
 
 MISSED: Final = 3
-"""Heartbeats in a row that may be missing until a region counts as silent."""
+"""Number of missing heartbeats in a row before a region counts as silent."""
 _RUNNING: Final = frozenset({"active", "behind", "idle", "closing", "refused"})
-"""The states in which a region's query should run."""
+"""States of a region in which its query should run."""
 
 
 def overview(record: StateRecord, as_of: int) -> dict[str, Any]:
-    """A stream as JSON values; `as_of`: when the record was made. Times are milliseconds since the epoch."""
+    """Return a stream as JSON values; `as_of` is the time of the record. Times are Unix milliseconds."""
     state = record.state
     snapshot = state.recorded
     pause = state.blocked if state.paused else None
@@ -51,7 +51,7 @@ def overview(record: StateRecord, as_of: int) -> dict[str, Any]:
 
 
 def _waiting(record: StateRecord, as_of: int) -> dict[str, Any]:
-    """What is written and in no decision, of all regions together; ages in seconds."""
+    """Return the totals over all regions of written data in no decision; ages in seconds."""
     every = record.waiting.values()
     return {
         "files": sum(each.files for each in every),
@@ -87,7 +87,7 @@ def _region(record: StateRecord, name: str, as_of: int, *, assigned: bool) -> di
 
 
 def _silent(heard: int | None, interval: int | None, as_of: int) -> float | None:
-    """For how many seconds a region has been silent, if several heartbeats are missing."""
+    """Return the seconds for which a region has been silent; None before MISSED heartbeats are missing."""
     if heard is None or interval is None:
         return None
     silence = as_of - heard
@@ -95,12 +95,12 @@ def _silent(heard: int | None, interval: int | None, as_of: int) -> float | None
 
 
 def _age(since: int, as_of: int) -> float:
-    """Seconds; the clocks of the brokers and of this host may differ."""
+    """Return an age in seconds; never negative, because the brokers' clocks may be ahead of this host's."""
     return max(0.0, (as_of - since) / 1000)
 
 
 def _state(region: RegionState, *, assigned: bool) -> str:
-    """In the order of what matters most to who looks."""
+    """Return the state of a region; if several apply, the most important one for an operator."""
     if region.fault:
         return "stalled"
     if region.removed:

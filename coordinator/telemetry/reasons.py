@@ -1,4 +1,4 @@
-"""In words, why a region or a stream is not simply committed in full: for status, the view and orders."""
+"""Reasons why a region or a stream is not committed in full, for status, the view and commands."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ UNOWNED: Final = (
 
 
 def region_reason(state: LightState, name: str) -> str | None:
-    """Why a region is not simply active, beginning with what matters most; None if it is."""
+    """Return the reason why a region is not active, the most important one first; None if it is."""
     region = state.regions[name]
     if region.fault is not None:
         return region.fault
@@ -28,7 +28,7 @@ def region_reason(state: LightState, name: str) -> str | None:
 
 
 def behind(state: LightState) -> dict[str, Position | None]:
-    """The regions that stayed behind in the last commit that they should have been in, with their refs."""
+    """Return the regions that the last commit left out although they were expected, with their positions."""
     return {
         name: region.ref
         for name, region in sorted(state.regions.items())
@@ -37,7 +37,7 @@ def behind(state: LightState) -> dict[str, Position | None]:
 
 
 def exhausted(state: LightState) -> list[str]:
-    """The regions that may not stay behind once more, so that the next commit is forced to be full."""
+    """Return the regions that may not be left out again, so that the next commit must be full."""
     policy = state.policy
     if policy is None or policy.partial == "never":
         return []
@@ -47,7 +47,7 @@ def exhausted(state: LightState) -> list[str]:
 
 
 def notes(record: StateRecord) -> list[str]:
-    """What is worth knowing of the stream as a whole."""
+    """Return notes about the stream as a whole."""
     state = record.state
     found: list[str] = []
     if record.joined:
@@ -70,7 +70,7 @@ def notes(record: StateRecord) -> list[str]:
 
 
 def waits_for(record: StateRecord | None, order: int) -> str:
-    """What an order at this offset of the events topic waits for, by the newest record."""
+    """Return the reasons why a command at this offset has no outcome yet, by the newest record."""
     if record is None:
         return "a coordinator that writes the stream's state record"
     reasons = [f"the stream is stalled: {record.stalled}"] if record.stalled else []
@@ -86,7 +86,7 @@ def waits_for(record: StateRecord | None, order: int) -> str:
 
 
 def _savepoint_waits(state: LightState) -> list[str]:
-    """Per region that has not reached the target of the savepoint, where it is."""
+    """Return a line for each region that has not reached the target of the savepoint."""
     if state.savepoint is None:
         return []
     found = []
@@ -104,7 +104,7 @@ def _has_reached(region: RegionState, target: Position) -> bool:
     ref = region.ref
     if ref is None:
         return False
-    # A target whose lineage is behind the ref was passed or replaced.
+    # A target in an earlier lineage than the ref's was passed, or its lineage was replaced.
     return ref.checkpoint >= target.checkpoint if ref.lineage == target.lineage else True
 
 

@@ -1,4 +1,4 @@
-"""Says in the log what a stream waits for, once something completed has waited for long."""
+"""Warnings in the log about completed work that waits long for its commit."""
 
 from typing import Final
 
@@ -10,20 +10,20 @@ from sluicegate.coordinator.core.gauges import oldest_uncut, waited_for
 log = structlog.get_logger(__name__)
 
 PATIENCE: Final = 60.0
-"""Seconds that completed work may wait before that is told."""
+"""Seconds that completed work may wait before the first warning."""
 PAUSE: Final = 60.0
 """Seconds between two warnings of one stream."""
 
 
 class Waiting:
-    """The warnings of one stream."""
+    """Warnings of one stream."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
         self._told: int | None = None
 
     def look(self, book: Book, now_ms: int, *reasons: str | None) -> None:
-        """Warn if something sealed or completed has waited for long; `reasons`: what else is known."""
+        """Log a warning if completed or sealed work has waited long; `reasons` are further known causes."""
         since = _oldest(book)
         if since is None or now_ms - since <= PATIENCE * 1000:
             return
@@ -42,7 +42,7 @@ class Waiting:
 
 
 def _oldest(book: Book) -> int | None:
-    """Append time in milliseconds of the oldest completion, or sealing, that is in no decision."""
+    """Return the append time in milliseconds of the oldest completion or sealing in no decision."""
     completions = [
         entry.completion.time
         for ledger in book.ledgers.values()

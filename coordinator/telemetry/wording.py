@@ -1,4 +1,4 @@
-"""How times and ranges of checkpoints are put in messages for people."""
+"""Formats of times and ranges of checkpoints in messages for people."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso_time(millis: int | None) -> str | None:
-    """Milliseconds since the Unix epoch as an ISO date; None for None, and for what no calendar has."""
+    """Format milliseconds since the Unix epoch as an ISO date; None for None and for dates out of range."""
     if millis is None:
         return None
     try:
@@ -19,7 +19,7 @@ def iso_time(millis: int | None) -> str | None:
 
 
 def duration(seconds: float) -> str:
-    """A duration as people say it: `12 s`, `4 min`, `2.5 h`, `3 days`."""
+    """Format a duration for people: `12 s`, `4 min`, `2.5 h`, `3 days`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 172_800:
@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 
 def spans(checkpoints: Iterable[tuple[str, int]]) -> str:
-    """Checkpoints by lineage, such as `3..5 of lineage q1`; empty for none."""
+    """Format checkpoints by lineage, such as `3..5 of lineage q1`; empty for none."""
     told = []
     for lineage, found in groupby(sorted(checkpoints), key=lambda each: each[0]):
         numbers = [number for _, number in found]
