@@ -1,13 +1,13 @@
 """A streaming job that writes a Paimon table without committing it: the coordinator commits.
 
-The job creates the table in LAKE/warehouse/default.db/flights. Run a coordinator (`sluicegate run`) with the same Kafka
-and `[streams.flights] table = "/tmp/lake/warehouse/default.db/flights"`. A coordinator that starts before the job stalls
-until the table exists, and then continues. Then:
+The job creates the table in LAKE/warehouse/default.db/flights. Run a coordinator (`sluicegate run`) with the
+same Kafka and `[streams.flights] table = "/tmp/lake/warehouse/default.db/flights"`. A coordinator that starts
+before the job stalls until the table exists, and then continues. Then:
 
     python examples/spark_streaming.py localhost:9092 /tmp/lake examples/flights
 
-The job reads the JSON files in the last folder, lines of {"flight": ..., "airport": ..., "at": ...}, and ends. Its region
-is idle then. The next run reads only new files. docs/quickstart.md shows all steps.
+The job reads the JSON files in the last folder, lines of {"flight": ..., "airport": ..., "at": ...}. Then it
+ends, and its region is idle. The next run reads only new files. docs/quickstart.md shows all steps.
 """
 
 import os
