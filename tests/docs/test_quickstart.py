@@ -1,7 +1,7 @@
 """The quick starts in README.md and docs/quickstart.md, run with real servers as they stand in the text.
 
-A `bash` block is run; a `text` block after it is its whole standard output, `...` is any text. After a command that goes
-on in the background, the lines are waited for instead.
+A `bash` block is run. The `text` block after it is the whole standard output, where `...` matches any text.
+After a command in the background, the test waits for the lines of the `text` block.
 """
 
 import contextlib
@@ -90,8 +90,8 @@ class Shell:
         if step.background:
             job = Job(int(done.read_text()))
             wait_until(
-                lambda: (out.read_text() + err.read_text()).splitlines(),
-                lambda lines: set(step.expected) <= set(lines),
+                lambda: f"{out.read_text()}{err.read_text()}",
+                lambda printed: set(step.expected) <= set(printed.splitlines()),
                 by=job,
                 log=err,
                 what=step.commands,
