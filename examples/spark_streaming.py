@@ -1,13 +1,13 @@
-"""A streaming job that writes a Paimon table without committing it: the coordinator does.
+"""A streaming job that writes a Paimon table without committing it: the coordinator commits.
 
-The table's folder is LAKE/warehouse/default.db/flights; the job makes it. Run a coordinator (`sluicegate
-run`) against the same Kafka, with `[streams.flights] table = "/tmp/lake/warehouse/default.db/flights"`; it
-stalls until the table is there, and goes on then by itself. Then:
+The job creates the table in LAKE/warehouse/default.db/flights. Run a coordinator (`sluicegate run`) with the
+same Kafka and `[streams.flights] table = "/tmp/lake/warehouse/default.db/flights"`. A coordinator that starts
+before the job stalls until the table exists, and then continues. Then:
 
-    python examples/spark_streaming.py localhost:9092 /tmp/lake /tmp/flights-in
+    python examples/spark_streaming.py localhost:9092 /tmp/lake examples/flights
 
-It reads the JSON files in the last folder, lines of {"flight": ..., "airport": ..., "at": ...},
-and ends when it has read them all.
+The job reads the JSON files in the last folder, lines of {"flight": ..., "airport": ..., "at": ...}. Then it
+ends, and its region is idle. The next run reads only new files. docs/quickstart.md shows all steps.
 """
 
 import os
@@ -24,7 +24,7 @@ COLUMNS = [("flight", pa.string()), ("airport", pa.string()), ("at", pa.timestam
 
 
 def make_table(lake: Path) -> Path:
-    """Create the table if it is not there, and return its folder."""
+    """Create the table if it does not exist, and return its folder."""
     catalog = CatalogFactory.create({"warehouse": str(lake / "warehouse")})
     catalog.create_database("default", True)
     catalog.create_table("default.flights", Schema.from_pyarrow_schema(pa.schema(COLUMNS)), True)
@@ -32,7 +32,7 @@ def make_table(lake: Path) -> Path:
 
 
 def main(bootstrap: str, lake: Path, source: str) -> None:
-    """Write everything that the source has."""
+    """Write everything that is new in the source."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need this environment's packages
     table = make_table(lake)
     spark = SparkSession.builder.master("local[2]").appName("flights").getOrCreate()
@@ -46,7 +46,7 @@ def main(bootstrap: str, lake: Path, source: str) -> None:
         .option("table", str(table))
         .option("kafka.bootstrap.servers", bootstrap)
         .option("event.time.column", "at")
-        .option("bounded", "true")
+        .option("opening.timeout", "forever")  # wait for a coordinator; the log says so after 10 s
         .option("checkpointLocation", str(lake / "checkpoints" / "JFK"))
         .trigger(availableNow=True)
         .start()
