@@ -122,9 +122,10 @@ class Header:
 
 
 class Container:
-    """An object container in memory."""
+    """An object container in memory, with its blocks."""
 
     def __init__(self, data: bytes) -> None:
+        """Split the data. Raises BadContainer if the header or the framing of any block is damaged."""
         if not data.startswith(MAGIC):
             raise BadContainer("not an Avro object container")
         meta, at = _read_meta(data, len(MAGIC))
@@ -132,12 +133,13 @@ class Container:
         self.schema = meta.get(b"avro.schema", b"")
         self.codec = meta.get(b"avro.codec", b"null").decode()
         self.sync = data[at : at + SYNC_SIZE]
-        self._first = at + SYNC_SIZE
+        if len(self.sync) < SYNC_SIZE:
+            raise BadContainer("the Avro data ends inside of its header")
+        self.blocks = self._blocks(at + SYNC_SIZE)
 
-    def blocks(self) -> list[Block]:
-        """Return all blocks. Raises BadContainer if the framing is damaged anywhere in the file."""
+    def _blocks(self, start: int) -> list[Block]:
         found = []
-        data, start = self.data, self._first
+        data = self.data
         while start < len(data):
             records, at = read_long(data, start)
             size, at = read_long(data, at)

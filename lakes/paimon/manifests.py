@@ -1,6 +1,7 @@
 """Manifest files and manifest lists of a commit, composed from existing bytes without decoding entries."""
 
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 import fastavro
+from backports import zstd
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
@@ -26,6 +28,10 @@ Meta = dict[str, Any]
 
 _META_SCHEMA: Final = fastavro.parse_schema(MANIFEST_FILE_META_SCHEMA)
 _META_FIELDS: Final = frozenset(each["name"] for each in MANIFEST_FILE_META_SCHEMA["fields"])
+
+
+class Damaged(LakeUnavailable):
+    """A file is there, but is not a whole Avro container."""
 
 
 class UnknownMetadata(LakeError):
@@ -153,13 +159,10 @@ class Manifests:
         """Return the list of all manifests up to the head, for the new snapshot."""
         if head is None:
             return self._list([])
-        lists = [self._read_list(head.fields[name]) for name in ("baseManifestList", "deltaManifestList")]
+        lists = [self._read_list(head, name) for name in ("baseManifestList", "deltaManifestList")]
         # Without a merge, the lists are copied as bytes, which is faster than decoding them.
         spliced = self._splice(lists)
-        if (
-            spliced is not None
-            and sum(block.records for each in lists for block in each.blocks()) < MIN_COUNT
-        ):
+        if spliced is not None and sum(block.records for each in lists for block in each.blocks) < MIN_COUNT:
             return spliced
         metas = [meta for each in lists for meta in _decode_list(each)]
         merged = self._merge(files, metas)
@@ -167,15 +170,22 @@ class Manifests:
             return spliced
         return self._list(metas if merged is None else merged)
 
-    def _read_list(self, name: str) -> Container:
-        return _container(self._storage, name)
+    def _read_list(self, head: Snapshot, which: str) -> Container:
+        name = head.fields[which]
+        found = _container(self._storage, name)
+        # A list that is cut between two blocks is well-formed, and a commit on it would lose rows.
+        size = head.fields.get(f"{which}Size")
+        if size is not None and size != len(found.data):
+            there = f"{name} of {self._storage.uri} has {len(found.data)} bytes instead of {size}"
+            raise Damaged(f"{there}: it was cut or changed; restore it")
+        return found
 
     def _splice(self, lists: Sequence[Container]) -> bytes | None:
         """Return the first list with the second one's blocks appended, None if schema or codec differ."""
         base, delta = lists
         if not (self._lists.matches(base) and self._lists.matches(delta)):
             return None
-        return base.data + joined(delta.blocks(), base.sync)
+        return base.data + joined(delta.blocks, base.sync)
 
     def _merge(self, files: Files, metas: Sequence[Meta]) -> list[Meta] | None:
         """Merge runs of small manifests; return None if there is nothing to merge."""
@@ -199,8 +209,13 @@ class Manifests:
         blocks: list[Block] = []
         for meta in metas:
             name = meta["_FILE_NAME"]
-            container = _container(self._storage, name)
-            found = container.blocks()
+            try:
+                container = _container(self._storage, name)
+            except Damaged:
+                # It stays in the list as it is: nothing of it is lost by this commit.
+                self._unmergeable.add(name)
+                return None
+            found = container.blocks
             if (
                 not self._entries.matches(container)
                 or len(container.data) != meta["_FILE_SIZE"]
@@ -252,11 +267,14 @@ def _container(storage: Storage, name: str) -> Container:
     try:
         return Container(raw)
     except BadContainer as error:
-        raise LakeUnavailable(f"{name} of {storage.uri} cannot be read: {error}") from error
+        raise Damaged(f"{name} of {storage.uri} cannot be read: {error}") from error
 
 
 def _decode_list(container: Container) -> list[Meta]:
-    metas = [dict(meta) for meta in fastavro.reader(BytesIO(container.data)) if isinstance(meta, dict)]
+    try:
+        metas = [dict(meta) for meta in fastavro.reader(BytesIO(container.data)) if isinstance(meta, dict)]
+    except (ValueError, EOFError, LookupError, OSError, zlib.error, zstd.ZstdError) as error:
+        raise Damaged(f"a manifest list of the head cannot be decoded: {error!r}") from error
     for meta in metas:
         unknown = [key for key, value in meta.items() if key not in _META_FIELDS and value is not None]
         if unknown:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.paimon.merge import MIN_COUNT
 from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import (
     Absent,
@@ -22,6 +23,7 @@ from sluicegate.lakes.port import (
 )
 from tests.contracts.lakes.harness import USER, Fault, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.paimon import reading
 
 
 @pytest.fixture
@@ -261,6 +263,55 @@ def test_lists_that_are_gone_stop_the_commit_before_it_starts(lake: PaimonLake) 
     assert isinstance(outcome, NotPublished)
     assert "manifest-list" in outcome.reason
     assert lake.snapshot_ids() == [1]
+
+
+@pytest.mark.parametrize("which", ["baseManifestList", "deltaManifestList"])
+def test_a_list_that_lost_its_end_stops_the_commit(lake: PaimonLake, which: str) -> None:
+    """Some cuts leave a well-formed list of fewer manifests: only its size in the snapshot shows the loss."""
+    stream = Stream(lake)
+    for number in (1, 2, 3):
+        stream.commit(number, [number])
+    path = lake.root / "manifest" / reading.snapshot(lake.root, 3)[which]
+    whole, event = path.read_bytes(), lake.event([4])
+    head = stream.head(4)
+    for end in sorted({*range(0, len(whole), 7), *range(len(whole) - 40, len(whole))}):
+        path.write_bytes(whole[:end])
+        outcome = stream.publish(4, head, [event])
+        assert isinstance(outcome, NotPublished), end
+        assert path.name in outcome.reason
+    path.write_bytes(whole)
+    assert isinstance(stream.publish(4, stream.head(4), [event]), Published)
+    assert lake.ids() == [1, 2, 3, 4]
+
+
+def test_a_list_with_other_bytes_inside_stops_the_merge(lake: PaimonLake) -> None:
+    stream = Stream(lake)
+    for number in range(1, MIN_COUNT + 1):
+        stream.commit(number, [number])
+    path = lake.root / "manifest" / reading.snapshot(lake.root, MIN_COUNT)["baseManifestList"]
+    whole = path.read_bytes()
+    frame = whole.rindex(bytes.fromhex("28b52ffd"))
+    path.write_bytes(whole[:frame] + bytes(4) + whole[frame + 4 :])
+    number = MIN_COUNT + 1
+    outcome = stream.publish(number, stream.head(number), [lake.event([number])])
+    assert isinstance(outcome, NotPublished)
+    assert "cannot be decoded" in outcome.reason
+    path.write_bytes(whole)
+    stream.commit(number, [number])
+    assert lake.ids() == list(range(1, number + 1))
+
+
+def test_a_damaged_manifest_is_not_merged_and_stays_in_the_list(lake: PaimonLake) -> None:
+    stream = Stream(lake)
+    for number in range(1, MIN_COUNT):
+        stream.commit(number, [number])
+    damaged = lake.root / "manifest" / reading.manifests(lake.root, 1)[0]["_FILE_NAME"]
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1])
+    for number in range(MIN_COUNT, 2 * MIN_COUNT):
+        stream.commit(number, [number])
+    damaged.write_bytes(whole)
+    assert lake.ids() == list(range(1, 2 * MIN_COUNT))
 
 
 def test_what_is_carried_from_the_head_is_carried(lake: PaimonLake) -> None:
