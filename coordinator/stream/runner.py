@@ -161,9 +161,9 @@ class StreamRunner:
         name = type(effect).__name__
         self._log.debug("effect", state="started", effect=name)
         result = await self._effect(effect)
-        self.news.effect(effect, result)
-        self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
         try:
+            self.news.effect(effect, result)
+            self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
             self._measure(effect, result)
             # A result after the loss of the partition is ignored: the next owner asks the table again.
             if self._outcomes_count:

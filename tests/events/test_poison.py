@@ -174,7 +174,7 @@ def test_no_headers_at_all_are_poison() -> None:
 ATTRIBUTES = [header for header in MESSAGE.headers if header[0].startswith("ce_")]
 
 
-@pytest.mark.parametrize(("name", "value"), ATTRIBUTES)
+@pytest.mark.parametrize(("name", "value"), ATTRIBUTES, ids=[name for name, _ in ATTRIBUTES])
 def test_contradictory_attributes_are_poison(name: str, value: bytes) -> None:
     for headers in ((*MESSAGE.headers, (name, value + b"1")), ((name, None), *MESSAGE.headers)):
         assert name in poison(headers).reason

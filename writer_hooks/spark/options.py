@@ -155,7 +155,7 @@ def _listed(options: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _parent(text: str) -> Parent:
     region, _, rest = text.partition(":")
     lineage, _, checkpoint = rest.rpartition(":")
-    if not checkpoint.isdigit() and checkpoint != "-":
+    if not (checkpoint.isascii() and checkpoint.isdigit()) and checkpoint != "-":
         raise BadOption(
             "the option parents must list region:lineage:checkpoint (- for none), with commas between: "
             f"{text!r}"
