@@ -6,12 +6,17 @@ from sluicegate.events.envelope import NO_CHECKPOINT, Envelope
 
 
 def message_key(envelope: Envelope) -> bytes:
-    """The key `stream/region/checkpoint`, shortened to what applies."""
-    parts = [envelope.stream]
-    if envelope.region:
-        parts.append(envelope.region)
-        if envelope.checkpoint != NO_CHECKPOINT:
-            parts.append(str(envelope.checkpoint))
+    """Return the key of an event of version 3."""
+    return key_of(envelope.stream, envelope.region, envelope.checkpoint)
+
+
+def key_of(stream: str, region: str = "", checkpoint: int = NO_CHECKPOINT) -> bytes:
+    """Return the key `stream/region/checkpoint`, shortened to what applies."""
+    parts = [stream]
+    if region:
+        parts.append(region)
+        if checkpoint != NO_CHECKPOINT:
+            parts.append(str(checkpoint))
     return "/".join(parts).encode()
 
 
