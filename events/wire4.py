@@ -60,7 +60,7 @@ class Flaw(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A message of the log. One with a malformed body has both: its record has no body."""
+    """A message of the log: its record, or its flaw, or both if only the body is malformed."""
 
     record: LogRecord | None
     flaw: Flaw | None

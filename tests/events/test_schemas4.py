@@ -22,8 +22,9 @@ def test_the_published_schemas_are_current() -> None:
 
 def test_every_type_has_a_schema_with_all_its_fields() -> None:
     files = render()
-    for kind, body in [*BODIES.items(), *OUTCOME_BODIES.items()]:
-        wire = wire_type(kind).decode()
+    events = {wire_type(kind).decode(): body for kind, body in BODIES.items()}
+    outcomes = {wire_type(kind).decode(): body for kind, body in OUTCOME_BODIES.items()}
+    for wire, body in (events | outcomes).items():
         schema = json.loads(files[f"{wire}.schema.json"])
         assert set(schema["properties"]) == set(body.model_fields)
         assert wire in files["README.md"]

@@ -45,8 +45,8 @@ def test_fields_of_a_newer_minor_version_are_ignored() -> None:
 
 
 def test_a_record_of_version_3_is_refused_by_its_own_code() -> None:
-    old = version3.StateRecord.model_construct(stream="flights")
-    value = json.dumps({"version": old.version, "stream": "flights"}).encode()
+    old = version3.StateRecord(stream="flights", applied=17, low_water=3, state=version3.LightState())
+    value = old.model_dump_json().encode()
     assert decode_record("flights", value) == Problem(code=Code.STATE_RECORD_OLDER, number=1)
 
 
