@@ -1,7 +1,4 @@
-"""Message keys and partitions.
-
-The partition depends on the stream alone, so one partition contains all events of a stream.
-"""
+"""Keys and partitions: the partition comes from the stream alone, so one partition has all of a stream."""
 
 from zlib import crc32
 
@@ -9,15 +6,20 @@ from sluicegate.events.envelope import NO_CHECKPOINT, Envelope
 
 
 def message_key(envelope: Envelope) -> bytes:
+    """Return the key of an event of version 3."""
+    return key_of(envelope.stream, envelope.region, envelope.checkpoint)
+
+
+def key_of(stream: str, region: str = "", checkpoint: int = NO_CHECKPOINT) -> bytes:
     """Return the key `stream/region/checkpoint`, without the parts that do not apply."""
-    parts = [envelope.stream]
-    if envelope.region:
-        parts.append(envelope.region)
-        if envelope.checkpoint != NO_CHECKPOINT:
-            parts.append(str(envelope.checkpoint))
+    parts = [stream]
+    if region:
+        parts.append(region)
+        if checkpoint != NO_CHECKPOINT:
+            parts.append(str(checkpoint))
     return "/".join(parts).encode()
 
 
 def partition_of(stream: str, partitions: int) -> int:
-    """Return the partition of a stream in a topic of that many partitions: CRC-32 of its name, modulo."""
+    """The partition of a stream's events and records in a topic of that many partitions (CRC-32, modulo)."""
     return crc32(stream.encode()) % partitions

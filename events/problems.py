@@ -5,9 +5,15 @@ Ids and comparisons use the code and its arguments, never a sentence.
 
 import hashlib
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+from pydantic import ValidationError
 
 from sluicegate.events.models import Body, Count, EventId, Name
+
+_MAX_PLACE: Final = 100
+_MAX_DETAIL: Final = 300
+"""Characters; a problem may be part of a dead letter, which has a limit."""
 
 
 class Code(StrEnum):
@@ -85,6 +91,24 @@ class Code(StrEnum):
     OTHER_DIGEST = "other-digest"
     NOT_FORCED = "not-forced"
 
+    # Messages that are no events: `names` are attributes, or the place in the body, and `number` is the major
+    # version. A message of a newer major version has RECORD_UNREADABLE.
+    NO_EVENT = "no-event"
+    OLDER_RELEASE = "older-release"
+    SPEC_VERSION = "spec-version"
+    SOURCE = "source"
+    CONTENT_TYPE = "content-type"
+    CONTRADICTION = "contradiction"
+    UNKNOWN_TYPE = "unknown-type"
+    MALFORMED_ATTRIBUTE = "malformed-attribute"
+    MISSING_ATTRIBUTE = "missing-attribute"
+    MALFORMED_BODY = "malformed-body"
+
+    # State records that are not used; `number` is their version.
+    STATE_RECORD_OLDER = "state-record-older"
+    STATE_RECORD_NEWER = "state-record-newer"
+    STATE_RECORD_MALFORMED = "state-record-malformed"
+
 
 class Problem(Body):
     """A code with its arguments; the meaning of each argument depends on the code alone."""
@@ -112,3 +136,10 @@ class Problem(Body):
 
 def _flat(arguments: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in arguments.items()]
+
+
+def malformed(code: Code, error: ValidationError) -> Problem:
+    """Return the first thing that is wrong with a JSON text, and its place there."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])[:_MAX_PLACE]
+    return Problem(code=code, names=(place,) if place else (), detail=first["msg"][:_MAX_DETAIL])

@@ -1,9 +1,9 @@
-"""Write the JSON Schemas of all events: `python -m sluicegate.events.schemas [--check] [DIR]`."""
+"""Writes the JSON Schemas of all events: `python -m sluicegate.events.schemas [--check] [DIR]`."""
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +19,11 @@ from sluicegate.events.codec import (
     wire_type,
 )
 from sluicegate.events.envelope import BODIES, EventType
-from sluicegate.events.models import NAME_PATTERN
+from sluicegate.events.models import NAME_PATTERN, Body
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DEFAULT_FOLDER: Final = Path("docs/schemas")
-_SUFFIX: Final = ".schema.json"
+SUFFIX: Final = ".schema.json"
 
 _INTRODUCTION: Final = """\
 # Event schemas
@@ -41,14 +41,14 @@ version in `ce_type`, and a coordinator that does not know it stalls the stream 
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Schema generator that omits default titles, which only repeat the names of the fields."""
+    """The default titles only repeat the fields' names."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False
 
 
 def attribute_schema() -> dict[str, Any]:
-    """Return the schema of the headers, with their values decoded as UTF-8."""
+    """Describe the headers, after decoding their values as UTF-8."""
     name = {"type": "string", "pattern": NAME_PATTERN}
     number = {"type": "string", "pattern": "^[0-9]{1,18}$"}
     text = {"type": "string", "minLength": 1, "maxLength": 64}
@@ -96,15 +96,13 @@ def _needs(types: frozenset[EventType], attributes: list[str]) -> dict[str, Any]
 
 
 def render() -> dict[str, str]:
-    """Return the text of every generated file, by file name."""
-    files = {f"attributes{_SUFFIX}": _json(attribute_schema())}
+    """Return the text of every file by its name."""
+    files = {f"attributes{SUFFIX}": as_json(attribute_schema())}
     rows = []
     for event_type, body in BODIES.items():
         wire = wire_type(event_type).decode()
-        name = f"{wire}{_SUFFIX}"
-        files[name] = _json(
-            {"$schema": DIALECT, **body.model_json_schema(schema_generator=_WithoutTitles), "title": wire}
-        )
+        name = f"{wire}{SUFFIX}"
+        files[name] = body_schema(body, wire)
         attributes = ["stream"]
         attributes += ["region", "lineage"] if event_type in PER_REGION else []
         attributes += ["checkpoint"] if event_type in PER_CHECKPOINT else []
@@ -112,27 +110,35 @@ def render() -> dict[str, str]:
         summary = (body.__doc__ or "").partition("\n")[0]
         rows.append(f"| [`{wire}`]({name}) | {', '.join(attributes)} | {summary} |\n")
     table = "".join(["\n| type | needs the attributes | says |\n|---|---|---|\n", *rows])
-    link = f"\nThe headers are described in [attributes{_SUFFIX}](attributes{_SUFFIX}).\n"
+    link = f"\nThe headers are described in [attributes{SUFFIX}](attributes{SUFFIX}).\n"
     files["README.md"] = _INTRODUCTION + link + table
     return files
 
 
-def _json(schema: dict[str, Any]) -> str:
+def body_schema(body: type[Body], title: str) -> str:
+    """Return the text of a body's schema."""
+    return as_json(
+        {"$schema": DIALECT, **body.model_json_schema(schema_generator=_WithoutTitles), "title": title}
+    )
+
+
+def as_json(schema: dict[str, Any]) -> str:
+    """Return the text of a schema."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def stale_files(folder: Path) -> list[str]:
-    """Return the names of files that differ from the output of `render`, are missing, or are obsolete."""
-    wanted = render()
+def stale_files(folder: Path, rendered: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of files that differ from the rendered ones, are missing, or are obsolete."""
+    wanted = render() if rendered is None else rendered
     present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*") if path.is_file()}
     return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, rendered: Mapping[str, str] | None = None) -> None:
     """Write all files, and remove schemas of events that no longer exist."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = render()
-    for path in folder.glob(f"*{_SUFFIX}"):
+    files = render() if rendered is None else rendered
+    for path in folder.glob(f"*{SUFFIX}"):
         if path.name not in files:
             path.unlink()
     for name, text in files.items():
@@ -141,16 +147,22 @@ def write(folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sluicegate.events.schemas", description=__doc__)
+    return run(arguments, "sluicegate.events.schemas", DEFAULT_FOLDER, render())
+
+
+def run(arguments: Sequence[str] | None, module: str, default: Path, rendered: Mapping[str, str]) -> int:
+    """Run the command of a module that renders schemas; return its exit status."""
+    description = f"Writes the JSON Schemas of all events: `python -m {module} [--check] [DIR]`."
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if files are stale")
-    parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
+    parser.add_argument("folder", nargs="?", type=Path, default=default, metavar="DIR")
     options = parser.parse_args(arguments)
     if not options.check:
-        write(options.folder)
+        write(options.folder, rendered)
         return 0
-    stale = stale_files(options.folder)
+    stale = stale_files(options.folder, rendered)
     if stale:
-        print(f"stale in {options.folder}: {', '.join(stale)}; run python -m sluicegate.events.schemas")
+        print(f"stale in {options.folder}: {', '.join(stale)}; run python -m {module}")
     return 1 if stale else 0
 
 

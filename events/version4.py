@@ -25,6 +25,7 @@ from sluicegate.events.problems import Problem
 
 Digest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 DecisionId = Annotated[int, Field(ge=1, le=2**62)]
+Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
 SourceOffsets = Annotated[str, StringConstraints(max_length=65_536)]
 """Offsets of the source in the engine's own notation, opaque to the coordinator."""
 
@@ -41,7 +42,7 @@ class Position(Body):
 class Head(Body):
     """A snapshot of the table: its number and the identity of its content."""
 
-    snapshot: int
+    snapshot: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
     identity: Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
@@ -138,7 +139,7 @@ class StreamPolicy(Body):
 
     number: Count
     partial: Literal["allow", "never"] = "never"
-    max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
+    max_consecutive_fallbacks: Number = 3
     max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Largest share of active, non-idle regions that may fall back in one cut."""
     regions: tuple[Name, ...] = ()
@@ -241,7 +242,7 @@ class CutAbandoned(Body):
 
     decision: DecisionId
     """Id that the next decision has."""
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Number
     """Number of attempts abandoned since the last decision, this one included."""
     kind: Literal["forced", "ratio"]
     """Forced: a full cut was needed; counters start again at 0. Ratio: too many regions; counters rise."""
@@ -342,6 +343,16 @@ BODIES: Final[dict[EventType, type[Body]]] = {
     EventType.CUT_COMMITTED: CutCommitted,
     EventType.CUT_REVERTED: CutReverted,
     EventType.CUT_ABANDONED: CutAbandoned,
+}
+
+OUTCOME_BODIES: Final[dict[OutcomeType, type[Body]]] = {
+    OutcomeType.REGISTRATION_ANSWERED: RegistrationAnswered,
+    OutcomeType.COMMITTED: Committed,
+    OutcomeType.PARTIALLY_COMMITTED: Committed,
+    OutcomeType.ABANDONED: CutAbandoned,
+    OutcomeType.REVERTED: CutReverted,
+    OutcomeType.SAVEPOINT_TAKEN: SavepointTaken,
+    OutcomeType.STALLED: Stalled,
 }
 
 NO_CHECKPOINT: Final = -1

@@ -6,9 +6,9 @@ from typing import Final, Literal
 from pydantic import ValidationInfo, field_validator
 
 from sluicegate.coordinator.core4.log_state import Light, LogState
-from sluicegate.events.models import Body
 from sluicegate.events.problems import Problem
 from sluicegate.events.version4 import (
+    OUTCOME_BODIES,
     Committed,
     CutAbandoned,
     CutReverted,
@@ -21,15 +21,6 @@ from sluicegate.events.version4 import (
 
 RECORD_VERSION: Final = 2
 
-OUTCOMES: Final[dict[OutcomeType, type[Body]]] = {
-    OutcomeType.REGISTRATION_ANSWERED: RegistrationAnswered,
-    OutcomeType.COMMITTED: Committed,
-    OutcomeType.PARTIALLY_COMMITTED: Committed,
-    OutcomeType.ABANDONED: CutAbandoned,
-    OutcomeType.REVERTED: CutReverted,
-    OutcomeType.SAVEPOINT_TAKEN: SavepointTaken,
-    OutcomeType.STALLED: Stalled,
-}
 Outcome = RegistrationAnswered | Committed | CutAbandoned | CutReverted | SavepointTaken | Stalled
 
 
@@ -59,7 +50,8 @@ class Due(Light):
     @field_validator("body", mode="before")
     @classmethod
     def _by_type(cls, value: object, info: ValidationInfo) -> object:
-        return OUTCOMES[info.data["type"]].model_validate(value) if isinstance(value, dict) else value
+        kind = info.data.get("type")
+        return OUTCOME_BODIES[kind].model_validate(value) if kind and isinstance(value, dict) else value
 
 
 Kind = Literal["stall", "pause", "wait", "retry", "refusal"]

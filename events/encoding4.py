@@ -1,0 +1,122 @@
+"""Writing of messages of version 4. It has no clock: the caller gives the time.
+
+The partition of a message comes from its stream alone (`partition_of`), and its key from `key_of`.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pydantic import TypeAdapter
+
+from sluicegate.events.attributes4 import (
+    CONTENT_TYPE,
+    EVENT_SHAPES,
+    SOURCE,
+    SPEC_VERSION,
+    Header,
+    wire_type,
+)
+from sluicegate.events.models import Body, FilesWritten
+from sluicegate.events.partitioning import key_of
+from sluicegate.events.version4 import BODIES, OUTCOME_BODIES, Envelope, EventType, OutcomeType
+from sluicegate.events.wire4 import Flaw, Notification, read_attributes, read_notification
+
+_WRITERS: Final[Mapping[type[Body], TypeAdapter[Body]]] = {
+    model: TypeAdapter(model) for model in {*BODIES.values(), *OUTCOME_BODIES.values()}
+}
+"""By body. An adapter writes the bytes of the JSON directly, and a model only a string to be encoded."""
+
+
+class Message(NamedTuple):
+    """An encoded event, ready to be produced."""
+
+    key: bytes
+    value: bytes
+    headers: list[Header]
+
+
+def encode_event(envelope: Envelope, body: Body, time_ms: int) -> Message:
+    """Encode an event of the log; `time_ms` is for `ce_time`, in milliseconds since the Unix epoch.
+
+    Raises ValueError if a reader would refuse the event, or read another one.
+    """
+    headers = [*_context(envelope.id, envelope.type, envelope.stream, time_ms), *_attributes(envelope)]
+    read = read_attributes(headers)
+    if isinstance(read, Flaw):
+        problem = read.problem
+        raise ValueError(  # noqa: TRY004
+            f"this {envelope.type} cannot be encoded: {problem.code} {' '.join(problem.names)}"
+        )
+    if read != envelope:
+        raise ValueError(f"{envelope} cannot be encoded: it would be read as {read}")
+    if isinstance(body, FilesWritten) and len(body.files) != envelope.files:
+        raise ValueError(f"the envelope has {envelope.files} files, and the body {len(body.files)}")
+    value = _json(body, envelope.type, BODIES[envelope.type])
+    return Message(key_of(envelope.stream, envelope.region, envelope.checkpoint), value, headers)
+
+
+def encode_notification(notification: Notification, time_ms: int) -> Message:
+    """Encode a message of the commits topic.
+
+    Raises ValueError if a reader would refuse it, or read another one.
+    """
+    event, kind, stream, region, incarnation, body = notification
+    headers = _context(event, kind, stream, time_ms)
+    for name, value in (("ce_region", region), ("ce_incarnation", incarnation)):
+        if value:
+            headers.append((name, value.encode()))
+    encoded = _json(body, kind, OUTCOME_BODIES[kind])
+    if (read := read_notification(headers, encoded)) != notification:
+        raise ValueError(f"{notification} cannot be encoded: it would be read as {read}")
+    return Message(key_of(stream, region), encoded, headers)
+
+
+def with_counts(envelope: Envelope, body: FilesWritten) -> Envelope:
+    """Return the envelope of a `files.written` with the counts of its body."""
+    rows, size = sum(file.rows for file in body.files), sum(file.size for file in body.files)
+    return envelope._replace(files=len(body.files), rows=rows, bytes=size)
+
+
+def _context(event: str, kind: EventType | OutcomeType, stream: str, time_ms: int) -> list[Header]:
+    """Return the headers that every message has."""
+    return [
+        ("ce_id", event.encode()),
+        ("ce_type", wire_type(kind)),
+        ("ce_specversion", SPEC_VERSION),
+        ("ce_source", SOURCE),
+        ("ce_time", _timestamp(time_ms)),
+        ("content-type", CONTENT_TYPE),
+        ("ce_stream", stream.encode()),
+    ]
+
+
+def _attributes(envelope: Envelope) -> list[Header]:
+    """Return the headers of the attributes that the event's type has."""
+    shape = EVENT_SHAPES[wire_type(envelope.type)]
+    headers: list[Header] = []
+    if shape.region:
+        headers += [
+            ("ce_region", envelope.region.encode()),
+            ("ce_incarnation", envelope.incarnation.encode()),
+        ]
+    if shape.checkpoint:
+        headers.append(("ce_checkpoint", b"%d" % envelope.checkpoint))
+    if shape.writer:
+        headers += [("ce_writer", envelope.writer.encode()), ("ce_attempt", envelope.attempt.encode())]
+        headers.append(("ce_files", b"%d" % envelope.files))
+        counts = (("ce_rows", envelope.rows), ("ce_bytes", envelope.bytes))
+        headers += [(name, b"%d" % count) for name, count in counts if count]
+    return headers
+
+
+def _json(body: Body, kind: EventType | OutcomeType, model: type[Body]) -> bytes:
+    if type(body) is not model:
+        raise ValueError(f"the body of a {kind} cannot be a {type(body).__name__}")
+    return _WRITERS[model].dump_json(body)
+
+
+def _timestamp(time_ms: int) -> bytes:
+    """Return a time as RFC 3339 has it."""
+    seconds, millis = divmod(time_ms, 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{millis:03d}Z".encode()

@@ -1,0 +1,85 @@
+"""Every message of version 4 through a real broker and the client that the coordinator uses."""
+
+import uuid
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+
+from sluicegate.events.encoding4 import Message, encode_event, encode_notification
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
+from sluicegate.events.version4 import EventType, LogRecord, OutcomeType
+from sluicegate.events.wire4 import Reading, read_files, read_notification, read_record
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
+from tests.events.examples4 import BODIES, FILES, TIME, envelope_of, notification_of
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 3
+PARTITION = partition_of("flights", PARTITIONS)
+
+
+@pytest.fixture
+async def topics(kafka_bootstrap: str) -> TopicNames:
+    names = TopicNames(f"t{uuid.uuid4().hex[:12]}")
+    await ensure_topics(kafka_bootstrap, topic_specs(names, partitions=PARTITIONS))
+    return names
+
+
+async def produce(bootstrap: str, topic: str, messages: list[Message]) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as producer:
+        for message in messages:
+            await producer.send_and_wait(
+                topic, message.value, message.key, partition=PARTITION, headers=message.headers
+            )
+
+
+async def consume(bootstrap: str, topic: str, count: int) -> list[ConsumerRecord]:
+    place = TopicPartition(topic, PARTITION)
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([place])
+        return [await consumer.getone() for _ in range(count)]
+
+
+async def test_every_event_is_read_as_it_was_written(kafka_bootstrap: str, topics: TopicNames) -> None:
+    messages = [encode_event(envelope_of(kind), BODIES[kind], TIME) for kind in EventType]
+    await produce(kafka_bootstrap, topics.events, messages)
+    records = await consume(kafka_bootstrap, topics.events, len(messages))
+    assert [(each.key, each.value) for each in records] == [(each.key, each.value) for each in messages]
+    for kind, record in zip(EventType, records, strict=True):
+        body = None if kind is EventType.FILES_WRITTEN else BODIES[kind]
+        expected = LogRecord(record.offset, record.timestamp, envelope_of(kind), body)
+        assert read_record(record.offset, record.timestamp, record.headers, record.value) == Reading(
+            expected, None
+        )
+        if body is None:
+            assert read_files(envelope_of(kind), record.value) == FILES
+
+
+async def test_every_notification_is_read_as_it_was_written(kafka_bootstrap: str, topics: TopicNames) -> None:
+    messages = [encode_notification(notification_of(kind), TIME) for kind in OutcomeType]
+    await produce(kafka_bootstrap, topics.commits, messages)
+    records = await consume(kafka_bootstrap, topics.commits, len(messages))
+    found = [read_notification(each.headers, each.value) for each in records]
+    assert found == [notification_of(kind) for kind in OutcomeType]
+
+
+async def test_foreign_messages_have_flaws(kafka_bootstrap: str, topics: TopicNames) -> None:
+    kind = EventType.CUT_DECIDED
+    good = encode_event(envelope_of(kind), BODIES[kind], TIME)
+    without_values = [(name, None) for name, _ in good.headers]
+    messages = [
+        good._replace(headers=[]),
+        good._replace(headers=without_values),  # type: ignore[arg-type]
+        good._replace(value=b"\xff"),
+        good._replace(value=None),  # type: ignore[arg-type]
+    ]
+    await produce(kafka_bootstrap, topics.events, messages)
+    records = await consume(kafka_bootstrap, topics.events, len(messages))
+    flaws = [read_record(each.offset, each.timestamp, each.headers, each.value).flaw for each in records]
+    assert [flaw and flaw.problem.code for flaw in flaws] == [
+        Code.NO_EVENT,
+        Code.NO_EVENT,
+        Code.MALFORMED_BODY,
+        Code.MALFORMED_BODY,
+    ]
