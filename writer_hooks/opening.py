@@ -208,7 +208,7 @@ def _until(timeout: float) -> str:
 async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafkaConsumer:
     """A consumer of the answers, from where they end before the question."""
     consumer = AIOKafkaConsumer(
-        **region.kafka.client_arguments(),
+        **region.kafka.client_options(),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
