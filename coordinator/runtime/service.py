@@ -37,6 +37,7 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.fetching import Reading, read_batches
+from sluicegate.kafka.internals import sender_ended
 from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.topics import TopicNames
@@ -344,8 +345,7 @@ class Service:
         """Ask Kafka for a sign of life; a producer that has died raises KafkaError."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            # It fails every message from then on, and there is no public way to see it.
-            if links.producer._sender.sender_task.done():
+            if sender_ended(links.producer):
                 raise KafkaError("the producer's sender has ended")
             try:
                 async with asyncio.timeout(WATCH_INTERVAL):
