@@ -8,6 +8,7 @@ from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.finding import Finding, fine, problem
 from sluicegate.cli.kafka import admin_client, patiently, security
 from sluicegate.coordinator.settings.model import Settings, SettingsError
+from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
 
 
@@ -61,8 +62,8 @@ async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Findin
 
     async def probe() -> int:
         node = await admin.find_coordinator(group)
-        # aiokafka has no public way to send a heartbeat, or to ask for the permissions of a group.
-        response = await admin._send_request(HeartbeatRequest(group, -1, ""), node)
+        # The admin client has no method that asks for the permissions of a group.
+        response = await send_admin_request(admin, HeartbeatRequest(group, -1, ""), node)
         return int(response.error_code)
 
     try:

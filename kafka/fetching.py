@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import for_code
 from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.util import decode_varint
+
+from sluicegate.kafka.internals import RecordBatch, client_of, encoded_records, positions
 
 UNREADABLE_NAME: Final = (
     "the name of a header is not UTF-8, so no client can be relied on to read the message"
@@ -40,12 +41,12 @@ async def read_batches(
     consumer: AIOKafkaConsumer, *sources: TopicPartition, timeout_ms: int, max_records: int | None = None
 ) -> Reading:
     """`getmany` that gets past undecodable records; without sources, of all. Raises KafkaError."""
-    before = _positions(consumer)
+    before = positions(consumer)
     try:
         batches: Batches = await consumer.getmany(*sources, timeout_ms=timeout_ms, max_records=max_records)
     except UnicodeDecodeError:
         # What was taken from other partitions before it raised is lost with the exception.
-        for source, position in _positions(consumer).items():
+        for source, position in positions(consumer).items():
             if before.get(source, position) < position:
                 consumer.seek(source, before[source])
         paused = consumer.paused()
@@ -55,16 +56,6 @@ async def read_batches(
         await asyncio.sleep(_PAUSE)
         return Reading({}, [])
     return Reading(batches, [])
-
-
-def _positions(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
-    """Where the next records are taken from, as far as known; there is no public way without waiting."""
-    subscription = consumer._subscription.subscription
-    assignment = subscription.assignment if subscription is not None else None
-    if assignment is None:
-        return {}
-    states = {source: assignment.state_value(source) for source in assignment.tps}
-    return {source: state.position for source, state in states.items() if state and state.has_valid_position}
 
 
 async def _rescue(consumer: AIOKafkaConsumer, source: TopicPartition) -> Reading | None:
@@ -86,7 +77,7 @@ async def _rescue(consumer: AIOKafkaConsumer, source: TopicPartition) -> Reading
 
 async def _fetch(consumer: AIOKafkaConsumer, source: TopicPartition, offset: int) -> bytes:
     """Fetch without decoding; there is no public way to."""
-    client = consumer._client
+    client = client_of(consumer)
     place = (source.topic, [(source.partition, offset, _FETCH_BYTES)])
     request = FetchRequest(500, 1, _FETCH_BYTES, 0, [place], rack_id="")
     response = await client.send(client.cluster.leader_for_partition(source), request)
@@ -98,7 +89,7 @@ async def _fetch(consumer: AIOKafkaConsumer, source: TopicPartition, offset: int
     return b""
 
 
-def _batches(raw: bytes) -> Iterator[_DefaultRecordBatchPy]:
+def _batches(raw: bytes) -> Iterator[RecordBatch]:
     """The whole batches; the last one may be cut off."""
     start = 0
     while start + _BATCH_HEAD.size <= len(raw):
@@ -107,24 +98,23 @@ def _batches(raw: bytes) -> Iterator[_DefaultRecordBatchPy]:
         # Older formats have no headers.
         if end > len(raw) or magic != _MAGIC:
             return
-        batch = _DefaultRecordBatchPy(raw[start:end])
+        batch = RecordBatch(raw[start:end])
         if not batch.is_control_batch:
             yield batch
         start = end
 
 
-def _records(source: TopicPartition, batch: _DefaultRecordBatchPy) -> Iterator[tuple[ConsumerRecord, bool]]:
+def _records(source: TopicPartition, batch: RecordBatch) -> Iterator[tuple[ConsumerRecord, bool]]:
     """Every record of a batch, and whether the names of its headers are UTF-8."""
-    batch._maybe_uncompress()
-    buffer, start = batch._buffer, batch._pos
-    for _ in range(batch._num_records):
+    buffer, start, count = encoded_records(batch)
+    for _ in range(count):
         length, start = decode_varint(buffer, start)
         yield _record(source, batch, buffer, start)
         start += length
 
 
 def _record(
-    source: TopicPartition, batch: _DefaultRecordBatchPy, buffer: bytearray, start: int
+    source: TopicPartition, batch: RecordBatch, buffer: bytearray, start: int
 ) -> tuple[ConsumerRecord, bool]:
     # One byte of attributes comes first.
     elapsed, at = decode_varint(buffer, start + 1)

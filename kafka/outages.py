@@ -13,14 +13,14 @@ LONGEST_PAUSE: Final = 300.0
 QUIET: Final = 8.0
 """Seconds without a sign of trouble until Kafka counts as back: one broker of several may stay away."""
 
-_LOGGERS: Final = (
+LOGGERS: Final = (
     "aiokafka",
     "aiokafka.cluster",
     "aiokafka.consumer.fetcher",
     "aiokafka.consumer.group_coordinator",
     "aiokafka.producer.sender",
 )
-_NOISE: Final = (
+NOISE: Final = (
     "Unable connect to",
     "Unable to request metadata from",
     "Unable to update metadata from",
@@ -39,7 +39,7 @@ _NOISE: Final = (
     "Got error produce response",
 )
 """How the client's messages begin that say no more than that a broker does not answer."""
-_ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_id")
+ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_id")
 """How they begin where the group is only being put together anew; no sign that Kafka is away."""
 
 
@@ -96,9 +96,9 @@ class ConnectionNoise(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is shown."""
         text = str(record.msg)
-        if not text.startswith(_NOISE + _ROUTINE):
+        if not text.startswith(NOISE + ROUTINE):
             return True
-        if text.startswith(_NOISE):
+        if text.startswith(NOISE):
             self._outage.trouble(record.getMessage())
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
@@ -110,5 +110,5 @@ _NOISE_FILTER: Final = ConnectionNoise(KAFKA)
 
 def quiet_clients() -> None:
     """Have outages of Kafka told by `KAFKA` alone in this process. May be called again."""
-    for name in _LOGGERS:
+    for name in LOGGERS:
         logging.getLogger(name).addFilter(_NOISE_FILTER)

@@ -14,6 +14,7 @@ from sluicegate.coordinator.stream.continuity import LogRange
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.bodies import BodyFetcher
 from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.internals import client_of
 from sluicegate.kafka.starting import start_client
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.progress import Progress
@@ -139,7 +140,7 @@ async def read_topic(
 async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
     """Return the partition numbers of a topic. Raises KafkaError, and ReplayRefused if it does not exist."""
     # Request all topics: brokers may create a missing topic that is requested by name.
-    found = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
+    found = (await client_of(consumer).fetch_all_metadata()).partitions_for_topic(topic)
     if not found:
         raise ReplayRefused(
             f"the topic {topic} does not exist; check kafka.topic_prefix, or create it: sluicegate topics "

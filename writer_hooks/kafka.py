@@ -1,183 +1,100 @@
 """Settings of the connection to Kafka, read from options named as in Kafka's own clients."""
 
-import ssl
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sluicegate.kafka.tokens import TokenFile
+from pydantic import ValidationError
+
+from sluicegate.kafka.settings import Connection, Text, UnusableFile, plain
 from sluicegate.writer_hooks.errors import BadOption
 
 PREFIX: Final = "kafka."
 
-_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-_COMPRESSIONS: Final = ("zstd", "lz4", "gzip", "none")
-_KNOWN: Final = (
-    "bootstrap.servers",
-    "client.id",
-    "compression.type",
-    "request.timeout.ms",
-    "sasl.kerberos.service.name",
-    "sasl.mechanism",
-    "sasl.oauth.token.file",
-    "sasl.password",
-    "sasl.password.file",
-    "sasl.username",
-    "security.protocol",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-    "ssl.key.password.file",
-)
+_SECURITY: Final = {
+    "sasl.kerberos.service.name": "kerberos_service_name",
+    "sasl.mechanism": "mechanism",
+    "sasl.oauth.token.file": "token_file",
+    "sasl.password": "password",
+    "sasl.password.file": "password_file",
+    "sasl.username": "username",
+    "security.protocol": "protocol",
+    "ssl.ca.location": "ca_file",
+    "ssl.certificate.location": "certificate_file",
+    "ssl.key.location": "key_file",
+    "ssl.key.password": "key_password",
+    "ssl.key.password.file": "key_password_file",
+}
+_FIELDS: Final = {
+    "bootstrap.servers": "bootstrap_servers",
+    "client.id": "client_id",
+    "compression.type": "compression_type",
+    "request.timeout.ms": "request_timeout",
+    **_SECURITY,
+}
+_OPTIONS: Final = {field: f"{PREFIX}{option}" for option, field in _FIELDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaSettings:
-    """How to reach Kafka. Pickled to executors, hashable, and silent about secrets when printed.
+class KafkaSettings(Connection):
+    """Connection of the hooks to Kafka. Pickled to executors.
 
-    What a file holds is read on the machine that connects, and does not travel.
+    A secret that a file holds is read on the machine that connects, and does not travel.
     """
 
-    bootstrap_servers: str
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str = "PLAIN"
-    sasl_username: str | None = None
-    sasl_password: str | None = field(default=None, repr=False)
-    sasl_password_file: str | None = None
-    sasl_oauth_token_file: str | None = None
-    sasl_kerberos_service_name: str = "kafka"
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_key_password_file: str | None = None
-    client_id: str = "sluicegate-hooks"
-    compression_type: str = "zstd"
-    request_timeout_ms: int = 15_000
+    client_id: Text = "sluicegate-hooks"
+    compression_type: Literal["zstd", "lz4", "gzip", "none"] = "zstd"
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "KafkaSettings":
         """Read the options that start with `kafka.`. Raises BadOption for what is unknown or malformed."""
-        given = {
-            name.lower().removeprefix(PREFIX): value
-            for name, value in options.items()
-            if name.lower().startswith(PREFIX)
-        }
-        for name in given:
-            if name not in _KNOWN:
-                raise BadOption(f"unknown option {PREFIX}{name}; known are {PREFIX}{{{', '.join(_KNOWN)}}}")
-        if not given.get("bootstrap.servers", "").strip():
-            raise BadOption(
-                f"the option {PREFIX}bootstrap.servers is missing: host:port, several with commas"
-            )
-        _require_addresses(given["bootstrap.servers"])
-        _require_one_of(given, "security.protocol", _PROTOCOLS)
-        _require_one_of(given, "sasl.mechanism", _MECHANISMS)
-        _require_one_of(given, "compression.type", _COMPRESSIONS)
-        _require_credentials(given)
-        timeout = given.get("request.timeout.ms")
-        if timeout is not None and not (timeout.isdigit() and int(timeout) > 0):
-            raise BadOption(
-                f"the option {PREFIX}request.timeout.ms must be a whole number above 0: {timeout!r}"
-            )
-        values: dict[str, Any] = {name.replace(".", "_"): value for name, value in given.items()}
-        if timeout is not None:
-            values["request_timeout_ms"] = int(timeout)
-        return cls(**values)
-
-    def client_arguments(self) -> dict[str, Any]:
-        """The keyword arguments that producers and consumers of aiokafka share; reads the files they need.
-
-        Raises BadOption.
-        """
-        arguments: dict[str, Any] = {
-            "bootstrap_servers": self.bootstrap_servers,
-            "client_id": self.client_id,
-            "request_timeout_ms": self.request_timeout_ms,
-            "security_protocol": self.security_protocol,
-        }
-        if self.security_protocol.startswith("SASL"):
-            arguments |= {
-                "sasl_mechanism": self.sasl_mechanism,
-                "sasl_plain_username": self.sasl_username,
-                "sasl_plain_password": _secret("sasl.password", self.sasl_password, self.sasl_password_file),
-                "sasl_kerberos_service_name": self.sasl_kerberos_service_name,
-            }
-            if self.sasl_mechanism == "OAUTHBEARER" and self.sasl_oauth_token_file is not None:
-                arguments["sasl_oauth_token_provider"] = TokenFile(Path(self.sasl_oauth_token_file))
-        if self.security_protocol.endswith("SSL"):
-            arguments["ssl_context"] = self._ssl_context()
-        return arguments
-
-    def _ssl_context(self) -> ssl.SSLContext:
-        word = _secret("ssl.key.password", self.ssl_key_password, self.ssl_key_password_file)
+        given: dict[str, Any] = {}
+        security: dict[str, Any] = {}
+        for option, value in options.items():
+            name = option.lower().removeprefix(PREFIX)
+            if not option.lower().startswith(PREFIX):
+                continue
+            if name not in _FIELDS:
+                raise BadOption(
+                    f"unknown option {PREFIX}{name}; known are {PREFIX}{{{', '.join(sorted(_FIELDS))}}}"
+                )
+            (security if name in _SECURITY else given)[_FIELDS[name]] = value
+        if "request_timeout" in given:
+            given["request_timeout"] = _seconds(given["request_timeout"])
         try:
-            context = ssl.create_default_context(cafile=self.ssl_ca_location)
-            if self.ssl_certificate_location is not None:
-                # Without a word for the key OpenSSL would ask for one on the terminal.
-                context.load_cert_chain(self.ssl_certificate_location, self.ssl_key_location, word or "")
-        except (OSError, ValueError) as error:
-            raise BadOption(
-                f"the TLS files in the options {PREFIX}ssl.* cannot be used on this machine: {error}; give "
-                f"PEM files, and {PREFIX}ssl.key.password if the key has one"
-            ) from error
-        return context
+            return cls.model_validate({**given, "security": security})
+        except ValidationError as error:
+            raise BadOption("; ".join(_problems(error, {**given, **security}))) from None
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of all clients of aiokafka. Reads files; raises BadOption."""
+        try:
+            return super().client_options()
+        except UnusableFile as error:
+            raise BadOption(f"the option {_OPTIONS[error.field]}: {_with_options(error.problem)}") from error
 
 
-def _secret(name: str, given: str | None, file: str | None) -> str | None:
-    """The secret, or what its file holds, without the line break at its end."""
-    if file is None:
-        return given
-    try:
-        text = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(
-            f"the file of the option {PREFIX}{name}.file cannot be read on this machine: "
-            f"{file} ({type(error).__name__})"
-        ) from None
-    if not text:
-        raise BadOption(f"the file of the option {PREFIX}{name}.file is empty: {file}")
-    return text
+def _seconds(milliseconds: str) -> float:
+    if not (milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds)):
+        name = _OPTIONS["request_timeout"]
+        raise BadOption(f"the option {name} must be a whole number above 0: {milliseconds!r}")
+    return int(milliseconds) / 1000
 
 
-def _require_credentials(given: dict[str, str]) -> None:
-    """What a login needs must be there, once, and a login must not be meant and left out."""
-    for name in ("sasl.password", "ssl.key.password"):
-        if name in given and f"{name}.file" in given:
-            raise BadOption(
-                f"the options {PREFIX}{name} and {PREFIX}{name}.file are both set; set one of them"
-            )
-    protocol, mechanism = given.get("security.protocol", "PLAINTEXT"), given.get("sasl.mechanism", "PLAIN")
-    if not protocol.startswith("SASL"):
-        if "sasl.username" in given or "sasl.oauth.token.file" in given:
-            raise BadOption(
-                f"options {PREFIX}sasl.* are set, but with {PREFIX}security.protocol {protocol} nobody would "
-                "ask for them; set it to SASL_SSL (or SASL_PLAINTEXT)"
-            )
-    elif mechanism == "OAUTHBEARER":
-        if "sasl.oauth.token.file" not in given:
-            raise BadOption(f"{protocol} with OAUTHBEARER needs the option {PREFIX}sasl.oauth.token.file")
-    elif mechanism != "GSSAPI" and not (
-        given.get("sasl.username") and (given.get("sasl.password") or given.get("sasl.password.file"))
-    ):
-        raise BadOption(
-            f"{protocol} with {mechanism} needs the options {PREFIX}sasl.username and {PREFIX}sasl.password "
-            f"(or {PREFIX}sasl.password.file)"
-        )
+def _problems(error: ValidationError, given: Mapping[str, Any]) -> list[str]:
+    found = []
+    for detail in error.errors(include_url=False, include_input=False):
+        field = str(detail["loc"][-1])
+        option = _OPTIONS.get(field)
+        if option is None:
+            found.append(_with_options(plain(detail["msg"])))
+        elif field not in given:
+            found.append(f"the option {option} is missing: host:port, several with commas")
+        else:
+            shown = "" if "password" in field else f": {given[field]!r}"
+            found.append(f"the option {option} {plain(detail['msg'])}{shown}")
+    return found
 
 
-def _require_addresses(servers: str) -> None:
-    for address in servers.split(","):
-        host, _, port = address.strip().rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536) or "/" in host:
-            raise BadOption(
-                f"the option {PREFIX}bootstrap.servers must be host:port, several with commas: {servers!r}"
-            )
-
-
-def _require_one_of(given: dict[str, str], name: str, allowed: tuple[str, ...]) -> None:
-    if name in given and given[name] not in allowed:
-        raise BadOption(f"the option {PREFIX}{name} must be one of {', '.join(allowed)}: {given[name]!r}")
+def _with_options(text: str) -> str:
+    """Put the names of options in the places of the names of fields."""
+    return re.sub(r"`(\w+)`", lambda found: _OPTIONS[found[1]], text)

@@ -210,7 +210,7 @@ def _until(timeout: float) -> str:
 async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafkaConsumer:
     """Return a consumer of the answers, positioned at the current end of the partition."""
     consumer = AIOKafkaConsumer(
-        **region.kafka.client_arguments(),
+        **region.kafka.client_options(),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         isolation_level="read_committed",

@@ -187,7 +187,7 @@ class Follower:
 
     async def _read_on(self) -> None:
         consumer = AIOKafkaConsumer(
-            **self._kafka.client_arguments(), enable_auto_commit=False, auto_offset_reset="latest"
+            **self._kafka.client_options(), enable_auto_commit=False, auto_offset_reset="latest"
         )
         try:
             await start_client(consumer)

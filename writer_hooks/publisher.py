@@ -107,7 +107,7 @@ class Publisher:
         if self._producer is None:
             compression = self._settings.compression_type
             producer = AIOKafkaProducer(
-                **self._settings.client_arguments(),
+                **self._settings.client_options(),
                 acks="all",
                 enable_idempotence=True,
                 compression_type=None if compression == "none" else compression,

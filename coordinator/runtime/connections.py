@@ -16,6 +16,7 @@ from sluicegate.coordinator.stream.links import Links, Partitions
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.kafka.bodies import BodyFetcher, Budget
 from sluicegate.kafka.ends import EndOffsets
+from sluicegate.kafka.internals import abandon_producer, discard_coordination_error
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.starting import start_client
 from sluicegate.kafka.topics import DEAD_LETTER_EXTRA_BYTES, TopicNames
@@ -117,10 +118,7 @@ async def _close_soon(what: str, close: Callable[[], Awaitable[None]]) -> None:
 async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
     """Leave the group and close."""
     await _close_soon("consumer", consumer.stop)
-    working = getattr(consumer._coordinator, "_coordination_task", None)
-    if working is not None and working.done() and not working.cancelled():
-        # Its failure was raised to us before; left unseen it would be reported once more at the end.
-        working.exception()
+    discard_coordination_error(consumer)
 
 
 async def _close_producer(producer: AIOKafkaProducer) -> None:
@@ -130,15 +128,6 @@ async def _close_producer(producer: AIOKafkaProducer) -> None:
             await producer.flush()
     except TimeoutError:
         log.warning("messages not delivered: the brokers do not answer")
-        await _close_soon("producer", partial(_abandon, producer))
+        await _close_soon("producer", partial(abandon_producer, producer))
     else:
         await _close_soon("producer", producer.stop)
-
-
-async def _abandon(producer: AIOKafkaProducer) -> None:
-    """Close without delivering: an idempotent producer would try for ever, and has no public way out."""
-    producer._closed = True
-    sending = producer._sender.sender_task
-    sending.cancel()
-    await producer.client.close()
-    await asyncio.wait({sending})

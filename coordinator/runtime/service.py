@@ -37,6 +37,7 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.fetching import Reading, read_batches
+from sluicegate.kafka.internals import sender_ended
 from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.topics import TopicNames
@@ -346,8 +347,7 @@ class Service:
         """Check that Kafka answers. Raises KafkaError if the producer has died."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            # A dead sender fails every later message, and aiokafka has no public way to detect it.
-            if links.producer._sender.sender_task.done():
+            if sender_ended(links.producer):
                 raise KafkaError("the producer's sender has ended")
             try:
                 async with asyncio.timeout(WATCH_INTERVAL):

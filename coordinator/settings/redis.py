@@ -6,8 +6,9 @@ from urllib.parse import urlsplit
 
 from pydantic import FilePath, SecretStr, field_validator, model_validator
 
-from sluicegate.coordinator.settings.sources import Section, Text, from_files
+from sluicegate.coordinator.settings.sources import Section, Text
 from sluicegate.coordinator.settings.units import Seconds
+from sluicegate.kafka.settings import check_secrets
 
 _SCHEMES: Final = ("redis", "rediss", "unix")
 
@@ -35,7 +36,7 @@ class RedisSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _read_secrets(cls, values: object) -> object:
-        return from_files(values, "password", "key_password")
+        return check_secrets(values, "password", "key_password", read=True)
 
     @field_validator("url")
     @classmethod

@@ -4,12 +4,13 @@ import difflib
 import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from sluicegate.kafka.settings import plain
 
 PREFIX: Final = "SLUICEGATE_"
 SEPARATOR: Final = "__"
@@ -42,36 +43,6 @@ class Section(BaseModel):
     """Base of every section: immutable, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-def from_files(values: object, *names: str) -> object:
-    """Fill each named secret from the file in `NAME_file`, without the line break at its end.
-
-    Raises ValueError, without the content, if a secret is given twice or its file is unusable.
-    """
-    if not isinstance(values, Mapping):
-        return values
-    filled = dict(values)
-    for name in names:
-        file = filled.get(f"{name}_file")
-        if not file:
-            continue
-        if filled.get(name):
-            raise ValueError(f"`{name}` and `{name}_file` are both set; set one of them")
-        filled[name] = _read_secret(f"{name}_file", str(file))
-    return filled
-
-
-def _read_secret(key: str, file: str) -> str:
-    try:
-        text = FilePath(file).read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise ValueError(f"`{key}`: {file} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"`{key}`: {file} is not UTF-8 text") from None
-    if not text:
-        raise ValueError(f"`{key}`: {file} is empty")
-    return text
 
 
 class EnvironmentSource(PydanticBaseSettingsSource):
@@ -207,7 +178,7 @@ def _problem(kind: str, message: str, path: Path, root: type[BaseModel]) -> str:
         return _unknown(path, root)
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return "must be a table with keys of its own"
-    return message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
+    return plain(message)
 
 
 def _unknown(path: Path, root: type[BaseModel]) -> str:

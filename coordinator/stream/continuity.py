@@ -10,6 +10,7 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.events.codec import read_envelope
 from sluicegate.events.envelope import Envelope
 from sluicegate.kafka.bodies import BodyFetcher
+from sluicegate.kafka.internals import fetch_committed
 
 
 class LogRange(NamedTuple):
@@ -21,8 +22,7 @@ class LogRange(NamedTuple):
 
 async def committed_with_note(consumer: AIOKafkaConsumer, source: TopicPartition) -> tuple[int | None, str]:
     """The group's offset, if it has one, and what was noted beside it. Raises KafkaError."""
-    # The public way drops the note.
-    found = (await consumer._coordinator.fetch_committed_offsets([source])).get(source)
+    found = await fetch_committed(consumer, source)
     return (None, "") if found is None or found.offset < 0 else (found.offset, found.metadata or "")
 
 

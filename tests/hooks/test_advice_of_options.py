@@ -49,7 +49,7 @@ LOGIN = {"kafka.sasl.username": "writer", "kafka.sasl.password": "one"}
     [
         (
             TWO_WORDS,
-            "the options kafka.sasl.password and kafka.sasl.password.file are both set; set one of them",
+            "kafka.sasl.password and kafka.sasl.password.file are both set; set one of them",
             {"kafka.sasl.password": None},
         ),
         (TWO_WORDS, "are both set; set one of them", {"kafka.sasl.password.file": None}),
@@ -58,8 +58,21 @@ LOGIN = {"kafka.sasl.username": "writer", "kafka.sasl.password": "one"}
             "kafka.ssl.key.password and kafka.ssl.key.password.file are both set; set one of them",
             {"kafka.ssl.key.password": None},
         ),
-        (LOGIN, "set it to SASL_SSL (or SASL_PLAINTEXT)", {"kafka.security.protocol": "SASL_SSL"}),
-        (LOGIN, "set it to SASL_SSL (or SASL_PLAINTEXT)", {"kafka.security.protocol": "SASL_PLAINTEXT"}),
+        (
+            LOGIN,
+            "set kafka.security.protocol to SASL_SSL (or SASL_PLAINTEXT)",
+            {"kafka.security.protocol": "SASL_SSL"},
+        ),
+        (
+            LOGIN,
+            "set kafka.security.protocol to SASL_SSL (or SASL_PLAINTEXT)",
+            {"kafka.security.protocol": "SASL_PLAINTEXT"},
+        ),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.key.location": "/run/key.pem"},
+            "kafka.ssl.key.location is set, but kafka.ssl.certificate.location is not; set both or none",
+            {"kafka.ssl.certificate.location": "/run/certificate.pem"},
+        ),
         (
             {"checkpointlocation": None},
             "set it on the query itself, not in the session",
@@ -115,12 +128,12 @@ def test_tls_files_are_given_as_pem_and_with_the_word_of_the_key(tmp_path: Path)
     }
     advice = "cannot be used on this machine: .*; give PEM files, and kafka.ssl.key.password if the key has"
     with pytest.raises(BadOption, match=advice):
-        KafkaSettings.from_options(wrong).client_arguments()
+        KafkaSettings.from_options(wrong).client_options()
     pem = wrong | {"kafka.ssl.ca.location": str(made.ca)}
     with pytest.raises(BadOption, match=advice):
-        KafkaSettings.from_options(pem).client_arguments()
+        KafkaSettings.from_options(pem).client_options()
     with_word = pem | {"kafka.ssl.key.password": KEY_WORD}
-    assert KafkaSettings.from_options(with_word).client_arguments()["ssl_context"].check_hostname
+    assert KafkaSettings.from_options(with_word).client_options()["ssl_context"].check_hostname
 
 
 def test_what_a_writing_job_needs_is_what_the_line_installs() -> None:
@@ -206,7 +219,10 @@ async def raise_limit(bootstrap: str, topic: str, limit: int) -> None:
 
 @pytest.mark.kafka
 def test_a_large_event_is_taken_once_the_limit_of_the_topic_is_raised(log: Log) -> None:
-    publisher, large = shared_publisher(KafkaSettings(log.bootstrap)), completion(log, 100_000)
+    publisher, large = (
+        shared_publisher(KafkaSettings(bootstrap_servers=log.bootstrap)),
+        completion(log, 100_000),
+    )
     with pytest.raises(
         EventTooLarge,
         match=r"exceeds the broker's message limit for the topic .*; raise the topic's max\.message\.bytes",

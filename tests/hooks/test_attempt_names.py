@@ -12,7 +12,9 @@ from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.region import Attempt, Region, digest_of, files_written
 from tests.integration.job import SCHEMA, create_table
 
-REGION = Region("flights", "EWR", KafkaSettings("nowhere:1"), Assignment(number=0, regions=("EWR",)))
+REGION = Region(
+    "flights", "EWR", KafkaSettings(bootstrap_servers="nowhere:1"), Assignment(number=0, regions=("EWR",))
+)
 
 
 def written(table: str, attempt: Attempt) -> FilesWritten:

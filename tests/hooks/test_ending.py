@@ -65,7 +65,7 @@ def test_reading_that_is_cancelled_while_a_lost_connection_is_closed(
         await when(there)
 
     monkeypatch.setattr(AIOKafkaConsumer, "stop", stop)
-    follower = Follower(KafkaSettings(f"127.0.0.1:{free_port()}"), "commits", None)
+    follower = Follower(KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}"), "commits", None)
     wait_until(there.is_set)
     if when is cancel_the_reading:
         assert futures.wait([follower._reading], BACKSTOP).done

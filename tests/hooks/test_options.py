@@ -124,7 +124,7 @@ def test_kafka_security_reaches_the_client() -> None:
             "kafka.sasl.password": "secret",
         }
     )
-    arguments = settings.client_arguments()
+    arguments = settings.client_options()
     assert arguments["sasl_mechanism"] == "SCRAM-SHA-512"
     assert arguments["sasl_plain_password"] == "secret"  # noqa: S105
     assert arguments["ssl_context"].check_hostname
@@ -139,7 +139,7 @@ def test_unreadable_tls_files_are_named() -> None:
         }
     )
     with pytest.raises(BadOption, match=r"kafka\.ssl"):
-        settings.client_arguments()
+        settings.client_options()
 
 
 def test_all_unknown_names_are_told_at_once_with_what_was_meant() -> None:

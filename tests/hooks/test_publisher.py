@@ -24,7 +24,7 @@ def region(log: Log) -> Region:
     return Region(
         stream="flights",
         name="JFK",
-        kafka=KafkaSettings(log.bootstrap),
+        kafka=KafkaSettings(bootstrap_servers=log.bootstrap),
         assignment=Assignment(number=0, regions=("JFK",)),
         topic_prefix=log.names.prefix,
     )
@@ -46,7 +46,7 @@ def ids(log: Log) -> list[str]:
 
 
 def test_large_completion_fits_when_compressed(log: Log) -> None:
-    publisher = shared_publisher(KafkaSettings(log.bootstrap))
+    publisher = shared_publisher(KafkaSettings(bootstrap_servers=log.bootstrap))
     large = completion(log, 40_000)
     publisher.publish(log.names.events, [large], BACKSTOP)
     log.wait(lambda: large.envelope.id in ids(log), "the large completion")
@@ -72,7 +72,7 @@ class OutageOf(outages.Outage):
 def test_a_kafka_that_is_away_is_told_in_one_sentence(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = KafkaSettings(f"127.0.0.1:{free_port()}")
+    nobody = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}")
     monkeypatch.setattr(outages._NOISE_FILTER, "_outage", OutageOf(nobody.bootstrap_servers))
     there = Region("flights", "JFK", nobody, Assignment(number=0, regions=("JFK",)))
     news = there.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())
@@ -84,7 +84,7 @@ def test_a_kafka_that_is_away_is_told_in_one_sentence(
 
 
 def test_child_process_has_a_producer_of_its_own(log: Log) -> None:
-    settings = KafkaSettings(log.bootstrap)
+    settings = KafkaSettings(bootstrap_servers=log.bootstrap)
     parents, childs, last = beat(log), beat(log), beat(log)
     shared_publisher(settings).publish(log.names.events, [parents], BACKSTOP)
     before = shared_publisher(settings)
@@ -105,14 +105,14 @@ def test_child_process_has_a_producer_of_its_own(log: Log) -> None:
 
 def test_topics_are_not_made_by_asking(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluicegate.writer_hooks.publisher._TOPIC_GRACE", 1.0)
-    publisher = shared_publisher(KafkaSettings(log.bootstrap))
+    publisher = shared_publisher(KafkaSettings(bootstrap_servers=log.bootstrap))
     for _ in range(2):
         with pytest.raises(TopicMissing, match=r"absent\.events does not exist"):
             publisher.publish("absent.events", [beat(log)], BACKSTOP)
 
 
 def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, unique: str) -> None:
-    publisher = Publisher(KafkaSettings(own_kafka.bootstrap))
+    publisher = Publisher(KafkaSettings(bootstrap_servers=own_kafka.bootstrap))
     with Log(own_kafka.bootstrap, unique) as log:
         publisher.publish(log.names.events, [beat(log)], BACKSTOP)
         lost = beat(log)
@@ -132,11 +132,13 @@ def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, uniq
 
 
 def test_nobody_there() -> None:
-    publisher = Publisher(KafkaSettings("127.0.0.1:1"))
+    publisher = Publisher(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
     with pytest.raises(PublishFailed, match=r"127\.0\.0\.1:1 did not acknowledge"):
         publisher.publish("any.events", [_any_event()], 1)  # time: nobody listens
 
 
 def _any_event() -> Event:
-    nowhere = Region("s", "r", KafkaSettings("127.0.0.1:1"), Assignment(number=0, regions=("r",)))
+    nowhere = Region(
+        "s", "r", KafkaSettings(bootstrap_servers="127.0.0.1:1"), Assignment(number=0, regions=("r",))
+    )
     return nowhere.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())

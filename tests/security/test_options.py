@@ -90,7 +90,7 @@ def test_a_secret_file_of_no_use_is_told_without_its_content(content: bytes, tmp
     options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.username": "u"}
     settings = KafkaSettings.from_options(HOOK | options | {"kafka.sasl.password.file": str(file)})
     with pytest.raises(BadOption, match=r"kafka\.sasl\.password\.file"):
-        settings.client_arguments()
+        settings.client_options()
 
 
 @pytest.mark.parametrize(
@@ -124,5 +124,5 @@ def test_what_a_file_holds_does_not_travel_to_executors(secret_file: str) -> Non
         "kafka.sasl.password.file": secret_file,
     }
     settings = KafkaSettings.from_options(HOOK | options)
-    assert settings.sasl_password is None
-    assert settings.client_arguments()["sasl_plain_password"] == SECRET
+    assert settings.security.password is None
+    assert settings.client_options()["sasl_plain_password"] == SECRET

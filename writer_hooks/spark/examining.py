@@ -14,7 +14,7 @@ def wrong_options(options: Mapping[str, str]) -> str | None:
     """Return the reason why a sink with these options can never write, None if no reason is found."""
     try:
         parsed = SinkOptions.parse(options)
-        parsed.region.kafka.client_arguments()
+        parsed.region.kafka.client_options()
         Checkpoint(parsed.checkpoint_location)
         adapter(parsed.format)
     except (BadOption, BadCheckpointLocation, TableRefused) as error:

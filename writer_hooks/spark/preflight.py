@@ -50,7 +50,7 @@ def parse_fully(options: Mapping[str, str]) -> SinkOptions:
     Raises BadOption or BadCheckpointLocation.
     """
     sink = SinkOptions.parse(options)
-    sink.region.kafka.client_arguments()
+    sink.region.kafka.client_options()
     Checkpoint(sink.checkpoint_location)
     try:
         adapter(sink.format)
@@ -71,7 +71,7 @@ def _coordinator(sink: SinkOptions, timeout: float) -> Iterator[str]:
     try:
         count = shared_publisher(region.kafka).partitions(region.events_topic, timeout)
         partition = partition_of(region.stream, count)
-        asking = is_read(region.kafka.client_arguments(), region.events_topic, partition, timeout)
+        asking = is_read(region.kafka.client_options(), region.events_topic, partition, timeout)
         read = thread.call(asking, timeout + _MARGIN)
     except (KafkaError, HookError, TimeoutError) as error:
         _log.warning("preflight could not see whether a coordinator runs: %r", error)

@@ -46,8 +46,8 @@ def test_everything_else_stays_and_is_named_by_its_key() -> None:
     )
     plan = plan_reload(held, wanted)
     assert plan.restart == (
-        "kafka.group_id",
         "kafka.security.protocol",
+        "kafka.group_id",
         "redis",
         "http.port",
         "commit_threads",

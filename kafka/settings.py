@@ -1,0 +1,207 @@
+"""The connection to Kafka: one model of it, its checks, and the arguments of its clients.
+
+The service fills the model from its settings, the writer hooks fill it from their options. Error texts put
+the names of fields in backticks, so that the hooks can replace them by the names of options.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaConnectionError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, model_validator
+
+_PREAMBLE: Final = re.compile(r"^Value error, |^(Input|String) should(?= )")
+_PEM: Final = "give PEM files, and `key_password` if the key has one"
+
+
+class UnusableFile(ValueError):
+    """A file that a field names cannot be used on this machine."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"`{field}`: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+def plain(message: str) -> str:
+    """Return a message of pydantic so that it can follow the name of a field: "must be ..."."""
+    return _PREAMBLE.sub(lambda found: "must" if found[1] else "", message)
+
+
+def check_secrets(values: object, *names: str, read: bool) -> object:
+    """Check that no secret is given twice, as `NAME` and as `NAME_file`; `read` fills it from the file.
+
+    Raises ValueError, without the content of the file.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    filled = dict(values)
+    for name in names:
+        file = filled.get(f"{name}_file")
+        if file and filled.get(name):
+            raise ValueError(f"`{name}` and `{name}_file` are both set; set one of them")
+        if file and read:
+            filled[name] = _read_secret(f"{name}_file", file)
+    return filled
+
+
+def _read_secret(field: str, file: Path | str) -> str:
+    """Return the content of a file, without the line break at its end. Raises UnusableFile."""
+    try:
+        text = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        problem = f"{file} cannot be read on this machine: {error.strerror or error}"
+        raise UnusableFile(field, problem) from None
+    except UnicodeDecodeError:
+        raise UnusableFile(field, f"{file} is not UTF-8 text") from None
+    if not text:
+        raise UnusableFile(field, f"{file} is empty")
+    return text
+
+
+def _check_named(value: object) -> object:
+    if value == "":
+        raise ValueError("must name a file")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1)]
+_File = Annotated[Path, BeforeValidator(_check_named)]
+
+
+class Security(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True):
+    """Encryption and login; TLS files are PEM."""
+
+    reads_secrets_early: ClassVar[bool] = False
+    """True: files of secrets are read with the settings. False: when a client is made, where it is made."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = "PLAIN"
+    username: Text | None = None
+    password: SecretStr | None = None
+    password_file: _File | None = None
+    """A file with the password, in its place."""
+    token_file: _File | None = None
+    """A file with the token of OAUTHBEARER, read again for each connection."""
+    kerberos_service_name: Text = "kafka"
+    ca_file: _File | None = None
+    """The authorities to trust; None: those of the system."""
+    certificate_file: _File | None = None
+    key_file: _File | None = None
+    key_password: SecretStr | None = None
+    key_password_file: _File | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_secrets(cls, values: object) -> object:
+        return check_secrets(values, "password", "key_password", read=cls.reads_secrets_early)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        sasl = self.protocol.startswith("SASL")
+        needs_password = sasl and self.mechanism not in ("GSSAPI", "OAUTHBEARER")
+        if needs_password and not (self.username and (self.password or self.password_file)):
+            raise ValueError(
+                f"{self.protocol} with {self.mechanism} needs `username` and `password` (or `password_file`)"
+            )
+        if sasl and self.mechanism == "OAUTHBEARER" and self.token_file is None:
+            raise ValueError(f"{self.protocol} with OAUTHBEARER needs `token_file`")
+        if not sasl and (self.username is not None or self.token_file is not None):
+            raise ValueError(
+                f"`username` or `token_file` is set, but with the protocol {self.protocol} nobody would ask "
+                "for it; set `protocol` to SASL_SSL (or SASL_PLAINTEXT)"
+            )
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
+        return self
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the keyword arguments for clients of aiokafka. Reads files; raises UnusableFile."""
+        options: dict[str, Any] = {"security_protocol": self.protocol}
+        if self.protocol.startswith("SASL"):
+            options["sasl_mechanism"] = self.mechanism
+            options["sasl_plain_username"] = self.username
+            options["sasl_plain_password"] = self._secret("password")
+            options["sasl_kerberos_service_name"] = self.kerberos_service_name
+            if self.mechanism == "OAUTHBEARER" and self.token_file is not None:
+                options["sasl_oauth_token_provider"] = TokenFile(self.token_file)
+        if self.protocol.endswith("SSL"):
+            options["ssl_context"] = self._ssl_context()
+        return options
+
+    def _secret(self, name: Literal["password", "key_password"]) -> str | None:
+        given: SecretStr | None = getattr(self, name)
+        file: Path | None = getattr(self, f"{name}_file")
+        if given or file is None:
+            return given.get_secret_value() if given else None
+        return _read_secret(f"{name}_file", file)
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        # Without a password for the key OpenSSL would ask for one on the terminal.
+        key_password = self._secret("key_password") or ""
+        field = "ca_file"
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate_file is not None:
+                field = "certificate_file"
+                context.load_cert_chain(self.certificate_file, self.key_file, key_password)
+        except (OSError, ValueError) as error:
+            raise UnusableFile(field, f"cannot be used on this machine: {error}; {_PEM}") from error
+        return context
+
+
+def _join_servers(value: object) -> object:
+    return ",".join(str(server) for server in value) if isinstance(value, list | tuple) else value
+
+
+def _check_servers(value: str) -> str:
+    servers = [server.strip() for server in value.split(",")]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536) or "/" in host:
+            raise ValueError("must be host:port, several with commas")
+    return ",".join(servers)
+
+
+class Connection(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True):
+    """The brokers, and the identity of their client. Hashable; does not show its secrets."""
+
+    bootstrap_servers: Annotated[str, BeforeValidator(_join_servers), AfterValidator(_check_servers)]
+    """`host:port`, several with commas."""
+    client_id: Text = "sluicegate"
+    request_timeout: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] = 15.0
+    """Seconds."""
+    security: Security = Security()
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of all clients of aiokafka. Reads files; raises UnusableFile."""
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": self.client_id,
+            "request_timeout_ms": round(self.request_timeout * 1000),
+            **self.security.client_options(),
+        }
+
+
+class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
+    """Reads the token for each connection, so that a renewed one counts without a restart."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def token(self) -> str:
+        """Return the token. Raises KafkaConnectionError, which is tried again, while there is none."""
+        try:
+            text = (await asyncio.to_thread(self._path.read_text, encoding="utf-8")).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise KafkaConnectionError(
+                f"the token file {self._path} cannot be read: {error.__class__.__name__}"
+            ) from error
+        if not text:
+            raise KafkaConnectionError(f"the token file {self._path} is empty")
+        return text
