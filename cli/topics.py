@@ -19,7 +19,7 @@ def topics() -> None:
 @config_option
 @click.pass_context
 def create(context: click.Context, settings: Settings) -> None:
-    """Create the topics that are missing. Existing topics are verified, never altered."""
+    """Create the topics that are missing; existing topics are verified, never altered."""
     created, problems = run_async(settings, _create(settings))
     for spec in settings.kafka.topic_specs():
         click.echo(f"{'created' if spec.name in created else 'exists '}  {spec.name}")

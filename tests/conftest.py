@@ -5,9 +5,14 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.servers import kafka_server, redis_server
+
+# A slow machine is no defect: no example has a time limit, and none may take too long to be drawn.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 WITH_SERVERS: Final = frozenset(
     {"kafka", "kafka_bootstrap", "own_kafka", "own_valkey", "redis", "redis_url", "spark"}

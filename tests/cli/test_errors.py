@@ -76,7 +76,7 @@ def test_the_lists_of_commands_tell_whole_sentences() -> None:
     for arguments in (["--help"], ["topics", "--help"]):
         shown = CliRunner().invoke(main, arguments).stdout
         assert "..." not in shown.partition("Commands:")[2]
-    assert "never altered, only looked at" in " ".join(shown.split())
+    assert "existing topics are verified, never altered" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Small manifests are put together, and nothing else changes by it."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -124,14 +125,20 @@ def test_a_manifest_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     assert lake.ids() == list(range(1, 3 * MIN_COUNT))
 
 
-def rewrite_list(lake: PaimonLake, which: str, schema: dict[str, Any], extra: dict[str, Any]) -> None:
-    """Write the head's list again, as another product would."""
+def rewrite_list(
+    lake: PaimonLake, stream: Stream, which: str, schema: dict[str, Any], extra: dict[str, Any]
+) -> None:
+    """Write the head's list again, with its size in the snapshot, as another product would have written both."""
     number = lake.snapshot_ids()[-1]
     name = reading.snapshot(lake.root, number)[f"{which}ManifestList"]
     lines = [{**line, **extra} for line in reading.records(lake.root, name)]
     os.unlink(lake.root / "manifest" / name)
     with open(lake.root / "manifest" / name, "wb") as file:
         fastavro.writer(file, schema, lines, codec="zstandard")
+    path = lake.root / "snapshot" / f"snapshot-{number}"
+    size = (lake.root / "manifest" / name).stat().st_size
+    path.write_text(json.dumps({**json.loads(path.read_text()), f"{which}ManifestListSize": size}))
+    stream.recorded = lake.committer().inspect().head
 
 
 def other_schema(*more: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +152,9 @@ def test_lists_of_another_schema_are_written_anew(tmp_path: Path, which: str) ->
     stream = Stream(lake)
     stream.commit(1, [1])
     stream.commit(2, [2])
-    rewrite_list(lake, which, other_schema({"name": "_NEW", "type": ["null", "long"]}), {"_NEW": None})
+    rewrite_list(
+        lake, stream, which, other_schema({"name": "_NEW", "type": ["null", "long"]}), {"_NEW": None}
+    )
     stream.commit(3, [3])
     assert lake.ids() == [1, 2, 3]
     assert len(reading.manifests(lake.root, 3)) == 3
@@ -155,7 +164,7 @@ def test_lists_that_say_more_than_we_know_are_not_rewritten(tmp_path: Path) -> N
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)
     stream.commit(1, [1])
-    rewrite_list(lake, "delta", other_schema({"name": "_NEW", "type": ["null", "long"]}), {"_NEW": 7})
+    rewrite_list(lake, stream, "delta", other_schema({"name": "_NEW", "type": ["null", "long"]}), {"_NEW": 7})
     outcome = stream.publish(2, stream.head(2), [lake.event([2])])
     assert isinstance(outcome, Refused)
     assert "_NEW" in outcome.reason
