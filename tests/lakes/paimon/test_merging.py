@@ -128,7 +128,7 @@ def test_a_manifest_of_another_kind_is_left_alone(tmp_path: Path) -> None:
 def rewrite_list(
     lake: PaimonLake, stream: Stream, which: str, schema: dict[str, Any], extra: dict[str, Any]
 ) -> None:
-    """Write the head's list again, with its size in the snapshot, as another product would have written both."""
+    """Write the head's list again, and its size in the snapshot, as another product would have."""
     number = lake.snapshot_ids()[-1]
     name = reading.snapshot(lake.root, number)[f"{which}ManifestList"]
     lines = [{**line, **extra} for line in reading.records(lake.root, name)]
