@@ -15,6 +15,7 @@ from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
 from sluicegate.lakes.memory_caretaker import MemoryCaretaker
 from sluicegate.lakes.memory_writer import MemoryWriter
 from sluicegate.lakes.port import (
+    PORT_VERSION,
     Answer,
     BadFiles,
     CommitRequest,
@@ -332,6 +333,7 @@ class MemoryAdapter:
 
     name = FORMAT
     format_version = FORMAT_VERSION
+    port_version = PORT_VERSION
 
     def __init__(self) -> None:
         self._tables: dict[str, MemoryTable] = {}
