@@ -41,9 +41,10 @@ class BadFiles(LakeError):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
-    """A snapshot by its number and by the identity of its content, so that a rolled back table is noticed."""
+    """A snapshot by its position and the identity of its content, so that a rolled back table is noticed."""
 
     id: int
+    """Its position: higher than that of the snapshot that it was made on, not always by one."""
     identity: str
 
 
