@@ -30,6 +30,7 @@ class _SlowAdapter:
         self._seconds = seconds
         self.name = inner.name
         self.format_version = inner.format_version
+        self.port_version = inner.port_version
 
     def open_committer(self, *how: object) -> object:
         raise NotImplementedError("a worker commits nothing")

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decision
 from sluicegate.lakes.memory_caretaker import MemoryCaretaker
 from sluicegate.lakes.memory_writer import MemoryWriter
 from sluicegate.lakes.port import (
+    PORT_VERSION,
     Answer,
     BadFiles,
     CommitRequest,
@@ -48,6 +49,11 @@ visible; at `publish.after`, where the snapshot is visible, it may return Outcom
 """
 
 
+def _by_one() -> int:
+    """Return the rise of positions without gaps."""
+    return 1
+
+
 @dataclass(frozen=True, slots=True)
 class MemorySnapshot:
     """One commit; `files` are the paths that it added."""
@@ -62,6 +68,7 @@ class MemorySnapshot:
     rows: int = 0
     parent: str = ""
     """Identity of the snapshot that it was made on, of the table for the first one."""
+    parent_id: int = 0
 
     @property
     def ref(self) -> SnapshotRef:
@@ -84,6 +91,8 @@ class MemoryTable:
     """Why the table is out of scope, if it is."""
     data: dict[str, "list[pa.RecordBatch]"] = field(default_factory=dict)
     """The rows of each path that was written, committed or not."""
+    rise: Callable[[], int] = field(default=_by_one, kw_only=True, repr=False)
+    """By how much the position of the next snapshot is higher; for tables whose positions have gaps."""
     _generation: int = 0
     _branching: int = 0
     _expired: list[MemorySnapshot] = field(default_factory=list)
@@ -125,12 +134,22 @@ class MemoryTable:
         return sum(snapshot.rows for snapshot in (*self._expired, *self._visible.values()))
 
     def at(self, number: int) -> MemorySnapshot | None:
-        return self._visible.get(number) or self._strays.get(number)
+        return self._visible.get(number)
 
-    def linked(self, number: int) -> bool:
-        """Whether that snapshot is the one that the next was made on."""
-        before, after = self.at(number), self.at(number + 1)
-        return before is not None and after is not None and after.parent == before.identity
+    def parent(self, past: PastSnapshot) -> PastSnapshot | NoParent:
+        """Read the snapshot that one was made on."""
+        made = self.at(past.ref.id)
+        if made is not None and made.parent == self.identity:
+            return NoParent.FIRST
+        before = self.past(made.parent_id) if made is not None else None
+        if made is None or before is None or before.ref.identity != made.parent:
+            return NoParent.UNREADABLE
+        return before
+
+    def made_on(self, head: SnapshotRef | None) -> MemorySnapshot | None:
+        """Return the snapshot that was made on this one, None if there is none."""
+        parent = head.identity if head is not None else self.identity
+        return next((each for each in self._visible.values() if each.parent == parent), None)
 
     def expire(self, keep: int) -> None:
         """Forget all but the newest `keep` snapshots; their files stay in the table."""
@@ -189,16 +208,15 @@ class MemoryTable:
 
     def strand(self, commit_user: str, head: MemorySnapshot | None, request: CommitRequest) -> None:
         """Put the snapshot after a former head, as a process does that stood still until that expired."""
-        number = head.id + 1 if head else 1
-        if number in self._visible:
-            raise ValueError(f"snapshot {number} of {self.name} is there: nothing can be put in its place")
         made_by = (commit_user, request.decision, request.digest)
         files = [file.path for event in request.files for file in event.files]
         stray = self._snapshot(head, made_by, request.watermark, files, 0)
+        if stray.id in self._visible:
+            raise ValueError(f"snapshot {stray.id} of {self.name} is there: nothing can be put in its place")
         self._strays[stray.id] = stray
 
     def past(self, number: int) -> PastSnapshot | None:
-        """What the snapshot of that number says about its commit; None if it is not there."""
+        """Return the commit of the snapshot at a position; None if none is there."""
         return _past(self.at(number))
 
     def referenced(self) -> set[str]:
@@ -217,12 +235,15 @@ class MemoryTable:
         files: Sequence[str],
         rows: int,
     ) -> MemorySnapshot:
-        number = head.id + 1 if head else 1
+        before = head.id if head else 0
+        number = before + self.rise()
         user, decision, digest = made_by
         parent = head.identity if head else self.identity
         content = repr((parent, self._branching, number, made_by, watermark, tuple(files), rows))
         identity = hashlib.sha256(content.encode()).hexdigest()[:32]
-        return MemorySnapshot(number, identity, user, decision, digest, watermark, tuple(files), rows, parent)
+        return MemorySnapshot(
+            number, identity, user, decision, digest, watermark, tuple(files), rows, parent, before
+        )
 
 
 def _no_faults(point: FaultPoint) -> None:
@@ -245,7 +266,7 @@ class MemoryCommitter:
         if table.refusal is not None:
             raise TableRefused(table.refusal)
         head = table.head
-        newest = newest_decision(_past(head), self._at, table.linked, self._user)
+        newest = newest_decision(_past(head), table.parent, self._user)
         return TableState(table.identity, head.ref if head else None, newest)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
@@ -253,8 +274,8 @@ class MemoryCommitter:
         if table != self._table.identity:
             return TableReplaced(self._table.identity)
         self._identity = table
-        head, linked = _past(self._table.head), self._table.linked
-        return look_for(head, self._at, linked, self._user, (decision, digest), recorded)
+        there, asked = self._table, (decision, digest)
+        return look_for(_past(there.head), there.parent, there.past, self._user, asked, recorded)
 
     def identity(self) -> str:
         return self._table.identity
@@ -294,12 +315,9 @@ class MemoryCommitter:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _at(self, number: int) -> PastSnapshot | None:
-        return _past(self._table.at(number))
-
     def _ours(self, request: CommitRequest) -> Published | None:
         """The request's own snapshot, if it was published on the asked head before."""
-        there = self._table.at(request.head.id + 1 if request.head else 1)
+        there = self._table.made_on(request.head)
         if there is None:
             return None
         same = (there.commit_user, there.decision, there.digest)
@@ -332,13 +350,16 @@ class MemoryAdapter:
 
     name = FORMAT
     format_version = FORMAT_VERSION
+    port_version = PORT_VERSION
 
     def __init__(self) -> None:
         self._tables: dict[str, MemoryTable] = {}
 
-    def create(self, name: str, columns: Sequence[str] | None = None) -> MemoryTable:
+    def create(
+        self, name: str, columns: Sequence[str] | None = None, *, rise: Callable[[], int] = _by_one
+    ) -> MemoryTable:
         """Make a table, or a new one in the place of the old."""
-        table = MemoryTable(name, None if columns is None else tuple(columns))
+        table = MemoryTable(name, None if columns is None else tuple(columns), rise=rise)
         self._tables[name] = table
         return table
 

@@ -21,7 +21,7 @@ class MemoryCaretaker:
     def history(self) -> TableHistory:
         table = self._table(self.uri)
         head = table.past(table.head.id) if table.head else None
-        return read_history(table.identity, head, table.past, table.linked)
+        return read_history(table.identity, head, table.parent)
 
     def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
         table = self._table(self.uri)
@@ -39,7 +39,7 @@ class MemoryCaretaker:
         if not any(table.location == self.uri for table in self._tables.values()):
             model = self._table(source)
             name = self.uri.removeprefix("memory://")
-            self._tables[name] = type(model)(name, model.columns)
+            self._tables[name] = type(model)(name, model.columns, rise=model.rise)
 
     def examine(self, event: FilesWritten) -> None:
         source = self._table(event.location)

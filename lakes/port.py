@@ -7,7 +7,7 @@ are called from threads, one at a time per stream.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from sluicegate.events.models import FileInfo, FilesWritten
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sluicegate.lakes.history import TableHistory
+
+PORT_VERSION: Final = 1
+"""Version of the protocols in this module; rises when adapters of older releases would not work any more."""
 
 
 class LakeError(Exception):
@@ -38,9 +41,10 @@ class BadFiles(LakeError):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
-    """A snapshot by its number and by the identity of its content, so that a rolled back table is noticed."""
+    """A snapshot by its position and the identity of its content, so that a rolled back table is noticed."""
 
     id: int
+    """Its position: higher than that of the snapshot that it was made on, not always by one."""
     identity: str
 
 
@@ -281,11 +285,16 @@ class SchemaMismatch(LakeError):
     """The rows do not fit the table's schema; the text names the columns."""
 
 
+@runtime_checkable
 class Adapter(Protocol):
-    """One table format."""
+    """One table format, as an entry point of the group `sluicegate.lakes` gives it."""
 
     name: str
+    """As in the setting `format`, in events, and in the name of the entry point."""
     format_version: int
+    """Version of the metadata that the events of this format carry."""
+    port_version: int
+    """The PORT_VERSION that the adapter was written for."""
 
     def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> Committer:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""

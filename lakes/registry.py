@@ -1,28 +1,82 @@
-"""Table formats by name; each adapter is imported when it is first asked for."""
+"""Table formats by name, found through entry points; each adapter is imported when it is first asked for.
 
-from importlib import import_module
-from typing import Final, cast
+A format is an entry point of the group `sluicegate.lakes`: its name is the name of the format, its object is
+an `Adapter`. So a package of a third party can add one.
+"""
 
-from sluicegate.lakes.port import Adapter, TableRefused
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
 
+from sluicegate.lakes.port import PORT_VERSION, Adapter, TableRefused
+
+GROUP: Final = "sluicegate.lakes"
 _FOR_TESTS: Final = "memory"
-_ADAPTERS: Final = {
-    _FOR_TESTS: ("sluicegate.lakes.memory", ""),
-    "paimon": ("sluicegate.lakes.paimon.adapter", "paimon"),
-}
 
 
 def adapter(name: str) -> Adapter:
-    """The adapter of a table format. Raises TableRefused with an install hint when it is not there."""
-    if name not in _ADAPTERS:
-        known = ", ".join(sorted(_ADAPTERS.keys() - {_FOR_TESTS}))
+    """Return the adapter of a table format. Raises TableRefused with the way out when there is none."""
+    return _loaded(name)
+
+
+@cache
+def _loaded(name: str) -> Adapter:
+    found = _formats().get(name)
+    if found is None:
+        known = ", ".join(sorted(_formats().keys() - {_FOR_TESTS}))
         raise TableRefused(f"unknown table format {name!r}; this release knows: {known}. Set `format` to one")
-    module, extra = _ADAPTERS[name]
+    if len(found) > 1:
+        packages = " and ".join(sorted(_package(each) for each in found))
+        raise TableRefused(f"the table format {name} is given by the packages {packages}. Remove one of them")
+    (entry,) = found
+    package = _package(entry)
     try:
-        loaded = import_module(module)
+        loaded = entry.load()
     except ImportError as error:
         raise TableRefused(
             f"the table format {name} needs a package that is not installed ({error.name}); "
-            f'install it with: pip install "sluicegate[{extra}]"'
+            f'install it with: pip install "{_with_extra(entry)}"'
         ) from error
-    return cast(Adapter, loaded.ADAPTER)
+    except Exception as error:
+        # One stream's format must not keep the service from starting for the others.
+        raise TableRefused(
+            f"the table format {name} of the package {package} cannot be loaded: {type(error).__name__}: "
+            f"{error}. Upgrade that package"
+        ) from error
+    problem = _problem(name, loaded)
+    if problem is not None or not isinstance(loaded, Adapter):
+        raise TableRefused(
+            f"the table format {name} of the package {package} {problem}. Install releases of {package} and "
+            "sluicegate that fit together"
+        )
+    return loaded
+
+
+@cache
+def _formats() -> Mapping[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of each format; the search reads files of every installed package."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for each in entry_points(group=GROUP):
+        found[each.name] = (*found.get(each.name, ()), each)
+    return found
+
+
+def _problem(name: str, loaded: object) -> str | None:
+    """Say why the object of an entry point is not an adapter for this release; None if it is one."""
+    version = getattr(loaded, "port_version", None)
+    if version is not None and version != PORT_VERSION:
+        return f"implements version {version} of the port instead of {PORT_VERSION}"
+    if not isinstance(loaded, Adapter):
+        return f"gives an object of the type {type(loaded).__name__}, which is not an adapter"
+    return None if loaded.name == name else f"gives the adapter of another format, {loaded.name}"
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value
+
+
+def _with_extra(entry: EntryPoint) -> str:
+    """Return the package of an entry point, with the extra of the format's name if it has one."""
+    extras = (entry.dist.metadata.get_all("Provides-Extra") or []) if entry.dist is not None else []
+    return f"{_package(entry)}[{entry.name}]" if entry.name in extras else _package(entry)

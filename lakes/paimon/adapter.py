@@ -8,7 +8,7 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import PORT_VERSION, TableRefused
 
 if TYPE_CHECKING:
     from sluicegate.lakes.paimon.writer import PaimonWriter
@@ -19,6 +19,7 @@ class PaimonAdapter:
 
     name = FORMAT
     format_version = FORMAT_VERSION
+    port_version = PORT_VERSION
 
     def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> PaimonCommitter:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.history import TableHistory, read_history
+from sluicegate.lakes.history import TableHistory
+from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folders_of
@@ -34,8 +35,7 @@ class PaimonCaretaker:
     def history(self) -> TableHistory:
         identity = Table(self._storage).identity()
         snapshots = Snapshots(self._storage)
-        head = snapshots.newest()
-        return read_history(identity, head.past() if head else None, snapshots.past, snapshots.linked)
+        return Ancestry(snapshots, snapshots.newest()).history(identity)
 
     def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
         data = [path for path in paths if _is_data_file(path)]

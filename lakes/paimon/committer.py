@@ -9,7 +9,8 @@ from typing import Final
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.history import PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Examined, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
@@ -63,8 +64,7 @@ class PaimonCommitter:
         if head is not None:
             _check_version(head)
         self._identity = self._table.identity()
-        past = head.past() if head is not None else None
-        newest = newest_decision(past, self._snapshots.past, self._snapshots.linked, self._user)
+        newest = Ancestry(self._snapshots, head).newest_decision(self._user)
         joined = layout(self._table.newest().table_schema).joined
         return TableState(self._identity, head.ref if head is not None else None, newest, joined)
 
@@ -73,13 +73,11 @@ class PaimonCommitter:
         if identity != table:
             return TableReplaced(identity)
         self._identity = identity
-        head = self._snapshots.newest()
-        past = head.past() if head is not None else None
-        snapshots = self._snapshots
-        answer = look_for(past, snapshots.past, snapshots.linked, self._user, (decision, digest), recorded)
+        ancestry = Ancestry(self._snapshots, self._snapshots.newest())
+        answer = ancestry.look_for(self._user, (decision, digest), recorded)
         if isinstance(answer, Found):
             # The process that linked the snapshot may have died before the link was durable.
-            snapshots.settle()
+            self._snapshots.settle()
         return answer
 
     def identity(self) -> str:

@@ -171,14 +171,8 @@ class Manifests:
         return self._list(metas if merged is None else merged)
 
     def _read_list(self, head: Snapshot, which: str) -> Container:
-        name = head.fields[which]
-        found = _container(self._storage, name)
         # A list that is cut between two blocks is well-formed, and a commit on it would lose rows.
-        size = head.fields.get(f"{which}Size")
-        if size is not None and size != len(found.data):
-            there = f"{name} of {self._storage.uri} has {len(found.data)} bytes instead of {size}"
-            raise Damaged(f"{there}: it was cut or changed; restore it")
-        return found
+        return _container(self._storage, head.fields[which], head.fields.get(f"{which}Size"))
 
     def _splice(self, lists: Sequence[Container]) -> bytes | None:
         """Return the first list with the second one's blocks appended, None if schema or codec differ."""
@@ -260,10 +254,14 @@ def _the_same(values: set[int]) -> int | None:
     return next(iter(values)) if len(values) == 1 else None
 
 
-def _container(storage: Storage, name: str) -> Container:
+def _container(storage: Storage, name: str, size: int | None = None) -> Container:
+    """Read a file of the manifest folder, of `size` bytes if that is known. Raises LakeUnavailable."""
     raw = storage.read(f"{FOLDER}/{name}")
     if raw is None:
         raise LakeUnavailable(f"{name} of {storage.uri}, which the head refers to, is not there")
+    if size is not None and size != len(raw):
+        there = f"{name} of {storage.uri} has {len(raw)} bytes instead of {size}"
+        raise Damaged(f"{there}: it was cut or changed; restore it")
     try:
         return Container(raw)
     except BadContainer as error:

@@ -63,7 +63,7 @@ def history(world: World) -> TableHistory:
     """What can be read of the table."""
     table = world.table
     head = table.past(table.head.id) if table.head else None
-    return read_history(table.identity, head, table.past, table.linked)
+    return read_history(table.identity, head, table.parent)
 
 
 def record_of(look: Look) -> StateRecord | None:

@@ -62,13 +62,19 @@ class Lake(Protocol):
         """Commit as a foreign job does that was given our commit user, under its own id."""
         ...
 
-    def lose(self, number: int) -> None:
+    def place(self, ref: SnapshotRef) -> int:
+        """Return which snapshot of the table's history it is, counted from 1: positions may have gaps."""
+        ...
+
+    def lose(self, place: int) -> None:
         """Lose one snapshot's metadata from the middle of the history."""
         ...
 
     def expire(self, keep: int) -> None: ...
 
-    def rollback(self, to: int) -> None: ...
+    def rollback(self, to: int) -> None:
+        """Drop every snapshot after this one, counted from 1."""
+        ...
 
     def replace(self) -> None: ...
 
@@ -77,7 +83,7 @@ class Lake(Protocol):
     def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
         """Publish by a process that stands still right before its snapshot appears, and dies right after.
 
-        What others do meanwhile lets the number of its snapshot expire.
+        What others do meanwhile lets the history at its place expire.
         """
         ...
 

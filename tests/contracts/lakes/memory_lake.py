@@ -7,14 +7,14 @@ import pyarrow as pa
 from sluicegate.events import FilesWritten
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
 from sluicegate.lakes.memory_caretaker import MemoryCaretaker
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, OutcomeUnknown, Publication
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef
 from tests.contracts.lakes.harness import USER, Fault
 
 
 class MemoryLake:
-    def __init__(self) -> None:
+    def __init__(self, rise: Callable[[], int] = lambda: 1) -> None:
         self.adapter = MemoryAdapter()
-        self.table = self.adapter.create("numbers", ["id"])
+        self.table = self.adapter.create("numbers", ["id"], rise=rise)
         self.location = self.table.location
 
     def committer(self, user: str = USER, fault: Fault | None = None) -> MemoryCommitter:
@@ -59,14 +59,17 @@ class MemoryLake:
         event = self.event(ids)
         self.table.foreign_commit([file.path for file in event.files], len(ids), (USER, decision))
 
-    def lose(self, number: int) -> None:
-        del self.table._visible[number]
+    def place(self, ref: SnapshotRef) -> int:
+        return [each.ref for each in self.table.history].index(ref) + 1
+
+    def lose(self, place: int) -> None:
+        del self.table._visible[self.table.history[place - 1].id]
 
     def expire(self, keep: int) -> None:
         self.table.expire(keep)
 
     def rollback(self, to: int) -> None:
-        self.table.rollback(to)
+        self.table.rollback(self.table.history[to - 1].id)
 
     def replace(self) -> None:
         self.table.replace()

@@ -18,7 +18,7 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.storage import LocalStorage
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
 from tests.contracts.lakes.harness import USER, Fault
 
 ID_ONLY = pa.schema([pa.field("id", pa.int64())])
@@ -148,8 +148,11 @@ class PaimonLake:
         commit.close()
         write.close()
 
-    def lose(self, number: int) -> None:
-        (self.root / "snapshot" / f"snapshot-{number}").unlink()
+    def place(self, ref: SnapshotRef) -> int:
+        return ref.id
+
+    def lose(self, place: int) -> None:
+        (self.root / "snapshot" / f"snapshot-{place}").unlink()
 
     def expire(self, keep: int) -> None:
         for number in self.snapshot_ids()[:-keep]:

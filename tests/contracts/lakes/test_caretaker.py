@@ -51,7 +51,7 @@ def test_strays_are_in_no_history(lake: Lake) -> None:
     event = lake.event([2])
     lake.strand(2, event, meanwhile)
     history = lake.caretaker().history()
-    assert [each.ref.id for each in history.commits] == [3]
+    assert [lake.place(each.ref) for each in history.commits] == [3]
     assert not history.whole
     assert set(lake.caretaker().fates(paths(event)).values()) == {Fate.REFERENCED}
 

@@ -63,7 +63,7 @@ def test_a_successor_finds_what_its_predecessor_left_unknown(lake: Lake) -> None
     successor.recorded = recorded
     answer = successor.ask(2)
     assert isinstance(answer, Found)
-    assert answer.snapshot.id == 2
+    assert lake.place(answer.snapshot) == 2
     assert lake.ids() == [1, 2, 100]
 
 
@@ -110,7 +110,7 @@ def test_absence_is_proven_across_foreign_commits(lake: Lake) -> None:
     answer = stream.ask(2)
     assert isinstance(answer, Absent)
     assert answer.head is not None
-    assert answer.head.id == 6
+    assert lake.place(answer.head) == 6
 
 
 def test_an_expired_record_proves_nothing_by_itself(lake: Lake) -> None:

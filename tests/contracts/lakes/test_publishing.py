@@ -14,7 +14,7 @@ def test_a_fresh_table_has_no_head_and_no_decisions(lake: Lake) -> None:
 def test_a_published_decision_is_found_with_its_rows(lake: Lake) -> None:
     stream = Stream(lake)
     made = stream.commit(1, [1, 2, 3], record=False)
-    assert made.id == 1
+    assert lake.place(made) == 1
     assert stream.ask(1) == Found(made)
     assert lake.ids() == [1, 2, 3]
     state = lake.committer().inspect()
@@ -31,7 +31,8 @@ def test_a_commit_takes_many_events_at_once(lake: Lake) -> None:
 def test_decisions_follow_each_other(lake: Lake) -> None:
     stream = Stream(lake)
     refs = [stream.commit(decision, [decision]) for decision in range(1, 6)]
-    assert [ref.id for ref in refs] == [1, 2, 3, 4, 5]
+    assert [lake.place(ref) for ref in refs] == [1, 2, 3, 4, 5]
+    assert [ref.id for ref in refs] == sorted({ref.id for ref in refs})
     assert len({ref.identity for ref in refs}) == 5
     assert lake.ids() == [1, 2, 3, 4, 5]
     assert lake.committer().inspect().newest_decision == 5

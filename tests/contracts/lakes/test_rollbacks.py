@@ -31,7 +31,7 @@ def test_a_decision_rolled_back_behind_the_record_may_be_committed_again(lake: L
     lake.rollback(1)
     stream.recorded = recorded
     again = stream.commit(2, [2])
-    assert again.id == 2
+    assert lake.place(again) == 2
     assert lake.ids() == [1, 2]
 
 

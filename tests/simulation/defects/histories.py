@@ -12,7 +12,7 @@ HISTORIES: Final = (
         "_walk",
         "            highest = _highest(highest, past.decision)\n",
         "            if past.decision < decision:\n"
-        "                return _Walk(other, highest, made, (at(max(stop, 1)) or past).ref)\n"
+        "                return _Walk(other, highest, made, recorded or past.ref, NoParent.FIRST)\n"
         "            highest = _highest(highest, past.decision)\n",
         "I3",
         ("impostor", "unknown, visible"),
@@ -22,7 +22,7 @@ HISTORIES: Final = (
         history,
         "_walk",
         "                other = OtherDigest(past.digest)\n",
-        "                return _Walk(OtherDigest(past.digest), None, None, last)\n",
+        "                return _Walk(OtherDigest(past.digest), None, None, past.ref, None)\n",
         "I12",
         ("impostor", "unknown, visible"),
     ),

@@ -1,0 +1,127 @@
+"""Table formats of other packages, each a real distribution on the path of a new process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluicegate.lakes import adapter
+from sluicegate.lakes.port import TableRefused
+
+ADAPTER = """
+from sluicegate.lakes.memory import MemoryAdapter
+
+class AcmeAdapter(MemoryAdapter):
+    name = "acme"
+    port_version = {version}
+
+ADAPTER = AcmeAdapter()
+"""
+ASK = """
+import sys
+from sluicegate.lakes import adapter
+from sluicegate.lakes.port import TableRefused
+
+print("acme_lake" in sys.modules)
+try:
+    print(type(adapter(sys.argv[1])).__name__, adapter(sys.argv[1]) is adapter(sys.argv[1]))
+except TableRefused as error:
+    print(error)
+print("acme_lake" in sys.modules)
+"""
+
+
+def install(folder: Path, module: str, *, package: str = "acme-lake", extra: str = "") -> None:
+    """Install a package with one module and one table format, as a wheel would be."""
+    info = folder / f"{package.replace('-', '_')}-2.0.dist-info"
+    info.mkdir(parents=True)
+    metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: 2.0\n"
+    (info / "METADATA").write_text(metadata + (f"Provides-Extra: {extra}\n" if extra else ""))
+    (info / "entry_points.txt").write_text("[sluicegate.lakes]\nacme = acme_lake:ADAPTER\n")
+    (folder / "acme_lake.py").write_text(module)
+
+
+def ask(folder: Path, name: str = "acme") -> list[str]:
+    """Ask for a format in a new process. Returns: imported before, the answer, imported afterwards."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, name],
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_format_of_another_package_is_imported_when_it_is_asked_for(tmp_path: Path) -> None:
+    install(tmp_path, ADAPTER.format(version=1))
+    assert ask(tmp_path) == ["False", "AcmeAdapter True", "True"]
+    assert ask(tmp_path, "memory") == ["False", "MemoryAdapter True", "False"]
+
+
+def test_formats_of_other_packages_are_among_those_that_are_known(tmp_path: Path) -> None:
+    install(tmp_path, ADAPTER.format(version=1))
+    said = "unknown table format 'hudi'; this release knows: acme, paimon. Set `format` to one"
+    assert ask(tmp_path, "hudi") == ["False", said, "False"]
+
+
+def test_the_format_for_tests_is_known_and_not_listed() -> None:
+    assert adapter("memory").name == "memory"
+    with pytest.raises(TableRefused, match=r"this release knows: paimon\. "):
+        adapter("hudi")
+
+
+@pytest.mark.parametrize(
+    ("extra", "install_line"), [("", '"acme-lake"'), ("other", '"acme-lake"'), ("acme", '"acme-lake[acme]"')]
+)
+def test_the_install_line_names_the_package_and_its_extra(
+    tmp_path: Path, extra: str, install_line: str
+) -> None:
+    install(tmp_path, "import acme_engine", extra=extra)
+    assert ask(tmp_path)[1] == (
+        "the table format acme needs a package that is not installed (acme_engine); "
+        f"install it with: pip install {install_line}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        ("", "cannot be loaded: AttributeError: module 'acme_lake' has no attribute 'ADAPTER'"),
+        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
+        ("ADAPTER = 7", "gives an object of the type int, which is not an adapter"),
+        (
+            "from sluicegate.lakes.memory import ADAPTER",
+            "gives the adapter of another format, memory",
+        ),
+        (
+            ADAPTER.format(version=99),
+            "implements version 99 of the port instead of 1",
+        ),
+    ],
+    ids=["nothing", "broken", "no adapter", "another format", "another version"],
+)
+def test_an_entry_point_without_an_adapter_is_refused(tmp_path: Path, module: str, problem: str) -> None:
+    install(tmp_path, module)
+    said = ask(tmp_path)[1]
+    assert said.startswith(f"the table format acme of the package acme-lake {problem}")
+    ways = ("Upgrade that package", "Install releases of acme-lake and sluicegate that fit together")
+    assert said.endswith(ways)
+    # As a release of the package does that fits.
+    (tmp_path / "acme_lake.py").write_text(ADAPTER.format(version=1))
+    assert ask(tmp_path)[1] == "AcmeAdapter True"
+
+
+def test_a_format_of_two_packages_is_refused_until_one_is_removed(tmp_path: Path) -> None:
+    install(tmp_path, ADAPTER.format(version=1))
+    install(tmp_path, ADAPTER.format(version=1), package="another-lake")
+    said = ask(tmp_path)[1]
+    assert said == (
+        "the table format acme is given by the packages acme-lake and another-lake. Remove one of them"
+    )
+    for each in (tmp_path / "another_lake-2.0.dist-info").iterdir():
+        each.unlink()
+    (tmp_path / "another_lake-2.0.dist-info").rmdir()
+    assert ask(tmp_path)[1] == "AcmeAdapter True"
