@@ -279,7 +279,7 @@ def test_a_list_that_lost_its_end_stops_the_commit(lake: PaimonLake, which: str)
         outcome = stream.publish(4, head, [event])
         assert isinstance(outcome, NotPublished), end
         assert path.name in outcome.reason
-    assert "it was cut or changed; restore it" in outcome.reason
+        assert "it was cut or changed; restore it" in outcome.reason
     path.write_bytes(whole)
     assert isinstance(stream.publish(4, stream.head(4), [event]), Published)
     assert lake.ids() == [1, 2, 3, 4]
