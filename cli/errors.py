@@ -45,6 +45,9 @@ def as_user_errors(settings: Settings) -> Iterator[None]:
     except _AWAY as error:
         raise UserError(kafka_away(settings, error)) from error
     except KafkaError as error:
+        if error.retriable:
+            # For example while a group's coordinator is being elected.
+            raise UserError(kafka_away(settings, error)) from error
         servers = settings.kafka.bootstrap_servers
         raise UserError(
             f"Kafka at {servers} refuses: {_short(error)}; check kafka.security and the permissions"

@@ -6,9 +6,11 @@ import types
 
 import click
 import pytest
+from aiokafka.errors import GroupAuthorizationFailedError, NotCoordinatorForGroupError
 from click.testing import CliRunner
 
 from sluicegate.cli import main
+from sluicegate.cli.errors import UserError, as_user_errors
 from tests.cli.deployment import Deployment
 
 COMMANDS = [
@@ -29,6 +31,13 @@ def test_kafka_that_is_away(nobody: Deployment, arguments: tuple[str, ...]) -> N
     assert result.stderr.startswith(
         f"Error: Kafka at {servers} does not answer; check kafka.bootstrap_servers"
     )
+
+
+def test_an_error_that_passes_by_itself_is_no_refusal(nobody: Deployment) -> None:
+    with pytest.raises(UserError, match="does not answer"), as_user_errors(nobody.settings):
+        raise NotCoordinatorForGroupError
+    with pytest.raises(UserError, match="refuses"), as_user_errors(nobody.settings):
+        raise GroupAuthorizationFailedError
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("check",), *COMMANDS], ids=lambda each: each[0])

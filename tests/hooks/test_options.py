@@ -40,6 +40,18 @@ def test_the_opening_tells_the_table_as_one_uri(given: str, told: str) -> None:
     assert getattr(opening_event(region, "q.0").body, "table", None) == told
 
 
+def test_a_folder_of_another_machine_is_refused() -> None:
+    with pytest.raises(BadOption, match="use three slashes for a folder of this machine"):
+        SinkOptions.parse(GOOD | {"path": "file://store/lake/flights"})
+    options = SinkOptions.parse(GOOD | {"path": "file:///lake/flights"})
+    assert options.region.table == "file:///lake/flights"
+
+
+def test_a_checkpoint_of_a_parent_has_ascii_digits() -> None:
+    with pytest.raises(BadOption, match="option parents must list"):
+        SinkOptions.parse(GOOD | {"parents": "JFK:q:²"})
+
+
 def test_everything_given() -> None:
     options = SinkOptions.parse(
         GOOD

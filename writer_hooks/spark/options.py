@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from sluicegate.events import Assignment, Parent
 from sluicegate.events.models import NAME_PATTERN
@@ -171,6 +172,12 @@ def _table(options: Mapping[str, str]) -> str:
     location = table or path
     if not location:
         raise BadOption("the option table is missing: the location of the table (start(path) sets it too)")
+    host = urlsplit(location).netloc if location.startswith("file:") else ""
+    if host not in ("", "localhost"):
+        raise BadOption(
+            f"the option table names the folder of another machine, {host}: {location}; mount it here and "
+            "give its path, or use three slashes for a folder of this machine: file:///..."
+        )
     return location
 
 
