@@ -75,7 +75,7 @@ class RegionRegistered(Body):
     """A driver asks to add checkpoints of one incarnation to the stream."""
 
     base: Position | None = None
-    """The committed position that the incarnation starts from; None: the region has none yet."""
+    """The decided position that the incarnation starts from; None: the region has none yet."""
     replaces: Name | None = None
     """The live incarnation that this one takes the place of; None: the region has none, or it is this one."""
     planned: tuple[Planned, ...] = ()
@@ -160,7 +160,7 @@ class StreamCommand(Body):
     """An order of an operator. It is part of the log, so every coordinator applies it alike.
 
     - `remove`: close a region at its last sealed checkpoint, and end its incarnation.
-    - `discard`: close a region at its committed position, and end its incarnation.
+    - `discard`: close a region at its decided position, and end its incarnation.
     - `close`: remove all regions of an assignment.
     - `withdraw`: undo the acceptance of an assignment that has decided nothing yet.
     - `revert`: give up the unresolved decision; the named region needs a new incarnation.
@@ -256,8 +256,8 @@ class RegistrationAnswered(Body):
     problem: Problem | None = None
     reason: str = ""
     """The problem as a sentence, with the way out."""
-    committed: Position | None = None
-    """The region's committed position."""
+    decided: Position | None = None
+    """The region's decided position. It is committed once its decision has that outcome."""
     live: Name | None = None
     """The region's live incarnation."""
     source_offsets: SourceOffsets | None = None
@@ -316,7 +316,7 @@ class EventType(StrEnum):
     CUT_ABANDONED = "cut.abandoned"
 
 
-class OutcomeType(StrEnum):
+class NotificationType(StrEnum):
     """Type of a record of the commits topic; on the wire `sluicegate.<type>.v<major>`."""
 
     REGISTRATION_ANSWERED = "registration.answered"

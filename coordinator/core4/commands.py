@@ -91,7 +91,7 @@ def _savepoint(log: Log, name: str, *, drain: bool) -> Problem | None:
 
 
 def reached(log: Log) -> list[Savepoint]:
-    """Remove and return the savepoints and drains that the committed positions reach.
+    """Remove and return the savepoints and drains that the positions reach.
 
     Nothing counts while a decision has no outcome: a revert would take its positions back.
     """

@@ -1,7 +1,5 @@
 """One commit against the table: ask, publish on the head that was asked, and the meaning of each answer."""
 
-from dataclasses import dataclass
-
 from sluicegate.coordinator.core4.decisions import revert_digest
 from sluicegate.coordinator.core4.effects import Ask, Publish, Result
 from sluicegate.coordinator.core4.log_state import Decision, LogState
@@ -24,13 +22,6 @@ from sluicegate.lakes.port import (
 )
 
 Outcome = CutCommitted | CutReverted
-
-
-@dataclass(frozen=True, slots=True)
-class Stalled:
-    """The commit does not go on until the cause is gone."""
-
-    problem: Problem
 
 
 def head_of(ref: SnapshotRef | None) -> Head | None:
@@ -89,13 +80,13 @@ class Commit:
             names_checked=policy is None or policy.file_names == "checked",
         )
 
-    def take(self, effect: Ask | Publish, result: Result) -> Outcome | Stalled | None:
-        """Apply a result; None: the commit continues with `next`."""
+    def take(self, effect: Ask | Publish, result: Result) -> Outcome | Problem | None:
+        """Apply a result; return the outcome or a stall, or None if the commit continues with `next`."""
         if isinstance(effect, Ask):
             return self._asked(result)
         return self._published(effect, result)
 
-    def _asked(self, answer: Result) -> Outcome | Stalled | None:
+    def _asked(self, answer: Result) -> Outcome | Problem | None:
         number, revert = self.decision.id, revert_digest(self.decision)
         match answer:
             case Found(snapshot):
@@ -108,16 +99,16 @@ class Commit:
                 self._reverted = True
                 return None
             case OtherDigest(digest):
-                return Stalled(Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,)))
+                return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
-                return Stalled(Problem(code=Code.TABLE_AHEAD, number=number, other=newest))
+                return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
             case Unproven(reason):
-                return Stalled(Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason))
+                return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
             case TableReplaced(identity):
-                return Stalled(Problem(code=Code.TABLE_REPLACED, detail=identity))
+                return Problem(code=Code.TABLE_REPLACED, detail=identity)
         raise TypeError(f"{answer!r} is no answer to an ask")
 
-    def _published(self, effect: Publish, publication: Result) -> Outcome | Stalled | None:
+    def _published(self, effect: Publish, publication: Result) -> Outcome | Problem | None:
         self._absent = None
         match publication:
             case Published(snapshot):
@@ -126,7 +117,7 @@ class Commit:
                 self.retries += 1
                 return None
             case Refused(reason):
-                return Stalled(Problem(code=Code.COMMIT_REFUSED, number=self.decision.id, detail=reason))
+                return Problem(code=Code.COMMIT_REFUSED, number=self.decision.id, detail=reason)
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
     def _resolved(self, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:

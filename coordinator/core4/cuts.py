@@ -34,18 +34,18 @@ def choose(
     if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
     whole = _frontiers(log, excluded)
-    if whole and not behind(log, whole, full=True) and barrier_reached(log, whole):
+    if whole and not unmoved(log, whole) and barrier_reached(log, whole):
         return decision(log, whole)
     moves = {name: at for name in whole if (at := _before_barrier(log, name)) is not None}
-    late = behind(log, moves)
-    if moves and not late and not state.assignment.provisional:
+    lacking = fallbacks(log, moves)
+    if moves and not lacking and not state.assignment.provisional:
         return decision(log, moves)
     if not expired or state.assignment.provisional or not may_be_partial(log):
         return None
     if is_forced(log):
-        return _abandon(log, "forced", late) if late else None
-    if len(late) > most_behind(log):
-        return _abandon(log, "ratio", late)
+        return _abandon(log, "forced", lacking) if lacking else None
+    if len(lacking) > most_fallbacks(log):
+        return _abandon(log, "ratio", lacking)
     return decision(log, moves) if moves else None
 
 
@@ -74,10 +74,10 @@ def _before_barrier(log: Log, name: str) -> Position | None:
     return found
 
 
-def _abandon(log: Log, kind: str, late: list[str]) -> CutAbandoned:
+def _abandon(log: Log, kind: str, lacking: list[str]) -> CutAbandoned:
     state = log.state
     return CutAbandoned.model_validate(
-        {"decision": state.decided + 1, "attempt": state.attempt + 1, "kind": kind, "regions": tuple(late)}
+        {"decision": state.decided + 1, "attempt": state.attempt + 1, "kind": kind, "regions": tuple(lacking)}
     )
 
 
@@ -91,19 +91,21 @@ def decision(log: Log, moves: Moves) -> CutDecided:
     )
 
 
-# --- who is left behind ---------------------------------------------------------------------------
+# --- fallbacks ------------------------------------------------------------------------------------
 
 
-def behind(log: Log, moves: Container[str], *, full: bool = False) -> list[str]:
-    """Return the regions that a cut leaves behind: active, not idle, not held by a barrier, and not moved.
-
-    `full`: held regions count too, since only this cut may move them.
-    """
-    return [name for name in log.expected() if name not in moves and (full or not log.is_held(name))]
+def unmoved(log: Log, moves: Container[str]) -> list[str]:
+    """Return the expected regions that a cut does not move; a full cut has none."""
+    return [name for name in log.expected() if name not in moves]
 
 
-def most_behind(log: Log) -> int:
-    """Return how many regions one cut may leave behind, by the logged policy."""
+def fallbacks(log: Log, moves: Container[str]) -> list[str]:
+    """Return the regions that fall back to their position with a cut: unmoved, and not held by a barrier."""
+    return [name for name in unmoved(log, moves) if not log.is_held(name)]
+
+
+def most_fallbacks(log: Log) -> int:
+    """Return how many regions may fall back with one cut, by the logged policy."""
     policy = log.state.policy
     return floor((policy.max_failure_ratio if policy else 1.0) * sum(1 for _ in log.expected()))
 
@@ -197,15 +199,15 @@ def _fullness_problem(log: Log, number: int, moves: Moves) -> Problem | None:
     """Return why the cut must be full, or fuller, if it is not."""
     provisional = log.state.assignment is not None and log.state.assignment.provisional
     if provisional or reaches_barrier(log, moves):
-        late = behind(log, moves, full=True)
-        if late or not barrier_reached(log, moves):
-            return Problem(code=Code.NOT_FULL, number=number, names=tuple(late))
+        lacking = unmoved(log, moves)
+        if lacking or not barrier_reached(log, moves):
+            return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
         return None
-    late = behind(log, moves)
-    if late and (not may_be_partial(log) or is_forced(log)):
-        return Problem(code=Code.NOT_FULL, number=number, names=tuple(late))
-    if len(late) > most_behind(log):
-        return Problem(code=Code.TOO_MANY_BEHIND, number=number, names=tuple(late))
+    lacking = fallbacks(log, moves)
+    if lacking and (not may_be_partial(log) or is_forced(log)):
+        return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
+    if len(lacking) > most_fallbacks(log):
+        return Problem(code=Code.TOO_MANY_BEHIND, number=number, names=tuple(lacking))
     return None
 
 
@@ -228,9 +230,9 @@ def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
     if not may_be_partial(log) or (body.kind == "forced") != forced:
         return Problem(code=Code.NOT_FORCED, number=number)
     named = {*body.regions}
-    if not named or not {*log.lagging()} <= named <= {*behind(log, ())}:
+    if not named or not {*log.lagging()} <= named <= {*fallbacks(log, ())}:
         return Problem(code=Code.NOT_APPLICABLE, number=number, names=body.regions)
-    if not forced and len(body.regions) <= most_behind(log):
+    if not forced and len(body.regions) <= most_fallbacks(log):
         return Problem(code=Code.NOT_FORCED, number=number, names=body.regions)
     return None
 

@@ -15,7 +15,7 @@ def decide(log: Log, offset: int, body: CutDecided) -> Decision:
     """Apply a valid decision: positions, watermark and counters move at its offset."""
     state = log.state
     moves = {name: at for name, at in body.cut.items() if at != state.regions[name].position}
-    late = cuts.behind(log, moves)
+    fallbacks = cuts.fallbacks(log, moves)
     expected = {*log.expected(), *moves}
     content = cuts.included(log, moves)
     flat = [each.checkpoint for checkpoints in content.values() for each in checkpoints]
@@ -26,7 +26,7 @@ def decide(log: Log, offset: int, body: CutDecided) -> Decision:
         offset=offset,
         cut=body.cut,
         moves={name: _move(state.regions[name], at) for name, at in moves.items()},
-        fallbacks={name: _position_of(log, name) for name in late},
+        fallbacks={name: _position_of(log, name) for name in fallbacks},
         watermark=None,
         parts=[part.offset for part in parts],
         files=sum(part.files for part in parts),
@@ -35,7 +35,7 @@ def decide(log: Log, offset: int, body: CutDecided) -> Decision:
         undo={name: _undo(region) for name, region in state.regions.items()},
         undo_watermark=state.watermark,
     )
-    _count(log, late, moves)
+    _count(log, fallbacks, moves)
     _advance(log, content)
     if state.assignment is not None and state.assignment.provisional:
         made.undo_provisional, made.undo_former = True, state.former
@@ -66,14 +66,14 @@ def _undo(region: RegionState) -> Undo:
     )
 
 
-def _count(log: Log, late: list[str], moves: cuts.Moves) -> None:
+def _count(log: Log, fallbacks: list[str], moves: cuts.Moves) -> None:
     """Count the fallbacks. A full cut is also what takes ownership of the files of earlier restores."""
     regions = log.state.regions
-    for name in late:
+    for name in fallbacks:
         regions.setdefault(name, RegionState()).fallbacks += 1
     for name in moves:
         regions[name].fallbacks = 0
-    if not late:
+    if not fallbacks:
         for region in regions.values():
             region.owned = True
 

@@ -28,7 +28,7 @@ class Incarnation(Light):
 
 
 class RegionState(Light):
-    """One region: its newest incarnation, and its committed position."""
+    """One region: its newest incarnation, and its decided position."""
 
     incarnation: Incarnation | None = None
     """The newest one; None before the first registration."""
@@ -38,7 +38,9 @@ class RegionState(Light):
     """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
 
     position: Position | None = None
-    """The committed position: the region's component of the newest decided cut."""
+    """The decided position: the region's component of the newest decided cut.
+
+    It is the committed position once that decision is committed. A revert takes it back."""
     source_offsets: str | None = None
     """Source offsets at the position; opaque."""
     watermark: int | None = None

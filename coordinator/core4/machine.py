@@ -8,9 +8,8 @@ everything that should start now, so an effect that a crash lost is simply hande
 
 from typing import Final
 
-from sluicegate.coordinator.core4 import cuts
 from sluicegate.coordinator.core4.candidate import Candidate
-from sluicegate.coordinator.core4.committing import Commit, Outcome, Stalled, head_of, known_head
+from sluicegate.coordinator.core4.committing import Commit, Outcome, head_of, known_head
 from sluicegate.coordinator.core4.effects import (
     Append,
     Appended,
@@ -31,7 +30,7 @@ from sluicegate.coordinator.core4.effects import (
 from sluicegate.coordinator.core4.outbox import Outbox
 from sluicegate.coordinator.core4.overdue import Overdue
 from sluicegate.coordinator.core4.read_barrier import ReadBarrier
-from sluicegate.coordinator.core4.replica import Answer, Applied, Replica
+from sluicegate.coordinator.core4.replica import Applied, Replica
 from sluicegate.coordinator.core4.retry import Retries, RetrySlot
 from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.coordinator.core4.state_record import Condition, StateRecord, TableProgress, Waiting
@@ -41,17 +40,18 @@ from sluicegate.events.version4 import (
     CutCommitted,
     CutDecided,
     CutReverted,
-    Envelope,
     EventType,
     LogRecord,
     RegionClosed,
     RegionHeartbeat,
+    RegionRegistered,
+    RegistrationAnswered,
     StreamCommand,
     StreamPolicy,
 )
 from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
 
-PROBE: Final = ""
+NO_DIGEST: Final = ""
 """Asked for in place of a digest while nothing is decided, to see that the next decision is absent."""
 _OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
 _HEARTBEATS: Final = 3
@@ -91,16 +91,16 @@ class StreamMachine:
         self._blocked: Problem | None = None
         """Why nothing after some offset may be applied."""
         self._answer_from = 0
-        self._unanswered: list[tuple[Envelope, Answer]] = []
+        self._unanswered: list[tuple[LogRecord, RegistrationAnswered]] = []
         self._stall: Problem | None = None
         self._stall_seen = False
         """Whether the stall was found after the newest registration was read."""
-        self._barrier = ReadBarrier()
+        self._read_barrier = ReadBarrier()
         self._candidate = Candidate(self.replica.log, settings)
         self._overdue = Overdue(self.replica.log, settings.overdue_after)
         self._inspected: TableState | None = None
         self._ready = False
-        self._probe_at = 0
+        self._head_at = 0
         self._recall = False
         """Whether the known head has expired, so that the inspected one takes its place."""
         self._commit: Commit | None = None
@@ -125,7 +125,10 @@ class StreamMachine:
         """Take one record of the log. Offsets must rise."""
         if self._blocked is not None:
             if record.envelope.type is EventType.REGION_REGISTERED and record.offset >= self._answer_from:
-                self._unanswered.append((record.envelope, _refusal(self._blocked)))
+                refusal = RegistrationAnswered(
+                    registration=record.envelope.id, accepted=False, problem=self._blocked
+                )
+                self._unanswered.append((record, refusal))
             return Applied(ignored=self._blocked)
         if record.offset < self.low_water:
             return Applied(ignored=Problem(code=Code.SETTLED))
@@ -176,7 +179,7 @@ class StreamMachine:
         """Do everything that a new record calls for, beside its effect on the log's state."""
         body = record.body
         if applied.answer is not None:
-            self._registered(record.envelope, applied.answer)
+            self._registered(record, applied.answer)
         if applied.resolved is not None:
             self._resolved(applied, body)
         for savepoint in applied.savepoints:
@@ -198,9 +201,9 @@ class StreamMachine:
             case RegionClosed():
                 self.outbox.note_change()
 
-    def _registered(self, envelope: Envelope, answer: Answer) -> None:
-        self._unanswered.append((envelope, answer))
-        self._candidate.excluded.pop(envelope.region, None)
+    def _registered(self, record: LogRecord, answer: RegistrationAnswered) -> None:
+        self._unanswered.append((record, answer))
+        self._candidate.excluded.pop(record.envelope.region, None)
         if self._stall is not None and not self._ready:
             # The cause may be gone: check again before the registration is refused for it.
             self._stall_seen = False
@@ -232,7 +235,7 @@ class StreamMachine:
         if self._candidate.align(now, acting=self._may_act):
             self._doubt()
         effects: list[Effect] = []
-        if self._of_end.is_free(now) and self._inspected is not None and self._barrier.unknown:
+        if self._of_end.is_free(now) and self._inspected is not None and self._read_barrier.unknown:
             effects.append(self._of_end.start(FetchEnd()))
         if self._of_table.is_free(now) and (table := self._next_table()) is not None:
             effects.append(self._of_table.start(table))
@@ -244,11 +247,11 @@ class StreamMachine:
 
     def _doubt(self) -> None:
         """Require an end of the log that is fetched from now on."""
-        self._barrier.doubt(self._of_end.running)
+        self._read_barrier.doubt(self._of_end.running)
 
     @property
     def _has_read_all(self) -> bool:
-        return self._blocked is None and self._barrier.passed(self.position)
+        return self._blocked is None and self._read_barrier.passed(self.position)
 
     @property
     def _may_act(self) -> bool:
@@ -302,13 +305,16 @@ class StreamMachine:
 
     def _answer(self) -> None:
         halted = None if self._ready else self._stall or self._retries.stall
-        for envelope, answer in self._unanswered:
-            problem = halted or answer.problem or answer.fault
-            if not answer.probe:
-                self.refused.pop(envelope.region, None)
-            if problem is not None and not answer.probe:
-                self.refused[envelope.region] = problem
-            self.outbox.answer(envelope, answer, problem)
+        for record, verdict in self._unanswered:
+            answer = verdict
+            if halted is not None:
+                answer = verdict.model_copy(update={"accepted": False, "problem": halted})
+            region = record.envelope.region
+            if not (isinstance(record.body, RegionRegistered) and record.body.probe):
+                self.refused.pop(region, None)
+                if answer.problem is not None:
+                    self.refused[region] = answer.problem
+            self.outbox.answer(record.envelope, answer)
         self._unanswered = []
 
     # --- effects ----------------------------------------------------------------------------------
@@ -323,9 +329,9 @@ class StreamMachine:
             if self._commit is None or self._commit.decision is not state.pending:
                 self._commit = Commit(state.pending, self.table)
             return self._commit.next(state)
-        if self._probe_due:
+        if self._head_due:
             known = known_head(self.table, state)
-            return Ask(state.decided + 1, PROBE, self.table.identity or "", known)
+            return Ask(state.decided + 1, NO_DIGEST, self.table.identity or "", known)
         if self._of_log.running is not None or self.outbox.busy:
             return None
         check = self._candidate.next_check(self._now)
@@ -334,8 +340,8 @@ class StreamMachine:
         )
 
     @property
-    def _probe_due(self) -> bool:
-        return self._now >= self._probe_at or self.table.upto != self.replica.state.decided
+    def _head_due(self) -> bool:
+        return self._now >= self._head_at or self.table.upto != self.replica.state.decided
 
     def _next_log(self) -> Effect | None:
         # A record hides what it includes from the next reader, so it leaves no registration unanswered.
@@ -358,7 +364,7 @@ class StreamMachine:
             if region.incarnation is not None and region.run and self._is_silent(name):
                 body = RegionHeartbeat(idle=False, silent=True, run=region.run or "")
                 return Append(EventType.REGION_HEARTBEAT, body, name, region.incarnation.id)
-        if state.pending is not None or self._probe_due:
+        if state.pending is not None or self._head_due:
             return None
         entry = self._candidate.next_entry(self._now)
         if isinstance(entry, CutDecided):
@@ -402,7 +408,7 @@ class StreamMachine:
         slot.succeeded()
         match effect, result:
             case FetchEnd(), EndOffset(offset):
-                self._barrier.fetched(effect, offset)
+                self._read_barrier.fetched(effect, offset)
             case InspectTable(), TableState() | TableUnfit():
                 self._inspect(result)
             case CheckFiles(), FilesChecked(problems):
@@ -411,8 +417,8 @@ class StreamMachine:
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
             case Append(), Appended(offset):
                 self._candidate.appended_at = offset
-            case Ask(digest=digest), _ if digest == PROBE:
-                self._probed(result)
+            case Ask(digest=digest), _ if digest == NO_DIGEST:
+                self._head_asked(result)
             case ((Ask() | Publish()), _):
                 self._commit_step(effect, result)
             case _:
@@ -442,10 +448,10 @@ class StreamMachine:
         # What the table shows is in the log only up to an end that is fetched after it.
         self._doubt()
 
-    def _probed(self, answer: Result) -> None:
+    def _head_asked(self, answer: Result) -> None:
         """Apply the answer about the next decision, while nothing is decided."""
         state = self.replica.state
-        self._probe_at = self._now + self.settings.probe_interval
+        self._head_at = self._now + self.settings.head_interval
         match answer:
             case Absent(head):
                 self.table.contradicted = None
@@ -480,14 +486,14 @@ class StreamMachine:
         if commit is None or commit.decision.id != effect.decision:
             return
         outcome = commit.take(effect, result)
-        if isinstance(outcome, Stalled):
+        if isinstance(outcome, Problem):
             self._commit = None
-            if outcome.problem.code in _OF_OTHERS and self._doubted != effect.decision:
+            if outcome.code in _OF_OTHERS and self._doubted != effect.decision:
                 # Another coordinator may have resolved it: read the log to an end fetched after the answer.
                 self._doubted = effect.decision
                 self._doubt()
                 return
-            self._stall_commit(outcome.problem)
+            self._stall_commit(outcome)
             return
         if outcome is None and isinstance(effect, Publish):
             # An absence is used at once, before another writer moves the head.
@@ -569,11 +575,3 @@ class StreamMachine:
                 files, rows = sum(each.files for each in parts), sum(each.rows for each in parts)
                 found[name] = Waiting(files=files, rows=rows, since=since)
         return found
-
-    def lagging(self) -> list[str]:
-        """Return the regions that the next cut waits for."""
-        return cuts.behind(self.replica.log, ())
-
-
-def _refusal(problem: Problem) -> Answer:
-    return Answer(False, problem, None, None, None, 0, probe=False)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 
 from sluicegate.coordinator.core4.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
 from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
-from sluicegate.coordinator.core4.replica import Answer
-from sluicegate.coordinator.core4.state_record import Due, Outcome, StateRecord
+from sluicegate.coordinator.core4.state_record import Due, Notification, StateRecord
 from sluicegate.events.problems import Problem
 from sluicegate.events.version4 import (
     Committed,
@@ -19,7 +18,7 @@ from sluicegate.events.version4 import (
     CutReverted,
     Envelope,
     Head,
-    OutcomeType,
+    NotificationType,
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
@@ -61,20 +60,11 @@ class Outbox:
 
     # --- notifications ----------------------------------------------------------------------------
 
-    def answer(self, envelope: Envelope, answer: Answer, problem: Problem | None) -> None:
-        """Answer a registration; `problem` may be one of the stream or the region."""
-        body = RegistrationAnswered(
-            registration=envelope.id,
-            accepted=problem is None,
-            problem=problem,
-            committed=answer.committed,
-            live=answer.live,
-            source_offsets=answer.source_offsets,
-            decision=answer.decision,
-        )
+    def answer(self, envelope: Envelope, body: RegistrationAnswered) -> None:
+        """Answer a registration."""
         # A registration that is read again may have another answer, once a stall is over.
-        name = f"answer/{envelope.id}/{problem.identity if problem else ''}"
-        self._add(OutcomeType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
+        name = f"answer/{envelope.id}/{body.problem.identity if body.problem else ''}"
+        self._add(NotificationType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
 
     def committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
         """Announce a visible commit."""
@@ -87,16 +77,16 @@ class Outbox:
             watermark=made.watermark,
             files=made.files,
         )
-        kind = OutcomeType.PARTIALLY_COMMITTED if made.fallbacks else OutcomeType.COMMITTED
+        kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
         self._add(kind, f"commit/{made.id}", body)
 
     def reverted(self, body: CutReverted) -> None:
         """Announce that a decision was given up."""
-        self._add(OutcomeType.REVERTED, f"reverted/{body.decision}", body)
+        self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
 
     def abandoned(self, body: CutAbandoned) -> None:
         """Announce an abandoned attempt."""
-        self._add(OutcomeType.ABANDONED, f"abandoned/{body.decision}/{body.attempt}", body)
+        self._add(NotificationType.ABANDONED, f"abandoned/{body.decision}/{body.attempt}", body)
 
     def saved(self, savepoint: Savepoint, state: LogState) -> None:
         """Announce a savepoint or a drain that is reached."""
@@ -109,7 +99,7 @@ class Outbox:
             snapshot=state.snapshot,
             watermark=state.watermark,
         )
-        self._add(OutcomeType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
+        self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
 
     def stalls(self, problems: list[Problem], applied: int) -> None:
         """Announce each stall once, and its end."""
@@ -126,10 +116,10 @@ class Outbox:
     def _add_stall(self, problem: Problem, applied: int, *, ended: bool) -> None:
         body = Stalled(problem=problem, ended=ended)
         name = f"stalled/{applied}/{problem.identity}/{ended}"
-        self._add(OutcomeType.STALLED, name, body, problem.region or "")
+        self._add(NotificationType.STALLED, name, body, problem.region or "")
 
     def _add(
-        self, kind: OutcomeType, name: str, body: Outcome, region: str = "", incarnation: str = ""
+        self, kind: NotificationType, name: str, body: Notification, region: str = "", incarnation: str = ""
     ) -> None:
         identity = hashlib.sha256(f"{self._stream}/{name}".encode()).hexdigest()[:32]
         self.due.append(Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body))
@@ -153,10 +143,6 @@ class Outbox:
     def view(self) -> WriteView | None:
         """Return the write of the newest view, if one is due. Nothing depends on it."""
         return WriteView(self._view) if self._view is not None else None
-
-    def show(self, record: StateRecord) -> None:
-        """Have a view written although no record is due."""
-        self._view = record
 
     def not_released(self, now: int, pause: int) -> None:
         """Release the offsets later: nothing depends on it."""

@@ -2,7 +2,7 @@
 
 Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed, all
 events that it names have arrived, no two of them are attempts of one writer, and its predecessor is sealed or
-is the committed position.
+is the decided position.
 """
 
 from collections.abc import Iterator

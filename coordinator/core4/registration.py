@@ -51,21 +51,21 @@ def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Pro
 
 
 def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem | None:
-    wanted, held = body.assignment, log.state.assignment
+    wanted, current = body.assignment, log.state.assignment
     if name not in wanted.regions:
         return Problem(code=Code.REGION_NOT_ASSIGNED, region=name, names=wanted.regions)
-    if held is not None and wanted.number < held.number:
-        return Problem(code=Code.ASSIGNMENT_OLDER, number=wanted.number, other=held.number)
-    if held is not None and wanted.number == held.number:
-        if {*wanted.regions} != {*held.regions}:
-            return Problem(code=Code.ASSIGNMENT_DIFFERS, number=held.number, names=tuple(held.regions))
+    if current is not None and wanted.number < current.number:
+        return Problem(code=Code.ASSIGNMENT_OLDER, number=wanted.number, other=current.number)
+    if current is not None and wanted.number == current.number:
+        if {*wanted.regions} != {*current.regions}:
+            return Problem(code=Code.ASSIGNMENT_DIFFERS, number=current.number, names=tuple(current.regions))
         return None
     if wanted.number <= log.state.withdrawn:
         return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
-    return _barrier_problem(log, body) if held is not None else None
+    return _succession_problem(log, body) if current is not None else None
 
 
-def _barrier_problem(log: Log, body: RegionRegistered) -> Problem | None:
+def _succession_problem(log: Log, body: RegionRegistered) -> Problem | None:
     """Return why the current assignment has not ended, or why this one does not start from its end."""
     number = body.assignment.number
     if open_regions := tuple(name for name, _ in log.state.active()):
@@ -105,8 +105,8 @@ def lives_of(former: Former | None) -> list[str]:
 
 def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     """Undo the acceptance of an assignment; return why that is impossible."""
-    state, held, former = log.state, log.state.assignment, log.state.former
-    if held is None or held.number != number or not held.provisional:
+    state, current, former = log.state, log.state.assignment, log.state.former
+    if current is None or current.number != number or not current.provisional:
         return Problem(code=Code.NOT_APPLICABLE, number=number)
     back = lives_of(former)
     for region in state.regions.values():
@@ -131,8 +131,8 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
 
 def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
     name, incarnation, regions = envelope.region, envelope.incarnation, log.state.regions
-    region, held = regions.get(name, RegionState()), log.state.assignment
-    same_assignment = held is not None and held.number == body.assignment.number
+    region, current = regions.get(name, RegionState()), log.state.assignment
+    same_assignment = current is not None and current.number == body.assignment.number
     if not same_assignment:
         # The barrier is passed, so no incarnation of the assignment before is live any more.
         region = region.model_copy(update={"live": False})
@@ -151,7 +151,7 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
         # Somebody who does not know of the live incarnation may not end it, nor discard its checkpoints.
         return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)
     if body.base != region.position:
-        # The answer contains the committed position.
+        # The answer contains the decided position.
         return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
     return None
 

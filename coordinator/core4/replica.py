@@ -20,28 +20,13 @@ from sluicegate.events.version4 import (
     CutReverted,
     EventType,
     LogRecord,
-    Position,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
+    RegistrationAnswered,
     StreamCommand,
     StreamPolicy,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The verdict on a registration or a probe, and the region's state at its offset."""
-
-    accepted: bool
-    problem: Problem | None
-    committed: Position | None
-    live: str | None
-    source_offsets: str | None
-    decision: int
-    probe: bool
-    fault: Problem | None = None
-    """Why the region of a plain restart is stalled at this offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +35,8 @@ class Applied:
 
     ignored: Problem | None = None
     """Why it has no effect; None if it has one."""
-    answer: Answer | None = None
+    answer: RegistrationAnswered | None = None
+    """The answer to a registration or a probe, as of its offset."""
     resolved: Decision | None = None
     """The decision that got its outcome."""
     savepoints: tuple[Savepoint, ...] = ()
@@ -91,11 +77,15 @@ class Replica:
         self.applied = record.offset
         body, answer, resolved = record.body, None, None
         if isinstance(body, RegionRegistered):
-            answer = self._register(record, body)
-            ignored = answer.problem
+            ignored, answer = self._register(record, body)
         elif body is None and record.envelope.type is EventType.REGION_REGISTERED:
             ignored = Problem(code=Code.REGISTRATION_UNREADABLE, region=record.envelope.region)
-            answer = Answer(False, ignored, None, None, None, self.state.decided, probe=False)
+            answer = RegistrationAnswered(
+                registration=record.envelope.id,
+                accepted=False,
+                problem=ignored,
+                decision=self.state.decided,
+            )
         elif isinstance(body, CutCommitted | CutReverted):
             made = self.state.pending
             ignored = self._resolve(body)
@@ -138,7 +128,10 @@ class Replica:
                 decisions.abandon(self.log, body)
         return problem
 
-    def _register(self, record: LogRecord, body: RegionRegistered) -> Answer:
+    def _register(
+        self, record: LogRecord, body: RegionRegistered
+    ) -> tuple[Problem | None, RegistrationAnswered]:
+        """Judge a registration; return why it has no effect, and the answer."""
         envelope, state = record.envelope, self.state
         problem = registration.judge(self.log, envelope, body)
         region = state.regions.get(envelope.region)
@@ -150,15 +143,16 @@ class Replica:
             state.partition = self.partition if state.partition is None else state.partition
         region = state.regions.get(envelope.region)
         own = region is not None and region.is_live(envelope.incarnation)
-        return Answer(
-            accepted=problem is None,
-            problem=problem,
-            committed=region.position if region is not None else None,
+        # A plain restart of a stalled region has its effect, and is told about the stall.
+        stall = region.fault if own and region is not None else None
+        return problem, RegistrationAnswered(
+            registration=envelope.id,
+            accepted=problem is None and stall is None,
+            problem=problem or stall,
+            decided=region.position if region is not None else None,
             live=region.incarnation.id if region and region.live and region.incarnation else None,
             source_offsets=region.source_offsets if region is not None else None,
             decision=state.decided,
-            probe=body.probe,
-            fault=region.fault if own and region is not None else None,
         )
 
     def _resolve(self, body: CutCommitted | CutReverted) -> Problem | None:

@@ -22,7 +22,7 @@ class MachineSettings:
     silence: int = 60_000
     """How long an idle region may be silent until it is called not idle, unless its heartbeats are rarer."""
     record_interval: int = 3_600_000
-    probe_interval: int = 60_000
+    head_interval: int = 60_000
     """How often the table is read while nothing is decided. At most a quarter of its snapshots' retention."""
     freeze: int = 1_000
     """A longer time between two polls means that the process stood still."""

@@ -13,7 +13,7 @@ from sluicegate.events.version4 import (
     CutAbandoned,
     CutReverted,
     Head,
-    OutcomeType,
+    NotificationType,
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
@@ -21,16 +21,16 @@ from sluicegate.events.version4 import (
 
 RECORD_VERSION: Final = 2
 
-OUTCOMES: Final[dict[OutcomeType, type[Body]]] = {
-    OutcomeType.REGISTRATION_ANSWERED: RegistrationAnswered,
-    OutcomeType.COMMITTED: Committed,
-    OutcomeType.PARTIALLY_COMMITTED: Committed,
-    OutcomeType.ABANDONED: CutAbandoned,
-    OutcomeType.REVERTED: CutReverted,
-    OutcomeType.SAVEPOINT_TAKEN: SavepointTaken,
-    OutcomeType.STALLED: Stalled,
+NOTIFICATIONS: Final[dict[NotificationType, type[Body]]] = {
+    NotificationType.REGISTRATION_ANSWERED: RegistrationAnswered,
+    NotificationType.COMMITTED: Committed,
+    NotificationType.PARTIALLY_COMMITTED: Committed,
+    NotificationType.ABANDONED: CutAbandoned,
+    NotificationType.REVERTED: CutReverted,
+    NotificationType.SAVEPOINT_TAKEN: SavepointTaken,
+    NotificationType.STALLED: Stalled,
 }
-Outcome = RegistrationAnswered | Committed | CutAbandoned | CutReverted | SavepointTaken | Stalled
+Notification = RegistrationAnswered | Committed | CutAbandoned | CutReverted | SavepointTaken | Stalled
 
 
 class TableProgress(Light):
@@ -51,15 +51,15 @@ class Due(Light):
     """A notification that follows the record it is part of. A repetition after a crash has the same id."""
 
     id: str
-    type: OutcomeType
+    type: NotificationType
     region: str = ""
     incarnation: str = ""
-    body: Outcome
+    body: Notification
 
     @field_validator("body", mode="before")
     @classmethod
     def _by_type(cls, value: object, info: ValidationInfo) -> object:
-        return OUTCOMES[info.data["type"]].model_validate(value) if isinstance(value, dict) else value
+        return NOTIFICATIONS[info.data["type"]].model_validate(value) if isinstance(value, dict) else value
 
 
 Kind = Literal["stall", "pause", "wait", "retry", "refusal"]

@@ -31,7 +31,7 @@ class People:
     truth: Truth
     drivers: list[Driver]
     asking: dict[str, str] = field(default_factory=dict)
-    """By region, the id of a probe about the committed position."""
+    """By region, the id of a probe about the decided position."""
     closing: bool = False
     """Whether the job is stopping, so that another assignment can begin."""
     paused: bool = False
@@ -78,7 +78,7 @@ class People:
         return place is not None and (place.faulty or driver.wrong) and not place.removed
 
     def ask_position(self, driver: Driver) -> None:
-        """Ask for a region's committed position, with a probe of an incarnation that nobody uses."""
+        """Ask for a region's decided position, with a probe of an incarnation that nobody uses."""
         if driver.region in self.asking:
             return
         body = RegionRegistered(assignment=driver.assignment, probe=True)
@@ -94,7 +94,7 @@ class People:
         if found is None:
             return
         del self.asking[driver.region]
-        driver.reset(found.committed, found.live, self._offsets(driver, found))
+        driver.reset(found.decided, found.live, self._offsets(driver, found))
         self.world.saw("region reset")
 
     def _offsets(self, driver: Driver, found: RegistrationAnswered) -> Offsets:
@@ -163,10 +163,10 @@ class People:
         self._begin(dice, number, truth.decided)
 
     def _begin(self, dice: Dice, number: int, after: int) -> None:
-        """Give the shards to other regions, each from its committed offset."""
+        """Give the shards to other regions, each from its decided offset."""
         shards: Offsets = {}
         for driver in self.working():
-            shards |= self.committed_offsets(driver)
+            shards |= self.decided_offsets(driver)
         names = sorted(shards)
         kept = [driver.region for driver in self.working() if dice.chance(0.5)]
         fresh = [self.world.new_id("x") for _ in range(dice.between(0 if kept else 1, 2))]
@@ -191,8 +191,8 @@ class People:
             Driver(self.world, sample.source, name, assignment, location, offsets, sample.single_region)
         )
 
-    def committed_offsets(self, driver: Driver) -> Offsets:
-        """Return the source offsets of a region's committed position, as a registration would learn them."""
+    def decided_offsets(self, driver: Driver) -> Offsets:
+        """Return the source offsets of a region's decided position, as a registration would learn them."""
         place = self.truth.places.get(driver.region)
         if place is None or place.at is None:
             return driver.home

@@ -146,7 +146,7 @@ class Schedule:
             commit_interval=dice.pick((0, 0, 0, 500, 5_000)),
             commit_max_files=dice.pick((None, None, 3)),
             record_interval=dice.pick((500, 20_000)),
-            probe_interval=dice.pick((2_000, 300_000)),
+            head_interval=dice.pick((2_000, 300_000)),
             stall_pause=stall_pause,
             overdue_after=stall_pause,
             silence=dice.pick((1_000, 60_000)),

@@ -58,7 +58,7 @@ class Place:
     faulty: bool = False
 
     def sealed(self) -> list[Position]:
-        """Return the sealed positions after the committed one."""
+        """Return the sealed positions after the decided one."""
         found: list[Position] = []
         if self.life is None:
             return found
@@ -86,7 +86,7 @@ class Place:
         )
 
     def is_past(self, number: int) -> bool:
-        """Return whether the committed position includes a checkpoint of this incarnation."""
+        """Return whether the decided position includes a checkpoint of this incarnation."""
         own = self.at is not None and self.life is not None and self.at.incarnation == self.life.name
         return own and self.at is not None and number <= self.at.checkpoint
 
@@ -228,7 +228,7 @@ class Truth:
         most = self.policy.max_consecutive_fallbacks if self.policy else 1
         return any(name in self.places and self.places[name].fallbacks >= most for name in self.working())
 
-    def most_behind(self) -> int:
+    def most_fallbacks(self) -> int:
         return floor((self.policy.max_failure_ratio if self.policy else 1.0) * len(self.working()))
 
     # --- the log ----------------------------------------------------------------------------------
@@ -600,7 +600,7 @@ class Truth:
         late = [name for name in staying if not self.is_held(name)]
         if late and (not self.may_be_partial() or self.is_tired()):
             return "I7", f"{late} may not fall back"
-        if len(late) > self.most_behind():
+        if len(late) > self.most_fallbacks():
             return "I7", f"{late} are too many"
         return None
 
@@ -684,7 +684,7 @@ class Truth:
         if not body.regions or not lagging <= set(body.regions) <= late or not self.may_be_partial():
             return "I7", f"{body.regions} are not those left behind"
         tired = self.is_tired()
-        if tired != (body.kind == "forced") or (not tired and len(body.regions) <= self.most_behind()):
+        if tired != (body.kind == "forced") or (not tired and len(body.regions) <= self.most_fallbacks()):
             return "I7", f"{body.kind} is the wrong kind"
         return None
 
