@@ -74,7 +74,7 @@ class Commit:
             decision=made.id,
             digest=revert or made.digest,
             head=head_of(self._absent.head),
-            watermark=made.undo_watermark if revert else made.watermark,
+            watermark=made.before.watermark if revert else made.watermark,
             offsets=() if revert else tuple(made.parts),
             allowed_locations=policy.allowed_locations if policy else (),
             names_checked=policy is None or policy.file_names == "checked",

@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping
 from math import floor
 
 from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.log_state import reaches
 from sluicegate.coordinator.core4.pending import Sealed
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import CutAbandoned, CutDecided, Position
@@ -122,7 +123,8 @@ def single_region_reason(log: Log) -> str | None:
     state = log.state
     if state.policy is not None and state.policy.single_region is not None:
         return state.policy.single_region
-    return next((each.single_region for _, each in state.active() if each and each.single_region), None)
+    active = (state.regions[name] for name in state.active() if name in state.regions)
+    return next((each.single_region for each in active if each.single_region), None)
 
 
 def may_be_partial(log: Log) -> bool:
@@ -146,15 +148,7 @@ def barrier_reached(log: Log, moves: Moves) -> bool:
     state = log.state
     if any(log.is_awaited(each, name) for each in state.savepoints for name in each.awaited):
         return False
-    return all(
-        name in moves and _reaches(moves[name], target.incarnation, target.checkpoint)
-        for name in state.regions
-        for target in log.targets(name)
-    )
-
-
-def _reaches(at: Position, incarnation: str, checkpoint: int) -> bool:
-    return at.incarnation == incarnation and at.checkpoint >= checkpoint
+    return all(reaches(moves.get(name), *target) for name in state.regions for target in log.targets(name))
 
 
 # --- validity -------------------------------------------------------------------------------------
@@ -169,7 +163,7 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
         return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
     if state.paused:
         return Problem(code=Code.PAUSED, number=number)
-    moves = {name: at for name, at in body.cut.items() if at != _position(log, name)}
+    moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
     for name, at in moves.items():
         if problem := _move_problem(log, name, at):
             return problem
@@ -178,11 +172,6 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
     if body.cut != whole_cut(log, moves):
         return Problem(code=Code.INCOMPLETE_CUT, number=number)
     return _fullness_problem(log, number, moves) or _content_problem(log, body, moves)
-
-
-def _position(log: Log, name: str) -> Position | None:
-    region = log.state.regions.get(name)
-    return region.position if region is not None else None
 
 
 def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
@@ -242,8 +231,7 @@ def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
 
 def whole_cut(log: Log, moves: Moves) -> dict[str, Position]:
     """Return the whole vector: the moves, and the positions of the regions that stay."""
-    stay = {name: each.position for name, each in log.state.regions.items() if each.position is not None}
-    return dict(sorted({**stay, **moves}.items()))
+    return dict(sorted({**log.state.cut, **moves}.items()))
 
 
 def included(log: Log, moves: Moves) -> dict[str, list[Sealed]]:

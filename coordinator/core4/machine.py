@@ -554,7 +554,7 @@ class StreamMachine:
             stream=self.stream,
             applied=self.replica.applied,
             applied_id=self._applied_id,
-            low_water=self.replica.low_water(self.position),
+            low_water=self.replica.log.low_water(self.position),
             state=state.model_copy(deep=True),
             table=self.table.model_copy(),
             due=list(self.outbox.due),

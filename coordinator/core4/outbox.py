@@ -90,12 +90,11 @@ class Outbox:
 
     def saved(self, savepoint: Savepoint, state: LogState) -> None:
         """Announce a savepoint or a drain that is reached."""
-        cut = {name: each.position for name, each in state.regions.items() if each.position is not None}
         body = SavepointTaken(
             name=savepoint.name,
             drained=savepoint.drain,
             decision=state.decided,
-            cut=cut,
+            cut=state.cut,
             snapshot=state.snapshot,
             watermark=state.watermark,
         )

@@ -120,6 +120,11 @@ class PendingCheckpoints:
             self._followers[self._key(body.predecessor)] = number
         return rejected
 
+    def add_unreadable(self, number: int, offset: int, time: int) -> None:
+        """Note a completion whose body cannot be read: the checkpoint waits for another one."""
+        if self.entry(number, offset, time).body is None:
+            self.unreadable.add(number)
+
     def _key(self, predecessor: Position | None) -> int | None:
         own = predecessor is not None and predecessor.incarnation == self.incarnation
         return predecessor.checkpoint if own and predecessor is not None else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sluicegate.coordinator.core4 import commands, cuts, decisions, progress, registration
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
+from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint, reaches
 from sluicegate.coordinator.core4.pending import PendingCheckpoints
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import (
@@ -97,16 +97,10 @@ class Replica:
     def _apply(self, record: LogRecord) -> Problem | None:
         envelope, body, log = record.envelope, record.body, self.log
         if envelope.type is EventType.FILES_WRITTEN:
-            return progress.files_written(log, record)
+            return progress.apply(log, record)
         match body:
-            case CheckpointCompleted():
-                return progress.completed(log, record, body)
-            case CheckpointFailed():
-                return progress.failed(log, envelope, body)
-            case RegionHeartbeat():
-                return progress.heartbeat(log, envelope, body)
-            case RegionClosed():
-                return progress.closed(log, envelope, body)
+            case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
+                return progress.apply(log, record)
             case StreamPolicy():
                 return self._set_policy(body)
             case StreamCommand():
@@ -114,7 +108,7 @@ class Replica:
             case CutDecided() | CutAbandoned():
                 return self._decide(record.offset, body)
             case None if envelope.type is EventType.CHECKPOINT_COMPLETED:
-                return progress.unreadable(log, record)
+                return progress.apply(log, record)
         return Problem(code=Code.UNEXPECTED)
 
     def _decide(self, offset: int, body: CutDecided | CutAbandoned) -> Problem | None:
@@ -142,15 +136,15 @@ class Replica:
             registration.accept(self.log, record.offset, envelope, body)
             state.partition = self.partition if state.partition is None else state.partition
         region = state.regions.get(envelope.region)
-        own = region is not None and region.is_live(envelope.incarnation)
-        # A plain restart of a stalled region has its effect, and is told about the stall.
-        stall = region.fault if own and region is not None else None
+        live = region.live_incarnation if region is not None else None
+        # A plain restart of a stalled region has its effect; the answer names the stall.
+        stall = region.fault if region is not None and live == envelope.incarnation else None
         return problem, RegistrationAnswered(
             registration=envelope.id,
             accepted=problem is None and stall is None,
             problem=problem or stall,
-            decided=region.position if region is not None else None,
-            live=region.incarnation.id if region and region.live and region.incarnation else None,
+            decided=self.log.position(envelope.region),
+            live=live,
             source_offsets=region.source_offsets if region is not None else None,
             decision=state.decided,
         )
@@ -186,9 +180,7 @@ class Replica:
             if found.digest_of(envelope.checkpoint) is None:
                 found.complete(envelope.checkpoint, body, record.offset, record.time)
         elif body is None and envelope.type is EventType.CHECKPOINT_COMPLETED:
-            found.entry(envelope.checkpoint, record.offset, record.time)
-            if found.digest_of(envelope.checkpoint) is None:
-                found.unreadable.add(envelope.checkpoint)
+            found.add_unreadable(envelope.checkpoint, record.offset, record.time)
         found.seal(record.time)
 
     def _place_of(self, record: LogRecord) -> PendingCheckpoints | None:
@@ -197,42 +189,46 @@ class Replica:
         if envelope.type not in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED):
             return None
         name, number = envelope.region, envelope.checkpoint
-        made = self.state.pending
-        move = made.moves.get(name) if made is not None else None
-        if move is not None and move.to.incarnation == envelope.incarnation and number <= move.to.checkpoint:
-            after = move.after
-            old = (
-                after is not None and after.incarnation == envelope.incarnation and number <= after.checkpoint
-            )
-            late = made is not None and record.offset > made.offset
-            return None if old or late or record.offset < move.since else self._included(name)
+        if self._is_included(record):
+            return self._included(name)
         region = self.state.regions.get(name)
         if region is None or region.incarnation is None or region.incarnation.id != envelope.incarnation:
             return None
-        if record.offset < region.incarnation.since or region.covers(envelope.incarnation, number):
+        if record.offset < region.incarnation.from_offset or region.covers(envelope.incarnation, number):
             return None
         if not region.live and (region.final is None or number > region.final):
             return None
         return self.log.pending[name]
 
+    def _is_included(self, record: LogRecord) -> bool:
+        """True if the unresolved decision needs the event."""
+        made, envelope = self.state.pending, record.envelope
+        if made is None or record.offset > made.offset or envelope.region not in made.moves:
+            return False
+        before, to = made.before.regions[envelope.region], made.moves[envelope.region]
+        return (
+            reaches(to, envelope.incarnation, envelope.checkpoint)
+            and not before.covers(envelope.incarnation, envelope.checkpoint)
+            and before.incarnation is not None
+            and record.offset >= before.incarnation.from_offset
+        )
+
     def _included(self, name: str) -> PendingCheckpoints:
         """Return the collection of a region's checkpoints that the unresolved decision includes."""
         if name not in self._refilled and self.state.pending is not None:
-            move = self.state.pending.moves[name]
-            self._refilled[name] = PendingCheckpoints(move.to.incarnation, move.after)
+            made = self.state.pending
+            self._refilled[name] = PendingCheckpoints(
+                made.moves[name].incarnation, made.before.regions[name].position
+            )
         return self._refilled[name]
 
     def finish_refill(self) -> None:
-        """Close the collection of what the unresolved decision includes: everything recorded was read."""
+        """Close the collection of the unresolved decision's content: everything recorded was read."""
         made = self.state.pending if self._refilling else None
         self._refilling = False
-        for name, move in made.moves.items() if made is not None else ():
+        for name, to in made.moves.items() if made is not None else ():
             found = self._included(name)
-            if all(each.position != move.to for each in found.sealed):
+            if all(each.position != to for each in found.sealed):
                 self.lost_content = True
                 continue
-            self.log.included[name] = found.split(move.to)
-
-    def low_water(self, position: int) -> int:
-        """Return the smallest offset that a recovery must read, if everything before `position` was read."""
-        return self.log.low_water(position)
+            self.log.included[name] = found.split(to)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core4.effects import Append, Effect, Publish
+from sluicegate.coordinator.core4.log_state import RegionPhase
 from sluicegate.coordinator.core4.replica import Replica
+from sluicegate.coordinator.core4.transitions import is_allowed
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.version4 import (
     Committed,
@@ -62,7 +64,9 @@ class Checks:
                 problem = self.truth.abandonment_problem(body)
             self.truth.read(entry.offset, entry.envelope, body)
             shown = None if isinstance(body, FilesWritten) else body
+            phases = {name: each.phase for name, each in self.reference.state.regions.items()}
             applied = self.reference.step(LogRecord(entry.offset, entry.time, entry.envelope, shown))
+            self._check_phases(phases, entry.envelope.type)
             if isinstance(body, CutDecided | CutAbandoned):
                 self._compare_verdict(entry.offset, body, problem, void=applied.ignored is not None)
             self._count(entry.envelope.type, applied.ignored is None)
@@ -70,6 +74,14 @@ class Checks:
             if self.truth.decided > before:
                 self._check_decision(self.truth.verdicts[-1])
             self._read += 1
+
+    def _check_phases(self, before: dict[str, RegionPhase], event: EventType) -> None:
+        """Check that each change of a region's phase is in the table."""
+        regions = self.reference.state.regions
+        for name in before.keys() | regions.keys():
+            was, now = before.get(name), regions[name].phase if name in regions else None
+            if not is_allowed(was, event, now):
+                raise Violation("I4", f"{name} changes from {was} to {now} by {event}")
 
     def _count(self, kind: EventType, valid: bool) -> None:
         self.world.saw(f"{kind}: {'applied' if valid else 'ignored'}")

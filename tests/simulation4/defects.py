@@ -19,7 +19,7 @@ from sluicegate.coordinator.core4 import (
     replica,
 )
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import RegionState
+from sluicegate.coordinator.core4.log_state import RegionPhase, RegionState
 from sluicegate.coordinator.core4.pending import Checkpoint, PendingCheckpoints
 from sluicegate.events.problems import Code
 
@@ -41,7 +41,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "a plain restart": (registration, "_restart_problem"),
     "an incarnation": (registration, "_incarnation_problem"),
     "an assignment": (registration, "_assignment_problem"),
-    "incarnations of the assignment before": (registration, "lives_of"),
+    "incarnations of the assignment before": (registration, "suspended"),
     "which region a cut may move": (Log, "may_move"),
     "a withdrawal": (registration, "withdraw"),
     "the end of an incarnation": (Log, "end_incarnation"),
@@ -72,7 +72,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "removals": (commands, "_remove"),
     "targets of savepoints": (commands, "_savepoint"),
     "reached savepoints": (commands, "reached"),
-    "the next sealed checkpoint as a target": (commands, "note_sealed"),
+    "the next sealed checkpoint as a target": (Log, "retarget"),
     "the known head": (committing, "known_head"),
     "the answer of the table": (committing.Commit, "_asked"),
     "the result of a publication": (committing.Commit, "_published"),
@@ -166,22 +166,15 @@ def _keeps_counting(right: Function) -> Function:
 
 
 def _ends_nothing(right: Function) -> Function:
-    def wrong(log: Log, name: str, *, upto: Any = None) -> None:
-        log.state.regions[name].live = False
+    def wrong(log: Log, name: str, phase: RegionPhase, *, upto: Any = None) -> None:
+        log.state.regions[name].phase = phase
 
     return wrong
 
 
 def _discards_all(right: Function) -> Function:
-    return lambda log, name, *, upto=None: right(log, name, upto=None)
-
-
-def _forgets_ended(right: Function) -> Function:
-    def wrong(log: Log, name: str, *, upto: Any = None) -> None:
-        before = list(log.state.ended)
-        right(log, name, upto=upto)
-        log.state.ended = before
-        log.state.regions[name].incarnation = None if upto is None else log.state.regions[name].incarnation
+    def wrong(log: Log, name: str, phase: RegionPhase, *, upto: Any = None) -> None:
+        right(log, name, phase)
 
     return wrong
 
@@ -215,7 +208,7 @@ def _no_discard(right: Function) -> Function:
 
 
 def _target_later(right: Function) -> Function:
-    def wrong(log: Log, name: str) -> None:
+    def wrong(log: Log, name: str, at: Any, *, awaited_only: bool = False) -> None:
         for savepoint in log.state.savepoints:
             if name in savepoint.awaited:
                 savepoint.awaited.remove(name)
@@ -226,27 +219,6 @@ def _target_later(right: Function) -> Function:
 def _counts_by_kind(right: Function) -> Function:
     def wrong(log: Log, body: Any) -> None:
         right(log, body.model_copy(update={"kind": "forced"}))
-
-    return wrong
-
-
-def _first_part_only(right: Function) -> Function:
-    def wrong(self: Any, number: int, event: str, part: Any, time: int) -> bool:
-        entry = self.checkpoints.get(number)
-        known = entry is not None and event in entry.parts
-        added: bool = right(self, number, event, part, time)
-        if known:
-            self.checkpoints[number].parts[event] = part
-        return added
-
-    return wrong
-
-
-def _keeps_base(right: Function) -> Function:
-    def wrong(log: Log, name: str, region: RegionState, number: int) -> None:
-        if log.state.regions[name].fault is None and region.live:
-            return
-        right(log, name, region, number)
 
     return wrong
 
