@@ -2,10 +2,11 @@
 
 from sluicegate.coordinator.core4.decisions import revert_digest
 from sluicegate.coordinator.core4.effects import Ask, Publish, Result
+from sluicegate.coordinator.core4.heads import head_of, known_head
 from sluicegate.coordinator.core4.log_state import Decision, LogState
 from sluicegate.coordinator.core4.state_record import TableProgress
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import CutCommitted, CutReverted, Head
+from sluicegate.events.version4 import CutCommitted, CutReverted
 from sluicegate.lakes.port import (
     Absent,
     Ahead,
@@ -22,33 +23,6 @@ from sluicegate.lakes.port import (
 )
 
 Outcome = CutCommitted | CutReverted
-
-
-def head_of(ref: SnapshotRef | None) -> Head | None:
-    """Return a snapshot of the port as it stands in events."""
-    return Head(snapshot=ref.id, identity=ref.identity) if ref is not None else None
-
-
-def ref_of(head: Head | None) -> SnapshotRef | None:
-    """Return the opposite of `head_of`."""
-    return SnapshotRef(head.snapshot, head.identity) if head is not None else None
-
-
-def known_head(table: TableProgress, state: LogState) -> Head | None:
-    """Return the newest head that no commit of the unresolved, or else the next, decision precedes.
-
-    A decision names a head that was read before it was appended, and nobody publishes a decision that is
-    not in
-    the log yet. None: the whole history has to be read.
-    """
-    made = state.pending
-    asked = made.id if made is not None else state.decided + 1
-    known = [made.head if made is not None else state.snapshot]
-    if state.proof is not None and state.proof.decision == asked:
-        known.append(state.proof.head)
-    if table.upto == asked - 1:
-        known.append(table.head)
-    return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
 
 
 class Commit:

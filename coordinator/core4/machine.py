@@ -1,15 +1,17 @@
 """The state machine of one stream: log records, time and results in, effects out.
 
 It is synchronous and deterministic. It has three kinds of state, each with one writer: the log's (Replica),
-the
-table's (TableProgress), and work in hand, which is lost with a crash and is made again. `poll` hands out
-everything that should start now, so an effect that a crash lost is simply handed out again.
+the table's (TableProgress), and work in hand. A crash loses the work in hand, and the next reader makes it
+again. `poll` hands out every effect that may start now, so an effect that a crash lost is handed out again.
 """
 
 from typing import Final
 
+from sluicegate.coordinator.core4.activity import Activity
+from sluicegate.coordinator.core4.answers import Answers
 from sluicegate.coordinator.core4.candidate import Candidate
-from sluicegate.coordinator.core4.committing import Commit, Outcome, head_of, known_head
+from sluicegate.coordinator.core4.committing import Commit, Outcome
+from sluicegate.coordinator.core4.conditions import Conditions
 from sluicegate.coordinator.core4.effects import (
     Append,
     Appended,
@@ -27,13 +29,16 @@ from sluicegate.coordinator.core4.effects import (
     Retried,
     TableUnfit,
 )
+from sluicegate.coordinator.core4.heads import head_of, known_head, mismatch
+from sluicegate.coordinator.core4.log_state import Decision, LogState
 from sluicegate.coordinator.core4.outbox import Outbox
 from sluicegate.coordinator.core4.overdue import Overdue
 from sluicegate.coordinator.core4.read_barrier import ReadBarrier
+from sluicegate.coordinator.core4.recording import Recorder
 from sluicegate.coordinator.core4.replica import Applied, Replica
 from sluicegate.coordinator.core4.retry import Retries, RetrySlot
 from sluicegate.coordinator.core4.settings import MachineSettings
-from sluicegate.coordinator.core4.state_record import Condition, StateRecord, TableProgress, Waiting
+from sluicegate.coordinator.core4.state_record import Condition, StateRecord
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import (
     CutAbandoned,
@@ -43,8 +48,6 @@ from sluicegate.events.version4 import (
     EventType,
     LogRecord,
     RegionClosed,
-    RegionHeartbeat,
-    RegionRegistered,
     RegistrationAnswered,
     StreamCommand,
     StreamPolicy,
@@ -52,10 +55,9 @@ from sluicegate.events.version4 import (
 from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
 
 NO_DIGEST: Final = ""
-"""Asked for in place of a digest while nothing is decided, to see that the next decision is absent."""
+"""In place of a digest, in a question about the next decision: it is expected to be absent."""
 _OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
-_HEARTBEATS: Final = 3
-"""So many heartbeats of an idle region may be missing."""
+"""Stalls that may come from a record of another coordinator that is still to be read."""
 
 
 class StreamMachine:
@@ -64,82 +66,78 @@ class StreamMachine:
     def __init__(
         self, stream: str, partition: int, record: StateRecord | None, settings: MachineSettings
     ) -> None:
+        record = record or StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
         self.stream = stream
         self.partition = partition
         self.settings = settings
-        self.replica = Replica(
-            stream, partition, record.state if record else None, record.applied if record else -1
-        )
-        self.table = record.table.model_copy() if record else TableProgress()
-        self.low_water = record.low_water if record else 0
-        """Nothing before this offset is needed."""
+        self.replica = Replica(stream, partition, record.state, record.applied)
+        self.table = record.table.model_copy()
+        self.low_water = record.low_water
+        """The smallest offset that this coordinator reads."""
         self.position = self.low_water
         """The next offset to be read."""
-        self.heard = dict(record.heard) if record else {}
-        self.outbox = Outbox(
-            stream,
-            list(record.due) if record else [],
-            settings.record_interval,
-            record.announced if record else None,
-        )
-        self.refused = dict(record.refused) if record else {}
+        self.outbox = Outbox(stream, record.due, settings.record_interval, record.announced)
         self._now = 0
-        self._applied_id = record.applied_id if record else None
-        self._intervals = dict(record.intervals) if record else {}
-        self._heard_at: dict[str, int] = {}
-        """By region, when its newest event was read, by the own clock."""
         self._blocked: Problem | None = None
-        """Why nothing after some offset may be applied."""
+        """Reason for which no record from some offset on is applied."""
         self._answer_from = 0
-        self._unanswered: list[tuple[LogRecord, RegistrationAnswered]] = []
         self._stall: Problem | None = None
         self._stall_seen = False
-        """Whether the stall was found after the newest registration was read."""
+        """True if the stall was found after the newest registration was read."""
         self._read_barrier = ReadBarrier()
-        self._candidate = Candidate(self.replica.log, settings)
-        self._overdue = Overdue(self.replica.log, settings.overdue_after)
+        log = self.replica.log
+        self._activity = Activity(log, record, settings.silence)
+        self._answers = Answers(self.outbox, record.refused)
+        self._candidate = Candidate(log, settings)
+        self._overdue = Overdue(log, settings.overdue_after)
+        self._retries = Retries(settings.stall_after)
+        self._conditions = Conditions(
+            log, self._retries, self._overdue, self._candidate.excluded, self._answers.refused
+        )
+        self._recorder = Recorder(
+            self.replica, self.table, self.outbox, self._activity, self._answers.refused, record.applied_id
+        )
         self._inspected: TableState | None = None
         self._ready = False
         self._head_at = 0
-        self._recall = False
-        """Whether the known head has expired, so that the inspected one takes its place."""
+        """Time of the next question about the table's head."""
+        self._head_expired = False
+        """True if the inspected head takes the place of the known one, which has expired."""
         self._commit: Commit | None = None
         self._outcome: Outcome | None = None
         """The outcome of the unresolved decision, to be appended and read back."""
-        self._doubted = 0
-        """The decision for which the log was read to its end after an answer about others' commits."""
-        self._retries = Retries(settings.stall_after)
+        self._read_for = 0
+        """The decision for which the log was read to its end, after an answer about others' commits."""
         pauses = (settings.first_pause, settings.longest_pause)
-        self._of_table, self._of_log, self._of_view, self._of_end = (
-            RetrySlot(f"{stream}/{name}", *pauses) for name in ("table", "log", "view", "end")
+        # Slots are independent: a stuck store delays its own effects alone.
+        self._of_end, self._of_table, self._of_log, self._of_view = (
+            RetrySlot(f"{stream}/{name}", *pauses) for name in ("end", "table", "log", "view")
         )
 
     @property
     def ready(self) -> bool:
-        """Return whether the log was read to the end seen at the assignment, and the table agrees."""
+        """True if the log was read to the end seen at the assignment, and the table agrees."""
         return self._ready
 
     # --- input: the log ---------------------------------------------------------------------------
 
     def step(self, record: LogRecord) -> Applied:
-        """Take one record of the log. Offsets must rise."""
+        """Apply one record of the log. Offsets must rise."""
         if self._blocked is not None:
             if record.envelope.type is EventType.REGION_REGISTERED and record.offset >= self._answer_from:
-                refusal = RegistrationAnswered(
-                    registration=record.envelope.id, accepted=False, problem=self._blocked
-                )
-                self._unanswered.append((record, refusal))
+                self._answers.refuse(record, self._blocked)
             return Applied(ignored=self._blocked)
         if record.offset < self.low_water:
             return Applied(ignored=Problem(code=Code.SETTLED))
         fresh = record.offset > self.replica.applied
         applied = self.replica.step(record)
         self.position = record.offset + 1
-        self._hear(record, applied)
+        self._activity.read(record, applied.ignored, self._now)
         if applied.ignored is not None and record.envelope.type is EventType.FILES_WRITTEN:
             self._overdue.unused(record.envelope)
         if fresh:
-            self._applied_id = record.envelope.id
+            # The reactions to earlier records are in the state record.
+            self._recorder.applied_id = record.envelope.id
             self._react(record, applied)
         self._candidate.arrived(record.time)
         return applied
@@ -160,28 +158,13 @@ class StreamMachine:
         if self._blocked is None:
             self.position = max(self.position, position)
 
-    def _hear(self, record: LogRecord, applied: Applied) -> None:
-        """Note that a region's driver is alive."""
-        name, body, live = record.envelope.region, record.body, applied.ignored
-        if not name or (live is not None and live.code is Code.NOT_LIVE):
-            return
-        if isinstance(body, RegionHeartbeat):
-            if body.silent:
-                return
-            if body.interval is not None:
-                self._intervals[name] = body.interval
-            elif body.idle:
-                # The last heartbeat of a query that has ended: no other one is expected.
-                self._intervals.pop(name, None)
-        self.heard[name], self._heard_at[name] = record.time, self._now
-
     def _react(self, record: LogRecord, applied: Applied) -> None:
-        """Do everything that a new record calls for, beside its effect on the log's state."""
+        """React to a new record, beside its effect on the log's state."""
         body = record.body
         if applied.answer is not None:
             self._registered(record, applied.answer)
         if applied.resolved is not None:
-            self._resolved(applied, body)
+            self._resolved(applied.resolved, body)
         for savepoint in applied.savepoints:
             self.outbox.saved(savepoint, self.replica.state)
         match body:
@@ -194,7 +177,7 @@ class StreamMachine:
             case StreamPolicy() | StreamCommand():
                 if isinstance(body, StreamPolicy):
                     self._candidate.forget_checks()
-                # The order may be about the cause of a stall, and who asks for the state sees it.
+                # The order may be about the cause of a stall, and its sender reads the state.
                 self._candidate.recheck()
                 self._of_table.pause(self._now, 0)
                 self.outbox.note_change()
@@ -202,17 +185,14 @@ class StreamMachine:
                 self.outbox.note_change()
 
     def _registered(self, record: LogRecord, answer: RegistrationAnswered) -> None:
-        self._unanswered.append((record, answer))
+        self._answers.add(record, answer)
         self._candidate.excluded.pop(record.envelope.region, None)
         if self._stall is not None and not self._ready:
-            # The cause may be gone: check again before the registration is refused for it.
+            # The cause may have ended: check again before the registration is refused for it.
             self._stall_seen = False
             self._of_table.pause(self._now, 0)
 
-    def _resolved(self, applied: Applied, body: object) -> None:
-        made = applied.resolved
-        if made is None:
-            return
+    def _resolved(self, made: Decision, body: object) -> None:
         self._commit = self._outcome = None
         self._clear_commit_stall()
         self._candidate.resolved(made.parts)
@@ -227,27 +207,27 @@ class StreamMachine:
     def poll(self, now: int) -> list[Effect]:
         """Hand out the effects that should start now; `now` in milliseconds, never decreasing."""
         if self._ready and now - self._now > self.settings.freeze:
-            self._doubt()
+            self._require_end()
         self._now = now
         if self._overdue.look(now, caught_up=self._has_read_all):
-            self._doubt()
+            self._require_end()
         self._settle()
         if self._candidate.align(now, acting=self._may_act):
-            self._doubt()
+            self._require_end()
         effects: list[Effect] = []
-        if self._of_end.is_free(now) and self._inspected is not None and self._read_barrier.unknown:
-            effects.append(self._of_end.start(FetchEnd()))
-        if self._of_table.is_free(now) and (table := self._next_table()) is not None:
-            effects.append(self._of_table.start(table))
-        if self._of_log.is_free(now) and (entry := self._next_log()) is not None:
-            effects.append(self._of_log.start(entry))
-        if self._of_view.is_free(now) and (view := self.outbox.view()) is not None:
-            effects.append(self._of_view.start(view))
+        for slot, find in (
+            (self._of_end, self._next_end),
+            (self._of_table, self._next_table),
+            (self._of_log, self._next_log),
+            (self._of_view, self.outbox.view),
+        ):
+            if slot.is_free(now) and (effect := find()) is not None:
+                effects.append(slot.start(effect))
         return effects
 
-    def _doubt(self) -> None:
-        """Require an end of the log that is fetched from now on."""
-        self._read_barrier.doubt(self._of_end.running)
+    def _require_end(self) -> None:
+        """Let nothing happen before the log was read to an end that is fetched from now on."""
+        self._read_barrier.require(self._of_end.running)
 
     @property
     def _has_read_all(self) -> bool:
@@ -255,69 +235,48 @@ class StreamMachine:
 
     @property
     def _may_act(self) -> bool:
-        """Return whether decisions may be made and executed."""
+        """True if decisions may be made and executed."""
         return self._ready and self._has_read_all
 
     def _settle(self) -> None:
-        """Draw the conclusions of everything that was read and done since the last poll."""
+        """Draw the conclusions from all records and results since the last poll."""
         if self._inspected is not None and not self._ready and self._has_read_all:
             self.replica.finish_refill()
             self._become_ready(self._inspected)
         self._candidate.read_upto(self.position)
-        waits = not self._ready and (self._stall is None or not self._stall_seen)
-        if self._unanswered and (not waits or self._retries.stalled):
-            self._answer()
+        if self._ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
+            self._answers.send(None if self._ready else self._stall or self._retries.stall)
         stalls = [each.problem for each in self.conditions() if each.kind == "stall"]
         self.outbox.stalls(stalls, self.replica.applied)
 
     def _become_ready(self, found: TableState) -> None:
-        problem = self._readiness_problem(found)
+        """Start to act, unless partition, log, table and state record contradict each other."""
+        state = self.replica.state
+        problem = mismatch(state, found)
+        if state.partition is not None and state.partition != self.partition:
+            problem = Problem(code=Code.OTHER_PARTITION, number=state.partition, other=self.partition)
+        elif self.replica.lost_content:
+            problem = Problem(code=Code.LOG_DISCONTINUOUS, number=self.low_water)
         if problem is not None:
             self._halt(problem)
             return
-        state = self.replica.state
-        # Decisions are in the log before they are in the table, so this head holds no unknown one. It must be
-        # seen to hold the newest known one, since a table that was rolled back lacks it.
-        holds_newest = state.pending is None and (found.newest_decision or 0) == state.decided
-        if holds_newest and (self._recall or self.table.upto < 0):
+        # Decisions are in the log before they are in the table, so no unknown one precedes this head. The
+        # newest known one must precede it: a table that was rolled back lacks it.
+        has_newest = state.pending is None and (found.newest_decision or 0) == state.decided
+        if has_newest and (self._head_expired or self.table.upto < 0):
             self.table.head, self.table.upto = head_of(found.head), state.decided
-            self._recall = False
+            self._head_expired = False
         self._ready = True
         if self._stall is not None and self._commit is None:
             self._stall = None
         if state.assignment is not None:
             self.outbox.note_change()
 
-    def _readiness_problem(self, found: TableState) -> Problem | None:
-        """Return why log, table and state record do not go together."""
-        state = self.replica.state
-        if state.partition is not None and state.partition != self.partition:
-            return Problem(code=Code.OTHER_PARTITION, number=state.partition, other=self.partition)
-        if self.replica.lost_content:
-            return Problem(code=Code.LOG_DISCONTINUOUS, number=self.low_water)
-        if state.table is not None and state.table != found.identity:
-            return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
-        newest, asked = found.newest_decision, state.pending.id if state.pending else state.decided + 1
-        vouched = state.proof is not None and state.proof.decision == asked
-        if newest is not None and newest > state.decided and not vouched:
-            return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
-        return None
-
-    def _answer(self) -> None:
-        halted = None if self._ready else self._stall or self._retries.stall
-        for record, verdict in self._unanswered:
-            answer = verdict
-            if halted is not None:
-                answer = verdict.model_copy(update={"accepted": False, "problem": halted})
-            region = record.envelope.region
-            if not (isinstance(record.body, RegionRegistered) and record.body.probe):
-                self.refused.pop(region, None)
-                if answer.problem is not None:
-                    self.refused[region] = answer.problem
-            self.outbox.answer(record.envelope, answer)
-        self._unanswered = []
-
     # --- effects ----------------------------------------------------------------------------------
+
+    def _next_end(self) -> Effect | None:
+        # The table is read first: whatever it shows is in the log, before an end that is fetched afterwards.
+        return FetchEnd() if self._inspected is not None and self._read_barrier.unknown else None
 
     def _next_table(self) -> Effect | None:
         if self._inspected is None:
@@ -344,26 +303,23 @@ class StreamMachine:
         return self._now >= self._head_at or self.table.upto != self.replica.state.decided
 
     def _next_log(self) -> Effect | None:
-        # A record hides what it includes from the next reader, so it leaves no registration unanswered.
         stalled = self._stall is not None or self._retries.stalled
-        writable = (self._ready or stalled) and not self._unanswered
+        writable = (self._ready or stalled) and not self._answers.waiting
         effect = self.outbox.next(self.record, self._now, writable=writable)
         if effect is not None or not self._may_act or self._candidate.appended_at is not None:
             return effect
         return self._next_entry()
 
     def _next_entry(self) -> Append | None:
-        """Return what the log lacks: an outcome, the policy, news of a silent region, a decision."""
+        """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""
         state = self.replica.state
         if self._outcome is not None:
             reverted = isinstance(self._outcome, CutReverted)
             return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self._outcome)
         if (policy := self._next_policy()) is not None:
             return Append(EventType.STREAM_POLICY, policy)
-        for name, region in state.regions.items():
-            if region.incarnation is not None and region.run and self._is_silent(name):
-                body = RegionHeartbeat(idle=False, silent=True, run=region.run or "")
-                return Append(EventType.REGION_HEARTBEAT, body, name, region.incarnation.id)
+        for name, incarnation, body in self._activity.silent(self._now):
+            return Append(EventType.REGION_HEARTBEAT, body, name, incarnation)
         if state.pending is not None or self._head_due:
             return None
         entry = self._candidate.next_entry(self._now)
@@ -374,27 +330,19 @@ class StreamMachine:
 
     def _next_policy(self) -> StreamPolicy | None:
         """Return the policy of the settings, if the log has another one."""
-        held = self.replica.state.policy
-        wanted = self.settings.policy.model_copy(update={"number": held.number if held else 0})
+        logged = self.replica.state.policy
+        number = logged.number if logged is not None else 0
+        changes: dict[str, object] = {"number": number}
         if self.table.single_region is not None:
-            wanted = wanted.model_copy(update={"single_region": self.table.single_region})
-        if held == wanted:
-            return None
-        return wanted.model_copy(update={"number": held.number + 1 if held else 1})
-
-    def _is_silent(self, name: str) -> bool:
-        """Return whether an idle region's driver has missed its heartbeats."""
-        interval = self._intervals.get(name)
-        if interval is None or not self.replica.log.is_idle(name):
-            return False
-        heard = self._heard_at.setdefault(name, self._now)
-        return self._now - heard > max(self.settings.silence, _HEARTBEATS * interval)
+            changes["single_region"] = self.table.single_region
+        wanted = self.settings.policy.model_copy(update=changes)
+        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})
 
     # --- input: results ---------------------------------------------------------------------------
 
     def finished(self, effect: Effect, result: Result) -> None:
-        """Take the result of an effect that `poll` handed out; results of forgotten ones are ignored."""
-        slots = (self._of_table, self._of_log, self._of_view, self._of_end)
+        """Apply the result of an effect that `poll` handed out; results of forgotten ones have no effect."""
+        slots = (self._of_end, self._of_table, self._of_log, self._of_view)
         slot = next((each for each in slots if each.running is effect), None)
         if slot is None:
             return
@@ -430,8 +378,8 @@ class StreamMachine:
             self.outbox.not_released(self._now, self.settings.longest_pause)
             return
         if isinstance(effect, Append):
-            # It may be in the log: nothing is decided before the log was read to its end.
-            self._doubt()
+            # The event may be in the log: read to its end before anything else is decided.
+            self._require_end()
         slot.failed(self._now)
 
     def _inspect(self, result: TableState | TableUnfit) -> None:
@@ -445,8 +393,8 @@ class StreamMachine:
             return
         self.table.single_region = "fixed-buckets" if result.joined else None
         self._inspected = result
-        # What the table shows is in the log only up to an end that is fetched after it.
-        self._doubt()
+        # The log explains this state only up to an end that is fetched after it.
+        self._require_end()
 
     def _head_asked(self, answer: Result) -> None:
         """Apply the answer about the next decision, while nothing is decided."""
@@ -472,11 +420,11 @@ class StreamMachine:
         known = known_head(self.table, self.replica.state)
         if not expired:
             self.table.contradicted = known
-        if expired and not self._recall and (known is None or known != self.table.contradicted):
-            self._recall = True
+        if expired and not self._head_expired and (known is None or known != self.table.contradicted):
+            self._head_expired = True
             self._inspect_again()
             return
-        self._recall = False
+        self._head_expired = False
         number = self.replica.state.decided
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         self._stall_commit(Problem(code=code, number=number, detail=reason))
@@ -488,10 +436,10 @@ class StreamMachine:
         outcome = commit.take(effect, result)
         if isinstance(outcome, Problem):
             self._commit = None
-            if outcome.code in _OF_OTHERS and self._doubted != effect.decision:
+            if outcome.code in _OF_OTHERS and self._read_for != effect.decision:
                 # Another coordinator may have resolved it: read the log to an end fetched after the answer.
-                self._doubted = effect.decision
-                self._doubt()
+                self._read_for = effect.decision
+                self._require_end()
                 return
             self._stall_commit(outcome)
             return
@@ -500,7 +448,7 @@ class StreamMachine:
             self._of_table.pause(self._now, self.settings.first_pause * min(commit.retries - 1, 20))
         if outcome is not None:
             self._clear_commit_stall()
-            self._outcome, self._doubted = outcome, 0
+            self._outcome, self._read_for = outcome, 0
 
     # --- stalls -----------------------------------------------------------------------------------
 
@@ -522,56 +470,14 @@ class StreamMachine:
     def _inspect_again(self) -> None:
         """Read the table and the log's end as at the start."""
         self._inspected, self._ready = None, False
-        self._doubt()
+        self._require_end()
 
     # --- output -----------------------------------------------------------------------------------
 
     def conditions(self) -> list[Condition]:
         """Return everything that keeps the stream, or a region, from progress; the gravest first."""
-        found: list[Condition] = []
-        state = self.replica.state
-        if self._stall is not None:
-            retry = max(0, self._of_table.resume_at - self._now)
-            found.append(Condition(kind="stall", problem=self._stall, retry_in=retry))
-        found += self._retries.conditions()
-        if state.paused:
-            found.append(Condition(kind="pause", problem=Problem(code=Code.PAUSED)))
-        faults = [region.fault for region in state.regions.values() if region.fault is not None]
-        problems = [*faults, *self._overdue.problems(), *self._candidate.excluded.values()]
-        found += [Condition(kind="stall", problem=each) for each in problems]
-        regions = state.assignment.regions if state.assignment else ()
-        refused = [each for name, each in self.refused.items() if not regions or name in regions]
-        found += [Condition(kind="refusal", problem=each) for each in refused]
-        waits = tuple(self.replica.log.lagging())
-        if waits and any(self.replica.log.sealed(name) for name in state.regions):
-            found.append(Condition(kind="wait", problem=Problem(code=Code.WAITS_FOR_REGIONS, names=waits)))
-        return found
+        return self._conditions.all(self._stall, max(0, self._of_table.resume_at - self._now))
 
     def record(self) -> StateRecord:
         """Return the state record as of now."""
-        state = self.replica.state
-        return StateRecord(
-            stream=self.stream,
-            applied=self.replica.applied,
-            applied_id=self._applied_id,
-            low_water=self.replica.log.low_water(self.position),
-            state=state.model_copy(deep=True),
-            table=self.table.model_copy(),
-            due=list(self.outbox.due),
-            conditions=self.conditions(),
-            announced=dict(self.outbox.announced),
-            refused=dict(self.refused),
-            heard={name: at for name, at in self.heard.items() if name in state.regions},
-            intervals=dict(self._intervals),
-            waiting=self._waiting(),
-        )
-
-    def _waiting(self) -> dict[str, Waiting]:
-        found: dict[str, Waiting] = {}
-        for name, pending in self.replica.log.pending.items():
-            parts = [part for each in pending.checkpoints.values() for part in each.parts.values()]
-            if parts:
-                since = min(each.first_time for each in pending.checkpoints.values())
-                files, rows = sum(each.files for each in parts), sum(each.rows for each in parts)
-                found[name] = Waiting(files=files, rows=rows, since=since)
-        return found
+        return self._recorder.record(self.position, self.conditions())

@@ -6,7 +6,7 @@ them. Their ids are derived, so a repetition is recognised.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sluicegate.coordinator.core4.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
 from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
@@ -29,9 +29,9 @@ class Outbox:
     """The state record that is to be written, and the notifications that are to be sent."""
 
     def __init__(
-        self, stream: str, due: list[Due], interval: int, announced: Mapping[str, Problem] | None = None
+        self, stream: str, due: Sequence[Due], interval: int, announced: Mapping[str, Problem]
     ) -> None:
-        self.due = due
+        self.due = list(due)
         self._stream = stream
         self._interval = interval
         self._durable = len(due)
@@ -42,7 +42,7 @@ class Outbox:
         self._view: StateRecord | None = None
         self._release = False
         self._release_at = 0
-        self.announced = dict(announced or {})
+        self.announced = dict(announced)
         """By scope, the stall that was announced last."""
 
     @property

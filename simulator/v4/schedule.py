@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core4 import cuts
-from sluicegate.coordinator.core4.committing import head_of
 from sluicegate.coordinator.core4.effects import Effect
+from sluicegate.coordinator.core4.heads import head_of
 from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.events.version4 import (
     Assignment,

@@ -7,12 +7,13 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from sluicegate.coordinator.core4 import (
+    answers,
     candidate,
     commands,
     committing,
     cuts,
     decisions,
-    machine,
+    heads,
     progress,
     read_barrier,
     registration,
@@ -73,7 +74,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "targets of savepoints": (commands, "_savepoint"),
     "reached savepoints": (commands, "reached"),
     "the next sealed checkpoint as a target": (Log, "retarget"),
-    "the known head": (committing, "known_head"),
+    "the known head": (heads, "known_head"),
     "the answer of the table": (committing.Commit, "_asked"),
     "the result of a publication": (committing.Commit, "_published"),
     "the read barrier": (read_barrier.ReadBarrier, "passed"),
@@ -81,7 +82,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the end of reading again": (replica.Replica, "finish_refill"),
     "the policy": (replica.Replica, "_set_policy"),
     "entries that are not read back": (candidate.Candidate, "read_upto"),
-    "answers to registrations": (machine.StreamMachine, "_answer"),
+    "answers to registrations": (answers.Answers, "send"),
 }
 """Names of the places where a defect can be planted. A rename of a function is made here, too."""
 
