@@ -3,13 +3,13 @@
 It is work in hand. A silent region counts as not idle only once the coordinator has logged that.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
+from sluicegate.coordinator.core4.effects import Append
 from sluicegate.coordinator.core4.log import Log
 from sluicegate.coordinator.core4.state_record import StateRecord
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import LogRecord, RegionHeartbeat
+from sluicegate.events.version4 import EventType, LogRecord, RegionHeartbeat
 
 _HEARTBEATS: Final = 3
 """Number of heartbeats in a row that an idle region may miss."""
@@ -45,8 +45,8 @@ class Activity:
                 self.intervals.pop(name, None)
         self.heard[name], self._heard_at[name] = record.time, now
 
-    def silent(self, now: int) -> Iterator[tuple[str, str, RegionHeartbeat]]:
-        """Yield the idle regions whose drivers missed their heartbeats, with incarnation and event.
+    def entry(self, now: int) -> Append | None:
+        """Return the event that calls an idle region not idle, if its driver has missed its heartbeats.
 
         An idle region that crashes may have new rows in its source: the watermark must not pass them.
         """
@@ -55,4 +55,6 @@ class Activity:
             if life is None or not region.run or interval is None or not self._log.is_idle(name):
                 continue
             if now - self._heard_at.setdefault(name, now) > max(self._silence, _HEARTBEATS * interval):
-                yield name, life.id, RegionHeartbeat(idle=False, silent=True, run=region.run)
+                body = RegionHeartbeat(idle=False, silent=True, run=region.run)
+                return Append(EventType.REGION_HEARTBEAT, body, name, life.id)
+        return None

@@ -1,12 +1,12 @@
 """One commit against the table: ask, publish on the head that was asked, and the meaning of each answer."""
 
 from sluicegate.coordinator.core4.decisions import revert_digest
-from sluicegate.coordinator.core4.effects import Ask, Publish, Result
+from sluicegate.coordinator.core4.effects import Append, Ask, Publish, Result
 from sluicegate.coordinator.core4.heads import head_of, known_head
 from sluicegate.coordinator.core4.log_state import Decision, LogState
 from sluicegate.coordinator.core4.state_record import TableProgress
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import CutCommitted, CutReverted
+from sluicegate.events.version4 import CutCommitted, CutReverted, EventType
 from sluicegate.lakes.port import (
     Absent,
     Ahead,
@@ -25,21 +25,44 @@ from sluicegate.lakes.port import (
 Outcome = CutCommitted | CutReverted
 
 
-class Commit:
-    """The unresolved decision on its way into the table."""
+class Committing:
+    """The unresolved decision of one stream on its way into the table."""
 
-    def __init__(self, decision: Decision, table: TableProgress) -> None:
-        self.decision = decision
+    def __init__(self, table: TableProgress) -> None:
+        self.outcome: Outcome | None = None
+        """The outcome of the decision, to be appended and read back."""
         self.retries = 0
-        """How often a publication had to be asked about again."""
+        """Number of publications in a row that failed or lost against another writer."""
         self._table = table
+        self._decision: Decision | None = None
+        """The decision under way. A stall ends that, and the next question begins it again."""
         self._absent: Absent | None = None
         self._reverted = False
-        """Whether the empty commit of the revert was seen in the table."""
+        """True if the empty commit of the revert was seen in the table."""
 
-    def next(self, state: LogState) -> Ask | Publish:
-        """Ask first, every time; publish only on a head where the decision is absent."""
-        made, revert = self.decision, revert_digest(self.decision)
+    @property
+    def under_way(self) -> bool:
+        """True if the table was asked about the decision, and it neither stalls nor has its outcome."""
+        return self._decision is not None
+
+    def entry(self) -> Append | None:
+        """Return the event of the outcome, if the log lacks it."""
+        if self.outcome is None:
+            return None
+        reverted = isinstance(self.outcome, CutReverted)
+        return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self.outcome)
+
+    def resolved(self) -> None:
+        """Note that the log has the outcome."""
+        self._decision = self.outcome = None
+
+    def next(self, state: LogState) -> Ask | Publish | None:
+        """Return the next step: ask first, every time; publish only on a head without the decision."""
+        if self._decision is not state.pending:
+            self._decision, self._absent, self._reverted, self.retries = state.pending, None, False, 0
+        if (made := self._decision) is None:
+            return None
+        revert = revert_digest(made)
         if self._absent is None:
             digest = revert if self._reverted and revert is not None else made.digest
             return Ask(made.id, digest, self._table.identity or "", known_head(self._table, state))
@@ -54,22 +77,31 @@ class Commit:
             names_checked=policy is None or policy.file_names == "checked",
         )
 
-    def take(self, effect: Ask | Publish, result: Result) -> Outcome | Problem | None:
-        """Apply a result; return the outcome or a stall, or None if the commit continues with `next`."""
-        if isinstance(effect, Ask):
-            return self._asked(result)
-        return self._published(effect, result)
+    def apply(self, effect: Ask | Publish, result: Result) -> Problem | None:
+        """Apply a result: `outcome` is set, or a stall is returned, or the commit continues with `next`."""
+        made = self._decision
+        if made is None or made.id != effect.decision:
+            return None
+        found = (
+            self._asked(made, result) if isinstance(effect, Ask) else self._published(made, effect, result)
+        )
+        if isinstance(found, Problem):
+            self._decision = None
+            return found
+        self.outcome = found
+        return None
 
-    def _asked(self, answer: Result) -> Outcome | Problem | None:
-        number, revert = self.decision.id, revert_digest(self.decision)
+    def _asked(self, made: Decision, answer: Result) -> Outcome | Problem | None:
+        number, revert = made.id, revert_digest(made)
         match answer:
             case Found(snapshot):
-                return self._resolved(snapshot, reverted=self._reverted)
+                return self._resolved(made, snapshot, reverted=self._reverted)
             case Absent(head):
                 self._absent, self._reverted = answer, False
                 self._table.head, self._table.upto = head_of(head), number - 1
                 return None
             case OtherDigest(digest) if digest == revert and not self._reverted:
+                # Another coordinator has published the revert: ask for that one.
                 self._reverted = True
                 return None
             case OtherDigest(digest):
@@ -82,20 +114,21 @@ class Commit:
                 return Problem(code=Code.TABLE_REPLACED, detail=identity)
         raise TypeError(f"{answer!r} is no answer to an ask")
 
-    def _published(self, effect: Publish, publication: Result) -> Outcome | Problem | None:
+    def _published(self, made: Decision, effect: Publish, publication: Result) -> Outcome | Problem | None:
         self._absent = None
         match publication:
             case Published(snapshot):
-                return self._resolved(snapshot, reverted=effect.digest != self.decision.digest)
+                return self._resolved(made, snapshot, reverted=effect.digest != made.digest)
             case Conflict() | NotPublished() | OutcomeUnknown():
+                # An unknown outcome is asked about. Files are never deleted here.
                 self.retries += 1
                 return None
             case Refused(reason):
-                return Problem(code=Code.COMMIT_REFUSED, number=self.decision.id, detail=reason)
+                return Problem(code=Code.COMMIT_REFUSED, number=made.id, detail=reason)
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
-    def _resolved(self, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:
-        made, head, table = self.decision, head_of(snapshot), self._table.identity or ""
+    def _resolved(self, made: Decision, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:
+        head, table = head_of(snapshot), self._table.identity or ""
         self._table.head, self._table.upto = head, made.id
         if reverted:
             digest = revert_digest(made) or ""

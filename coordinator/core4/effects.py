@@ -7,6 +7,7 @@ repeated after any crash.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from sluicegate.coordinator.core4.state_record import Due, StateRecord
 from sluicegate.events.models import Body
@@ -53,6 +54,10 @@ class Append:
     body: Body
     region: str = ""
     incarnation: str = ""
+
+
+NO_DIGEST: Final = ""
+"""In place of a digest, in a question about the next decision: it is expected to be absent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Heads of the table, and the proof that a decision is absent."""
 
 from sluicegate.coordinator.core4.log_state import LogState
+from sluicegate.coordinator.core4.replica import Replica
 from sluicegate.coordinator.core4.state_record import TableProgress
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import Head
@@ -37,8 +38,13 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
 
 
-def mismatch(state: LogState, found: TableState) -> Problem | None:
+def mismatch(replica: Replica, found: TableState, low_water: int) -> Problem | None:
     """Return the contradiction between the table and a log that was read to its end, if there is one."""
+    state = replica.state
+    if state.partition is not None and state.partition != replica.partition:
+        return Problem(code=Code.OTHER_PARTITION, number=state.partition, other=replica.partition)
+    if replica.lost_content:
+        return Problem(code=Code.LOG_DISCONTINUOUS, number=low_water)
     if state.table is not None and state.table != found.identity:
         return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
     vouched = state.proof is not None and state.proof.decision == asked_decision(state)

@@ -7,30 +7,15 @@ again. `poll` hands out every effect that may start now, so an effect that a cra
 
 from typing import Final
 
+from sluicegate.coordinator.core4 import effects
 from sluicegate.coordinator.core4.activity import Activity
 from sluicegate.coordinator.core4.answers import Answers
 from sluicegate.coordinator.core4.candidate import Candidate
-from sluicegate.coordinator.core4.committing import Commit, Outcome
+from sluicegate.coordinator.core4.committing import Committing
 from sluicegate.coordinator.core4.conditions import Conditions
-from sluicegate.coordinator.core4.effects import (
-    Append,
-    Appended,
-    Ask,
-    CheckFiles,
-    Effect,
-    EndOffset,
-    Failed,
-    FetchEnd,
-    FilesChecked,
-    InspectTable,
-    Publish,
-    ReleaseOffsets,
-    Result,
-    Retried,
-    TableUnfit,
-)
+from sluicegate.coordinator.core4.effects import Effect, Result
 from sluicegate.coordinator.core4.heads import head_of, known_head, mismatch
-from sluicegate.coordinator.core4.log_state import Decision, LogState
+from sluicegate.coordinator.core4.log_state import LogState
 from sluicegate.coordinator.core4.outbox import Outbox
 from sluicegate.coordinator.core4.overdue import Overdue
 from sluicegate.coordinator.core4.read_barrier import ReadBarrier
@@ -41,21 +26,14 @@ from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.coordinator.core4.state_record import Condition, StateRecord
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import (
-    CutAbandoned,
-    CutCommitted,
     CutDecided,
-    CutReverted,
     EventType,
     LogRecord,
-    RegionClosed,
-    RegistrationAnswered,
     StreamCommand,
     StreamPolicy,
 )
 from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
 
-NO_DIGEST: Final = ""
-"""In place of a digest, in a question about the next decision: it is expected to be absent."""
 _OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
 """Stalls that may come from a record of another coordinator that is still to be read."""
 
@@ -98,14 +76,13 @@ class StreamMachine:
             self.replica, self.table, self.outbox, self._activity, self._answers.refused, record.applied_id
         )
         self._inspected: TableState | None = None
-        self._ready = False
+        self.ready = False
+        """True if the log was read to the end seen at the assignment, and the table agrees."""
         self._head_at = 0
         """Time of the next question about the table's head."""
         self._head_expired = False
         """True if the inspected head takes the place of the known one, which has expired."""
-        self._commit: Commit | None = None
-        self._outcome: Outcome | None = None
-        """The outcome of the unresolved decision, to be appended and read back."""
+        self._committing = Committing(self.table)
         self._read_for = 0
         """The decision for which the log was read to its end, after an answer about others' commits."""
         pauses = (settings.first_pause, settings.longest_pause)
@@ -113,11 +90,6 @@ class StreamMachine:
         self._of_end, self._of_table, self._of_log, self._of_view = (
             RetrySlot(f"{stream}/{name}", *pauses) for name in ("end", "table", "log", "view")
         )
-
-    @property
-    def ready(self) -> bool:
-        """True if the log was read to the end seen at the assignment, and the table agrees."""
-        return self._ready
 
     # --- input: the log ---------------------------------------------------------------------------
 
@@ -160,53 +132,30 @@ class StreamMachine:
 
     def _react(self, record: LogRecord, applied: Applied) -> None:
         """React to a new record, beside its effect on the log's state."""
-        body = record.body
-        if applied.answer is not None:
-            self._registered(record, applied.answer)
-        if applied.resolved is not None:
-            self._resolved(applied.resolved, body)
-        for savepoint in applied.savepoints:
-            self.outbox.saved(savepoint, self.replica.state)
-        match body:
+        self.outbox.read(record, applied, self.replica.state)
+        self._candidate.read(record, applied, self._now)
+        match record.body:
             case CutDecided():
-                self._candidate.judged(record.offset, self._now, void=applied.ignored is not None)
                 self._overdue.decided()
-            case CutAbandoned() if applied.ignored is None:
-                self._candidate.alignment.abandoned(self._now)
-                self.outbox.abandoned(body)
             case StreamPolicy() | StreamCommand():
-                if isinstance(body, StreamPolicy):
-                    self._candidate.forget_checks()
-                # The order may be about the cause of a stall, and its sender reads the state.
-                self._candidate.recheck()
+                # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
-                self.outbox.note_change()
-            case RegionClosed():
-                self.outbox.note_change()
-
-    def _registered(self, record: LogRecord, answer: RegistrationAnswered) -> None:
-        self._answers.add(record, answer)
-        self._candidate.excluded.pop(record.envelope.region, None)
-        if self._stall is not None and not self._ready:
-            # The cause may have ended: check again before the registration is refused for it.
-            self._stall_seen = False
-            self._of_table.pause(self._now, 0)
-
-    def _resolved(self, made: Decision, body: object) -> None:
-        self._commit = self._outcome = None
-        self._clear_commit_stall()
-        self._candidate.resolved(made.parts)
-        self._retries.ended("publish", "append")
-        if isinstance(body, CutCommitted):
-            self.outbox.committed(made, body.snapshot, self.replica.state)
-        elif isinstance(body, CutReverted):
-            self.outbox.reverted(body)
+        if applied.resolved is not None:
+            self._committing.resolved()
+            self._clear_commit_stall()
+            self._retries.ended("publish", "append")
+        if applied.answer is not None:
+            self._answers.add(record, applied.answer)
+            if self._stall is not None and not self.ready:
+                # The cause may have ended: check again before the registration is refused for it.
+                self._stall_seen = False
+                self._of_table.pause(self._now, 0)
 
     # --- input: time ------------------------------------------------------------------------------
 
     def poll(self, now: int) -> list[Effect]:
         """Hand out the effects that should start now; `now` in milliseconds, never decreasing."""
-        if self._ready and now - self._now > self.settings.freeze:
+        if self.ready and now - self._now > self.settings.freeze:
             self._require_end()
         self._now = now
         if self._overdue.look(now, caught_up=self._has_read_all):
@@ -214,7 +163,7 @@ class StreamMachine:
         self._settle()
         if self._candidate.align(now, acting=self._may_act):
             self._require_end()
-        effects: list[Effect] = []
+        started: list[Effect] = []
         for slot, find in (
             (self._of_end, self._next_end),
             (self._of_table, self._next_table),
@@ -222,8 +171,8 @@ class StreamMachine:
             (self._of_view, self.outbox.view),
         ):
             if slot.is_free(now) and (effect := find()) is not None:
-                effects.append(slot.start(effect))
-        return effects
+                started.append(slot.start(effect))
+        return started
 
     def _require_end(self) -> None:
         """Let nothing happen before the log was read to an end that is fetched from now on."""
@@ -236,28 +185,23 @@ class StreamMachine:
     @property
     def _may_act(self) -> bool:
         """True if decisions may be made and executed."""
-        return self._ready and self._has_read_all
+        return self.ready and self._has_read_all
 
     def _settle(self) -> None:
         """Draw the conclusions from all records and results since the last poll."""
-        if self._inspected is not None and not self._ready and self._has_read_all:
-            self.replica.finish_refill()
+        if self._inspected is not None and not self.ready and self._has_read_all:
             self._become_ready(self._inspected)
         self._candidate.read_upto(self.position)
-        if self._ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
-            self._answers.send(None if self._ready else self._stall or self._retries.stall)
+        if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
+            self._answers.send(None if self.ready else self._stall or self._retries.stall)
         stalls = [each.problem for each in self.conditions() if each.kind == "stall"]
         self.outbox.stalls(stalls, self.replica.applied)
 
     def _become_ready(self, found: TableState) -> None:
         """Start to act, unless partition, log, table and state record contradict each other."""
         state = self.replica.state
-        problem = mismatch(state, found)
-        if state.partition is not None and state.partition != self.partition:
-            problem = Problem(code=Code.OTHER_PARTITION, number=state.partition, other=self.partition)
-        elif self.replica.lost_content:
-            problem = Problem(code=Code.LOG_DISCONTINUOUS, number=self.low_water)
-        if problem is not None:
+        self.replica.finish_refill()
+        if (problem := mismatch(self.replica, found, self.low_water)) is not None:
             self._halt(problem)
             return
         # Decisions are in the log before they are in the table, so no unknown one precedes this head. The
@@ -266,8 +210,8 @@ class StreamMachine:
         if has_newest and (self._head_expired or self.table.upto < 0):
             self.table.head, self.table.upto = head_of(found.head), state.decided
             self._head_expired = False
-        self._ready = True
-        if self._stall is not None and self._commit is None:
+        self.ready = True
+        if not self._committing.under_way:
             self._stall = None
         if state.assignment is not None:
             self.outbox.note_change()
@@ -276,27 +220,22 @@ class StreamMachine:
 
     def _next_end(self) -> Effect | None:
         # The table is read first: whatever it shows is in the log, before an end that is fetched afterwards.
-        return FetchEnd() if self._inspected is not None and self._read_barrier.unknown else None
+        return effects.FetchEnd() if self._inspected is not None and self._read_barrier.unknown else None
 
     def _next_table(self) -> Effect | None:
         if self._inspected is None:
-            return InspectTable()
-        if not self._may_act or self._outcome is not None:
+            return effects.InspectTable()
+        if not self._may_act or self._committing.outcome is not None:
             return None
         state = self.replica.state
         if state.pending is not None:
-            if self._commit is None or self._commit.decision is not state.pending:
-                self._commit = Commit(state.pending, self.table)
-            return self._commit.next(state)
+            return self._committing.next(state)
         if self._head_due:
             known = known_head(self.table, state)
-            return Ask(state.decided + 1, NO_DIGEST, self.table.identity or "", known)
+            return effects.Ask(state.decided + 1, effects.NO_DIGEST, self.table.identity or "", known)
         if self._of_log.running is not None or self.outbox.busy:
             return None
-        check = self._candidate.next_check(self._now)
-        return check and CheckFiles(
-            check.parts, check.allowed_locations, self.table.identity or "", check.names_checked
-        )
+        return self._candidate.next_check(self._now, self.table.identity or "")
 
     @property
     def _head_due(self) -> bool:
@@ -304,39 +243,25 @@ class StreamMachine:
 
     def _next_log(self) -> Effect | None:
         stalled = self._stall is not None or self._retries.stalled
-        writable = (self._ready or stalled) and not self._answers.waiting
+        writable = (self.ready or stalled) and not self._answers.waiting
         effect = self.outbox.next(self.record, self._now, writable=writable)
         if effect is not None or not self._may_act or self._candidate.appended_at is not None:
             return effect
         return self._next_entry()
 
-    def _next_entry(self) -> Append | None:
+    def _next_entry(self) -> effects.Append | None:
         """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""
         state = self.replica.state
-        if self._outcome is not None:
-            reverted = isinstance(self._outcome, CutReverted)
-            return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self._outcome)
-        if (policy := self._next_policy()) is not None:
-            return Append(EventType.STREAM_POLICY, policy)
-        for name, incarnation, body in self._activity.silent(self._now):
-            return Append(EventType.REGION_HEARTBEAT, body, name, incarnation)
+        if (entry := self._committing.entry()) is not None:
+            return entry
+        policy = self.settings.policy_to_log(state.policy, self.table.single_region)
+        if policy is not None:
+            return effects.Append(EventType.STREAM_POLICY, policy)
+        if (entry := self._activity.entry(self._now)) is not None:
+            return entry
         if state.pending is not None or self._head_due:
             return None
-        entry = self._candidate.next_entry(self._now)
-        if isinstance(entry, CutDecided):
-            head = {"head": self.table.head}
-            return Append(EventType.CUT_DECIDED, entry.model_copy(update=head))
-        return Append(EventType.CUT_ABANDONED, entry) if entry is not None else None
-
-    def _next_policy(self) -> StreamPolicy | None:
-        """Return the policy of the settings, if the log has another one."""
-        logged = self.replica.state.policy
-        number = logged.number if logged is not None else 0
-        changes: dict[str, object] = {"number": number}
-        if self.table.single_region is not None:
-            changes["single_region"] = self.table.single_region
-        wanted = self.settings.policy.model_copy(update=changes)
-        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})
+        return self._candidate.entry(self._now, self.table.head)
 
     # --- input: results ---------------------------------------------------------------------------
 
@@ -346,49 +271,45 @@ class StreamMachine:
         slot = next((each for each in slots if each.running is effect), None)
         if slot is None:
             return
-        if isinstance(result, Retried):
-            self._retries.failed(effect, self._now, result.reason)
-        else:
-            self._retries.succeeded(effect)
-        if isinstance(result, Failed):
+        self._retries.finished(effect, result, self._now)
+        if isinstance(result, effects.Failed):
             self._failed(effect, slot)
             return
         slot.succeeded()
         match effect, result:
-            case FetchEnd(), EndOffset(offset):
+            case effects.FetchEnd(), effects.EndOffset(offset):
                 self._read_barrier.fetched(effect, offset)
-            case InspectTable(), TableState() | TableUnfit():
+            case effects.InspectTable(), TableState() | effects.TableUnfit():
                 self._inspect(result)
-            case CheckFiles(), FilesChecked(problems):
+            case effects.CheckFiles(), effects.FilesChecked(problems):
                 self._candidate.checked(effect, problems, self._now)
-            case CheckFiles(), TableReplaced(identity):
+            case effects.CheckFiles(), TableReplaced(identity):
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
-            case Append(), Appended(offset):
+            case effects.Append(), effects.Appended(offset):
                 self._candidate.appended_at = offset
-            case Ask(digest=digest), _ if digest == NO_DIGEST:
+            case effects.Ask(digest=digest), _ if digest == effects.NO_DIGEST:
                 self._head_asked(result)
-            case ((Ask() | Publish()), _):
+            case ((effects.Ask() | effects.Publish()), _):
                 self._commit_step(effect, result)
             case _:
                 self.outbox.done(effect, self._now)
 
     def _failed(self, effect: Effect, slot: RetrySlot) -> None:
-        if isinstance(effect, ReleaseOffsets):
+        if isinstance(effect, effects.ReleaseOffsets):
             slot.succeeded()
             self.outbox.not_released(self._now, self.settings.longest_pause)
             return
-        if isinstance(effect, Append):
+        if isinstance(effect, effects.Append):
             # The event may be in the log: read to its end before anything else is decided.
             self._require_end()
         slot.failed(self._now)
 
-    def _inspect(self, result: TableState | TableUnfit) -> None:
-        if isinstance(result, TableUnfit):
+    def _inspect(self, result: TableState | effects.TableUnfit) -> None:
+        if isinstance(result, effects.TableUnfit):
             self._halt(Problem(code=Code.TABLE_UNFIT, detail=result.reason))
             return
-        if self.table.identity is None:
-            self.table.identity = result.identity
-        elif self.table.identity != result.identity:
+        self.table.identity = self.table.identity or result.identity
+        if self.table.identity != result.identity:
             self._halt(Problem(code=Code.TABLE_REPLACED, detail=result.identity))
             return
         self.table.single_region = "fixed-buckets" if result.joined else None
@@ -429,26 +350,21 @@ class StreamMachine:
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         self._stall_commit(Problem(code=code, number=number, detail=reason))
 
-    def _commit_step(self, effect: Ask | Publish, result: Result) -> None:
-        commit = self._commit
-        if commit is None or commit.decision.id != effect.decision:
-            return
-        outcome = commit.take(effect, result)
-        if isinstance(outcome, Problem):
-            self._commit = None
-            if outcome.code in _OF_OTHERS and self._read_for != effect.decision:
-                # Another coordinator may have resolved it: read the log to an end fetched after the answer.
-                self._read_for = effect.decision
-                self._require_end()
-                return
-            self._stall_commit(outcome)
-            return
-        if outcome is None and isinstance(effect, Publish):
-            # An absence is used at once, before another writer moves the head.
-            self._of_table.pause(self._now, self.settings.first_pause * min(commit.retries - 1, 20))
-        if outcome is not None:
-            self._clear_commit_stall()
-            self._outcome, self._read_for = outcome, 0
+    def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
+        problem = self._committing.apply(effect, result)
+        if problem is None:
+            if self._committing.outcome is not None:
+                self._clear_commit_stall()
+            elif isinstance(effect, effects.Publish) and self._committing.under_way:
+                # An absence is used at once, before another writer moves the head.
+                pause = self.settings.first_pause * min(self._committing.retries - 1, 20)
+                self._of_table.pause(self._now, pause)
+        elif problem.code in _OF_OTHERS and self._read_for != effect.decision:
+            # Another coordinator may have resolved it: read the log to an end fetched after the answer.
+            self._read_for = effect.decision
+            self._require_end()
+        else:
+            self._stall_commit(problem)
 
     # --- stalls -----------------------------------------------------------------------------------
 
@@ -464,12 +380,12 @@ class StreamMachine:
         self._of_table.pause(self._now, self.settings.stall_pause)
 
     def _clear_commit_stall(self) -> None:
-        if self._ready:
+        if self.ready:
             self._stall = None
 
     def _inspect_again(self) -> None:
         """Read the table and the log's end as at the start."""
-        self._inspected, self._ready = None, False
+        self._inspected, self.ready = None, False
         self._require_end()
 
     # --- output -----------------------------------------------------------------------------------

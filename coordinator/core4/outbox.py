@@ -10,18 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sluicegate.coordinator.core4.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
 from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
+from sluicegate.coordinator.core4.replica import Applied
 from sluicegate.coordinator.core4.state_record import Due, Notification, StateRecord
 from sluicegate.events.problems import Problem
 from sluicegate.events.version4 import (
     Committed,
     CutAbandoned,
+    CutCommitted,
     CutReverted,
     Envelope,
     Head,
+    LogRecord,
     NotificationType,
+    RegionClosed,
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
+    StreamCommand,
+    StreamPolicy,
 )
 
 
@@ -60,14 +66,30 @@ class Outbox:
 
     # --- notifications ----------------------------------------------------------------------------
 
+    def read(self, record: LogRecord, applied: Applied, state: LogState) -> None:
+        """Announce the effects of a new record."""
+        body, made = record.body, applied.resolved
+        if made is not None and isinstance(body, CutCommitted):
+            self._committed(made, body.snapshot, state)
+        elif made is not None and isinstance(body, CutReverted):
+            self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
+        for savepoint in applied.savepoints:
+            self._saved(savepoint, state)
+        match body:
+            case CutAbandoned() if applied.ignored is None:
+                name = f"abandoned/{body.decision}/{body.attempt}"
+                self._add(NotificationType.ABANDONED, name, body)
+            case StreamPolicy() | StreamCommand() | RegionClosed():
+                # Nothing is announced, but the sender looks at the state.
+                self.note_change()
+
     def answer(self, envelope: Envelope, body: RegistrationAnswered) -> None:
         """Answer a registration."""
         # A registration that is read again may have another answer, once a stall is over.
         name = f"answer/{envelope.id}/{body.problem.identity if body.problem else ''}"
         self._add(NotificationType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
 
-    def committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
-        """Announce a visible commit."""
+    def _committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
         body = Committed(
             decision=made.id,
             cut=made.cut,
@@ -80,16 +102,7 @@ class Outbox:
         kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
         self._add(kind, f"commit/{made.id}", body)
 
-    def reverted(self, body: CutReverted) -> None:
-        """Announce that a decision was given up."""
-        self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
-
-    def abandoned(self, body: CutAbandoned) -> None:
-        """Announce an abandoned attempt."""
-        self._add(NotificationType.ABANDONED, f"abandoned/{body.decision}/{body.attempt}", body)
-
-    def saved(self, savepoint: Savepoint, state: LogState) -> None:
-        """Announce a savepoint or a drain that is reached."""
+    def _saved(self, savepoint: Savepoint, state: LogState) -> None:
         body = SavepointTaken(
             name=savepoint.name,
             drained=savepoint.drain,

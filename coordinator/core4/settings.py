@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sluicegate.events.version4 import StreamPolicy
+from sluicegate.events.version4 import SingleRegionReason, StreamPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +34,14 @@ class MachineSettings:
     """How long an effect may fail until that is a stall."""
     overdue_after: int = 10_000
     """How long a completed checkpoint may lack something until its region stalls for that."""
+
+    def policy_to_log(
+        self, logged: StreamPolicy | None, single_region: SingleRegionReason | None
+    ) -> StreamPolicy | None:
+        """Return the policy of these settings and of the table, if the log has another one."""
+        number = logged.number if logged is not None else 0
+        changes: dict[str, object] = {"number": number}
+        if single_region is not None:
+            changes["single_region"] = single_region
+        wanted = self.policy.model_copy(update=changes)
+        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})

@@ -16,6 +16,7 @@ from sluicegate.events.version4 import (
     NotificationType,
     RegistrationAnswered,
     SavepointTaken,
+    SingleRegionReason,
     Stalled,
 )
 
@@ -43,8 +44,8 @@ class TableProgress(Light):
     """-1: no head is known."""
     contradicted: Head | None = None
     """A known head that the table was seen to lack although its history had not expired."""
-    single_region: str | None = None
-    """Why the table makes all writers one failure domain."""
+    single_region: SingleRegionReason | None = None
+    """Reason for which the table makes all writers one failure domain."""
 
 
 class Due(Light):

@@ -75,8 +75,8 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "reached savepoints": (commands, "reached"),
     "the next sealed checkpoint as a target": (Log, "retarget"),
     "the known head": (heads, "known_head"),
-    "the answer of the table": (committing.Commit, "_asked"),
-    "the result of a publication": (committing.Commit, "_published"),
+    "the answer of the table": (committing.Committing, "_asked"),
+    "the result of a publication": (committing.Committing, "_published"),
     "the read barrier": (read_barrier.ReadBarrier, "passed"),
     "the place of a record that is read again": (replica.Replica, "_place_of"),
     "the end of reading again": (replica.Replica, "finish_refill"),
@@ -181,21 +181,21 @@ def _discards_all(right: Function) -> Function:
 
 
 def _newest_head(right: Function) -> Function:
-    def wrong(self: Any, answer: Any) -> Any:
+    def wrong(self: Any, made: Any, answer: Any) -> Any:
         from sluicegate.lakes.port import Absent, Unproven
 
-        return right(self, Absent(None) if isinstance(answer, Unproven) else answer)
+        return right(self, made, Absent(None) if isinstance(answer, Unproven) else answer)
 
     return wrong
 
 
 def _lost_is_done(right: Function) -> Function:
-    def wrong(self: Any, effect: Any, publication: Any) -> Any:
+    def wrong(self: Any, made: Any, effect: Any, publication: Any) -> Any:
         from sluicegate.lakes.port import OutcomeUnknown, Published, SnapshotRef
 
         if isinstance(publication, OutcomeUnknown):
-            return right(self, effect, Published(SnapshotRef(1, "guessed")))
-        return right(self, effect, publication)
+            return right(self, made, effect, Published(SnapshotRef(1, "guessed")))
+        return right(self, made, effect, publication)
 
     return wrong
 
