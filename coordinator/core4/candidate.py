@@ -41,15 +41,15 @@ class Candidate:
         self._recheck_at = 0
         self._checked: set[int] = set()
         self._unseen = True
-        """Whether something was read since the alignment last looked."""
+        """True if something was read since the alignment last looked."""
         self._expired = False
         self._chosen: CutDecided | CutAbandoned | None = None
         self._fresh = False
-        """Whether nothing has changed since a cut was chosen: its digest is over all of its events."""
+        """True if nothing has changed since a cut was chosen: its digest is over all of its events."""
         self._full_at: int | None = None
         """When the sealed files reached one of the maxima."""
         self._voids = 0
-        """How many decisions of this coordinator in a row were void."""
+        """Number of decisions of this coordinator in a row were void."""
         self._resume_at = 0
 
     def arrived(self, time: int) -> None:

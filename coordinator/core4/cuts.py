@@ -112,7 +112,7 @@ def most_fallbacks(log: Log) -> int:
 
 
 def is_forced(log: Log) -> bool:
-    """Return whether the next cut must be full, since a region fell back as often in a row as it may."""
+    """True if the next cut must be full, since a region fell back as often in a row as it may."""
     policy, regions = log.state.policy, log.state.regions
     most = policy.max_consecutive_fallbacks if policy else 1
     return any(name in regions and regions[name].fallbacks >= most for name in log.expected())
@@ -128,7 +128,7 @@ def single_region_reason(log: Log) -> str | None:
 
 
 def may_be_partial(log: Log) -> bool:
-    """Return whether a cut may leave regions behind at all."""
+    """True if a cut may leave regions behind at all."""
     policy = log.state.policy
     return policy is not None and policy.partial == "allow" and single_region_reason(log) is None
 
@@ -137,12 +137,12 @@ def may_be_partial(log: Log) -> bool:
 
 
 def reaches_barrier(log: Log, moves: Moves) -> bool:
-    """Return whether a move reaches a target, which only full cuts may."""
+    """True if a move reaches a target, which only full cuts may."""
     return any(log.at_barrier(name, at) for name, at in moves.items())
 
 
 def barrier_reached(log: Log, moves: Moves) -> bool:
-    """Return whether these moves leave no target behind, or touch none at all."""
+    """True if these moves leave no target behind, or touch none at all."""
     if not reaches_barrier(log, moves):
         return True
     state = log.state
@@ -155,7 +155,7 @@ def barrier_reached(log: Log, moves: Moves) -> bool:
 
 
 def problem_of(log: Log, body: CutDecided) -> Problem | None:
-    """Return why a decision is void at the offset that the log has reached; None if it is valid."""
+    """Return the reason for which a decision is void at the current offset; None if it is valid."""
     state, number = log.state, body.decision
     if number != state.decided + 1:
         return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
@@ -207,7 +207,7 @@ def _content_problem(log: Log, body: CutDecided, moves: Moves) -> Problem | None
 
 
 def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
-    """Return why an abandoned attempt is void at the offset that the log has reached."""
+    """Return the reason for which an abandoned attempt is void at the offset that the log has reached."""
     state, number = log.state, body.decision
     if (number, body.attempt) != (state.decided + 1, state.attempt + 1):
         return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)

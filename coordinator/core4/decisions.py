@@ -111,7 +111,7 @@ def abandon(log: Log, body: CutAbandoned) -> None:
 
 
 def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
-    """Return why an outcome is void; None if it is valid."""
+    """Return the reason for which an outcome is void; None if it is valid."""
     made = log.state.pending
     if made is None or made.id != body.decision:
         return Problem(code=Code.OUT_OF_ORDER, number=body.decision, other=log.state.decided)

@@ -41,12 +41,29 @@ _OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
 class StreamMachine:
     """The coordinator of one stream, during one assignment of its partition."""
 
+    ready = False
+    """True if the log was read to the end seen at the assignment, and the table agrees."""
+    _now = 0
+    _blocked: Problem | None = None
+    """Reason for which no record from some offset on is applied."""
+    _answer_from = 0
+    """Registrations from this offset on are refused while records are blocked."""
+    _stall: Problem | None = None
+    """Stall of the whole stream, or of its commits."""
+    _stall_seen = False
+    """True if the stall was found after the newest registration was read."""
+    _inspected: TableState | None = None
+    _head_at = 0
+    """Time of the next question about the table's head."""
+    _head_expired = False
+    """True if the inspected head takes the place of the known one, which has expired."""
+    _read_for = 0
+    """The decision for which the log was read to its end, after an answer about others' commits."""
+
     def __init__(
         self, stream: str, partition: int, record: StateRecord | None, settings: MachineSettings
     ) -> None:
         record = record or StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
-        self.stream = stream
-        self.partition = partition
         self.settings = settings
         self.replica = Replica(stream, partition, record.state, record.applied)
         self.table = record.table.model_copy()
@@ -55,19 +72,13 @@ class StreamMachine:
         self.position = self.low_water
         """The next offset to be read."""
         self.outbox = Outbox(stream, record.due, settings.record_interval, record.announced)
-        self._now = 0
-        self._blocked: Problem | None = None
-        """Reason for which no record from some offset on is applied."""
-        self._answer_from = 0
-        self._stall: Problem | None = None
-        self._stall_seen = False
-        """True if the stall was found after the newest registration was read."""
         self._read_barrier = ReadBarrier()
         log = self.replica.log
         self._activity = Activity(log, record, settings.silence)
         self._answers = Answers(self.outbox, record.refused)
         self._candidate = Candidate(log, settings)
         self._overdue = Overdue(log, settings.overdue_after)
+        self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
         self._conditions = Conditions(
             log, self._retries, self._overdue, self._candidate.excluded, self._answers.refused
@@ -75,16 +86,6 @@ class StreamMachine:
         self._recorder = Recorder(
             self.replica, self.table, self.outbox, self._activity, self._answers.refused, record.applied_id
         )
-        self._inspected: TableState | None = None
-        self.ready = False
-        """True if the log was read to the end seen at the assignment, and the table agrees."""
-        self._head_at = 0
-        """Time of the next question about the table's head."""
-        self._head_expired = False
-        """True if the inspected head takes the place of the known one, which has expired."""
-        self._committing = Committing(self.table)
-        self._read_for = 0
-        """The decision for which the log was read to its end, after an answer about others' commits."""
         pauses = (settings.first_pause, settings.longest_pause)
         # Slots are independent: a stuck store delays its own effects alone.
         self._of_end, self._of_table, self._of_log, self._of_view = (

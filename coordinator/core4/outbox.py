@@ -41,7 +41,7 @@ class Outbox:
         self._stream = stream
         self._interval = interval
         self._durable = len(due)
-        """How many notifications, from the front, are part of a written record."""
+        """Number of notifications, from the front, are part of a written record."""
         self._recorded = True
         self._changes = self._writing = 0
         self._written_at: int | None = None
@@ -53,7 +53,7 @@ class Outbox:
 
     @property
     def busy(self) -> bool:
-        """Return whether a record or a notification is still to be written."""
+        """True if a record or a notification is still to be written."""
         return self._changes > 0 or bool(self.due)
 
     def keep_record(self) -> None:

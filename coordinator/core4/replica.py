@@ -52,7 +52,7 @@ class Replica:
         self.log = Log(stream, state.model_copy(deep=True) if state is not None else LogState())
         self.applied = applied
         self.lost_content = False
-        """Whether records are gone that the unresolved decision of the state record needs."""
+        """True if records are gone that the unresolved decision of the state record needs."""
         self._recorded = applied
         self._refilling = self.log.state.pending is not None
         self._refilled: dict[str, PendingCheckpoints] = {}

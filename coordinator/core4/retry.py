@@ -39,7 +39,7 @@ class RetrySlot:
         """Nothing starts before this time, in milliseconds."""
 
     def is_free(self, now: int) -> bool:
-        """Return whether an effect may start."""
+        """True if an effect may start."""
         return self.running is None and now >= self.resume_at
 
     def start(self, effect: Effect) -> Effect:
@@ -108,7 +108,7 @@ class Retries:
 
     @property
     def stalled(self) -> bool:
-        """Return whether an effect has failed for so long that the stream is stalled."""
+        """True if an effect has failed for so long that the stream is stalled."""
         return any(each.stalls for each in self._open.values())
 
     def conditions(self) -> list[Condition]:

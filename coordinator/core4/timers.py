@@ -82,11 +82,11 @@ class Alignment:
         return max(min(waits), self._begun, due) if waits else None
 
     def expired(self, since: int | None, now: int) -> bool:
-        """Return whether the timeout has passed since then."""
+        """True if the timeout has passed since then."""
         return since is not None and now >= since + self._timeout
 
     def needs_end(self, since: int | None) -> bool:
-        """Return whether the log's end must be fetched: once after each expiry."""
+        """True if the log's end must be fetched: once after each expiry."""
         if since == self._fenced:
             return False
         self._fenced = since
@@ -108,11 +108,11 @@ class Cadence:
 
     @property
     def has_maxima(self) -> bool:
-        """Return whether amounts of files can make a cut due."""
+        """True if amounts of files can make a cut due."""
         return self._max_files is not None or self._max_bytes is not None
 
     def is_full(self, files: int, size: int) -> bool:
-        """Return whether this many sealed files, or bytes of them, make a cut due."""
+        """True if this many sealed files, or bytes of them, make a cut due."""
         full = self._max_files is not None and files >= self._max_files
         return full or (self._max_bytes is not None and size >= self._max_bytes)
 

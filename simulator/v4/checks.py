@@ -18,8 +18,10 @@ from sluicegate.events.version4 import (
     SavepointTaken,
 )
 from sluicegate.lakes.memory import MemorySnapshot
+from sluicegate.simulator.v4.judging import abandonment_problem, decision_problem
 from sluicegate.simulator.v4.node import Node
-from sluicegate.simulator.v4.truth import Truth, Verdict
+from sluicegate.simulator.v4.places import Verdict
+from sluicegate.simulator.v4.truth import Truth
 from sluicegate.simulator.v4.world import COMMIT_USER, STREAM, Item, World
 from sluicegate.simulator.violation import Violation
 
@@ -59,9 +61,9 @@ class Checks:
             body, before = entry.body, self.truth.decided
             problem = None
             if isinstance(body, CutDecided):
-                problem = self.truth.problem(body)
+                problem = decision_problem(self.truth, body)
             elif isinstance(body, CutAbandoned):
-                problem = self.truth.abandonment_problem(body)
+                problem = abandonment_problem(self.truth, body)
             self.truth.read(entry.offset, entry.envelope, body)
             shown = None if isinstance(body, FilesWritten) else body
             phases = {name: each.phase for name, each in self.reference.state.regions.items()}
@@ -105,7 +107,7 @@ class Checks:
             region = state.regions.get(name)
             if region is None:
                 raise Violation("I4", f"{name} is not known at offset {offset}")
-            mine = (place.at, place.fallbacks, place.live, place.faulty, place.gone, place.rests)
+            mine = (place.at, place.fallbacks, place.live, place.stalled, place.gone, place.is_idle)
             theirs = (
                 region.position,
                 region.fallbacks,
@@ -231,15 +233,15 @@ class Checks:
                     raise Violation(
                         "I1", f"decision {body.decision} is announced, but {verdict.outcome or 'open'}"
                     )
-                if sorted(body.fallbacks) != sorted(verdict.late):
-                    raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.late}")
+                if sorted(body.fallbacks) != sorted(verdict.fallbacks):
+                    raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.fallbacks}")
                 if body.watermark != verdict.watermark:
                     raise Violation("I5", f"watermark {body.watermark} announced, not {verdict.watermark}")
             case CutReverted():
                 if truth.verdicts[body.decision - 1].outcome != "reverted":
                     raise Violation("I1", f"decision {body.decision} is announced as reverted")
             case SavepointTaken():
-                if body.name not in truth.saved:
+                if body.name not in truth.reached:
                     raise Violation("I7", f"savepoint {body.name} is announced, but not reached")
             case RegistrationAnswered():
                 accepted = truth.accepted.get(body.registration, False)

@@ -15,7 +15,8 @@ from sluicegate.events.version4 import (
     StreamPolicy,
 )
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.v4.job import Driver, Location, Offsets
+from sluicegate.simulator.v4.job import Driver
+from sluicegate.simulator.v4.location import Location, Offsets
 from sluicegate.simulator.v4.truth import Truth
 from sluicegate.simulator.v4.world import STREAM, World
 
@@ -33,7 +34,7 @@ class People:
     asking: dict[str, str] = field(default_factory=dict)
     """By region, the id of a probe about the decided position."""
     closing: bool = False
-    """Whether the job is stopping, so that another assignment can begin."""
+    """True if the job is stopping, so that another assignment can begin."""
     paused: bool = False
     _orders: int = 0
 
@@ -75,7 +76,7 @@ class People:
                 return False
             return True
         place = self.truth.places.get(driver.region)
-        return place is not None and (place.faulty or driver.wrong) and not place.removed
+        return place is not None and (place.stalled or driver.wrong) and not place.removed
 
     def ask_position(self, driver: Driver) -> None:
         """Ask for a region's decided position, with a probe of an incarnation that nobody uses."""
@@ -120,7 +121,7 @@ class People:
         ]
         if truth.number is None or any(not driver.gone for driver in ours):
             return
-        if not ours and not truth.fresh and not truth.active():
+        if not ours and not truth.provisional and not truth.active():
             # A stray assignment was closed: the job begins again after it.
             newest = max(driver.assignment.number for driver in self.drivers)
             last = {d.region: d for d in self.drivers if d.assignment.number == newest}
@@ -159,7 +160,7 @@ class People:
                 return
         if truth.number is None or truth.active() or truth.open is not None or self.asking:
             return
-        number = max(truth.number, truth.burned) + 1
+        number = max(truth.number, truth.withdrawn) + 1
         self._begin(dice, number, truth.decided)
 
     def _begin(self, dice: Dice, number: int, after: int) -> None:
@@ -220,8 +221,8 @@ class People:
         self.command(command=kind, name=f"{kind}{self._orders}")
 
     def cancel(self, dice: Dice) -> None:
-        if self.truth.barriers:
-            self.command(command="cancel", name=dice.pick(self.truth.barriers).name)
+        if self.truth.savepoints:
+            self.command(command="cancel", name=dice.pick(self.truth.savepoints).name)
 
     def revert(self, dice: Dice) -> None:
         verdict = self.truth.open
@@ -233,7 +234,7 @@ class People:
     def withdraw(self, dice: Dice) -> None:
         """Withdraw the assignment that has just begun: the regions of the one before continue."""
         truth = self.truth
-        if truth.number is None or not truth.fresh:
+        if truth.number is None or not truth.provisional:
             return
         self.command(command="withdraw", number=truth.number)
         if truth.former is None:
