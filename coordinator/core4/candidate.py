@@ -1,4 +1,4 @@
-"""The next cut on its way into the log: chosen, its files checked, appended, read back."""
+"""Candidate: the next cut on its way into the log. It is chosen, checked, appended and read back."""
 
 from collections.abc import Container
 from typing import Final
@@ -41,13 +41,13 @@ class Candidate:
         self._recheck_at = 0
         self._checked: set[int] = set()
         self._unseen = True
-        """True if something was read since the alignment last looked."""
+        """True if something was read since the alignment timers were last updated."""
         self._expired = False
         self._chosen: CutDecided | CutAbandoned | None = None
         self._fresh = False
-        """True if nothing has changed since a cut was chosen: its digest is over all of its events."""
+        """True if `_chosen` is up to date. Choosing is expensive: the digest covers all events of the cut."""
         self._full_at: int | None = None
-        """When the sealed files reached one of the maxima."""
+        """Time at which the sealed files reached one of the maxima."""
         self._voids = 0
         """Number of decisions of this coordinator in a row were void."""
         self._resume_at = 0
@@ -81,13 +81,13 @@ class Candidate:
         if not void:
             self.cadence.decided(now)
         if offset == self.appended_at:
-            # One may have been overtaken; the next one took that into account.
+            # Another coordinator was faster: that happens once. Two void ones in a row point to an error.
             self._voids = self._voids + 1 if void else 0
             pause = _FIRST_PAUSE * 2 ** min(self._voids, 16) if self._voids > 1 else 0
             self._resume_at = now + min(pause, _LONGEST_PAUSE)
 
     def read_upto(self, position: int) -> None:
-        """Note that the log was read up to there."""
+        """Note that everything before `position` was read."""
         if self.appended_at is not None and position > self.appended_at:
             self.appended_at = None
 
@@ -98,7 +98,7 @@ class Candidate:
         if acting and self._unseen:
             self._unseen = False
             first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
-            self.alignment.look({name: (each.position, each.time) for name, each in first.items()}, now)
+            self.alignment.update(first, now)
         expired, since = False, None
         if acting and log.state.pending is None and cuts.may_be_partial(log):
             since = self.alignment.since(cuts.movable(log, self.excluded), self._due_at(now))

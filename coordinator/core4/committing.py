@@ -1,4 +1,4 @@
-"""One commit against the table: ask, publish on the head that was asked, and the meaning of each answer."""
+"""One commit: ask, publish on exactly the head that was asked, and the meaning of each answer."""
 
 from sluicegate.coordinator.core4.decisions import revert_digest
 from sluicegate.coordinator.core4.effects import Append, Ask, Publish, Result

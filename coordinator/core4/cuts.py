@@ -1,7 +1,7 @@
-"""Cuts: which one is next, and whether a logged one is valid.
+"""Cuts: the choice of the next one, and the validity of a logged one.
 
-A commit's content is a function of the log up to its decision. Time says when a partial cut is proposed; it
-never makes a decision valid. Fallback, its maximum and the forced full cut follow the Flink discussion of
+A commit's content is a function of the log up to its decision. Time triggers partial cuts, and never makes a
+decision valid. Fallback, its maximum and the forced full cut follow the Flink discussion of
 independent checkpoints per pipeline region.
 """
 
@@ -26,7 +26,7 @@ Moves = Mapping[str, Position]
 def choose(
     log: Log, excluded: Container[str] = (), *, expired: bool = False
 ) -> CutDecided | CutAbandoned | None:
-    """Return the next cut, as far as everything is sealed; None while waiting is better.
+    """Return the next cut, or the attempt to abandon; None while regions are waited for.
 
     `excluded` are regions whose files the table would not take. `expired`: the alignment timeout has passed,
     so lagging regions fall back.
@@ -51,7 +51,7 @@ def choose(
 
 
 def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
-    """Return the regions that could move in a partial cut: the alignment timeout counts for these."""
+    """Return the regions that could move in a partial cut; their alignment timeouts count."""
     return [name for name in _frontiers(log, excluded) if _before_barrier(log, name) is not None]
 
 
@@ -112,14 +112,14 @@ def most_fallbacks(log: Log) -> int:
 
 
 def is_forced(log: Log) -> bool:
-    """True if the next cut must be full, since a region fell back as often in a row as it may."""
+    """True if the next cut must be full: a region fell back as often in a row as it may."""
     policy, regions = log.state.policy, log.state.regions
     most = policy.max_consecutive_fallbacks if policy else 1
     return any(name in regions and regions[name].fallbacks >= most for name in log.expected())
 
 
 def single_region_reason(log: Log) -> str | None:
-    """Return why the stream is one failure domain; None if its regions are independent."""
+    """Return the reason for which the stream is one failure domain; None if its regions are independent."""
     state = log.state
     if state.policy is not None and state.policy.single_region is not None:
         return state.policy.single_region
@@ -128,7 +128,7 @@ def single_region_reason(log: Log) -> str | None:
 
 
 def may_be_partial(log: Log) -> bool:
-    """True if a cut may leave regions behind at all."""
+    """True if a cut may leave regions at their positions."""
     policy = log.state.policy
     return policy is not None and policy.partial == "allow" and single_region_reason(log) is None
 
@@ -142,7 +142,7 @@ def reaches_barrier(log: Log, moves: Moves) -> bool:
 
 
 def barrier_reached(log: Log, moves: Moves) -> bool:
-    """True if these moves leave no target behind, or touch none at all."""
+    """True if these moves reach every target, or none."""
     if not reaches_barrier(log, moves):
         return True
     state = log.state
@@ -185,7 +185,7 @@ def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
 
 
 def _fullness_problem(log: Log, number: int, moves: Moves) -> Problem | None:
-    """Return why the cut must be full, or fuller, if it is not."""
+    """Return the reason if too few regions move."""
     provisional = log.state.assignment is not None and log.state.assignment.provisional
     if provisional or reaches_barrier(log, moves):
         lacking = unmoved(log, moves)
@@ -207,7 +207,7 @@ def _content_problem(log: Log, body: CutDecided, moves: Moves) -> Problem | None
 
 
 def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
-    """Return the reason for which an abandoned attempt is void at the offset that the log has reached."""
+    """Return the reason for which an abandoned attempt is void at the current offset."""
     state, number = log.state, body.decision
     if (number, body.attempt) != (state.decided + 1, state.attempt + 1):
         return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)

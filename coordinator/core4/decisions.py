@@ -1,4 +1,4 @@
-"""Decisions and their outcomes: how they change the log's state, and how a revert undoes that."""
+"""Decisions and their outcomes: the changes of the log's state, and the revert that undoes them."""
 
 import hashlib
 
@@ -111,7 +111,7 @@ def abandon(log: Log, body: CutAbandoned) -> None:
 
 
 def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
-    """Return the reason for which an outcome is void; None if it is valid."""
+    """Return the reason for which an outcome is void; None if it is valid. Time is no reason."""
     made = log.state.pending
     if made is None or made.id != body.decision:
         return Problem(code=Code.OUT_OF_ORDER, number=body.decision, other=log.state.decided)

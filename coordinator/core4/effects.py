@@ -1,9 +1,8 @@
-"""Effects: everything that the core wants done, and the results. Both are data.
+"""Effects of the core, and their results, as data.
 
-Effects that are handed out together are independent. One that depends on a result is handed out after it, so
-the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. Each effect may
-be
-repeated after any crash.
+Effects that are handed out together are independent. One that depends on a result is handed out after it. So
+the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. After a crash,
+each effect may be repeated.
 """
 
 from dataclasses import dataclass
@@ -159,7 +158,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class FilesChecked:
-    """By region, why its files cannot be committed; empty if all can."""
+    """By region, the reason for which its files cannot be committed; empty if all can."""
 
     problems: dict[str, str]
 

@@ -159,7 +159,7 @@ class StreamMachine:
         if self.ready and now - self._now > self.settings.freeze:
             self._require_end()
         self._now = now
-        if self._overdue.look(now, caught_up=self._has_read_all):
+        if self._overdue.check(now, caught_up=self._has_read_all):
             self._require_end()
         self._settle()
         if self._candidate.align(now, acting=self._may_act):
@@ -176,7 +176,7 @@ class StreamMachine:
         return started
 
     def _require_end(self) -> None:
-        """Let nothing happen before the log was read to an end that is fetched from now on."""
+        """Decide and execute nothing before the log was read to an end that is fetched from now on."""
         self._read_barrier.require(self._of_end.running)
 
     @property
@@ -189,7 +189,7 @@ class StreamMachine:
         return self.ready and self._has_read_all
 
     def _settle(self) -> None:
-        """Draw the conclusions from all records and results since the last poll."""
+        """Draw the conclusions from all records and results since the poll before."""
         if self._inspected is not None and not self.ready and self._has_read_all:
             self._become_ready(self._inspected)
         self._candidate.read_upto(self.position)
@@ -370,7 +370,7 @@ class StreamMachine:
     # --- stalls -----------------------------------------------------------------------------------
 
     def _halt(self, problem: Problem) -> None:
-        """Stall the stream, and check later whether the cause is gone."""
+        """Stall the stream, and inspect the table again later."""
         self._stall, self._stall_seen = problem, True
         self._inspect_again()
         self._of_table.pause(self._now, self.settings.stall_pause)

@@ -1,8 +1,7 @@
-"""The outbox: everything that follows an outcome. The order is record, notifications, view, offsets.
+"""Outbox: everything that follows an outcome. The order is record, notifications, view, offsets.
 
-Notifications are part of the record that precedes them, so a crash between the two repeats them and never
-loses
-them. Their ids are derived, so a repetition is recognised.
+Notifications are part of the record that precedes them. A crash between the two repeats them and never loses
+them. Their ids are derived, so consumers recognise a repetition.
 """
 
 import hashlib

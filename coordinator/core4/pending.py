@@ -1,8 +1,8 @@
 """PendingCheckpoints: the checkpoints of one incarnation that no decision includes yet.
 
-Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed, all
-events that it names have arrived, no two of them are attempts of one writer, and its predecessor is sealed or
-is the decided position.
+Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed and
+all events that it names have arrived. No two of them may be attempts of one writer, and its predecessor is
+sealed or is the decided position.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
 
 class Checkpoint:
-    """Everything that arrived of one checkpoint."""
+    """Events of one checkpoint that have arrived."""
 
     __slots__ = ("body", "first_offset", "first_time", "last_time", "missing", "parts")
 
@@ -110,7 +110,7 @@ class PendingCheckpoints:
         return True
 
     def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Rejected | None:
-        """Add the first completion of a checkpoint; return why it can never be sealed, if so."""
+        """Add the first completion of a checkpoint; return the reason if it can never be sealed."""
         rejected = self._impossible(number, body.predecessor)
         entry = self.entry(number, offset, time)
         entry.body = body
@@ -130,6 +130,7 @@ class PendingCheckpoints:
         return predecessor.checkpoint if own and predecessor is not None else None
 
     def _impossible(self, number: int, predecessor: Position | None) -> Rejected | None:
+        """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
         key, tail = self._key(predecessor), self.tail
         follower = self._followers.get(key)
         if follower is not None:

@@ -97,7 +97,7 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionS
 
 
 def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat, region: RegionState) -> Problem | None:
-    """Note whether a region has work. Its next event contradicts it, also a completion."""
+    """Note the state of the driver. The region's next event contradicts idleness, also a completion."""
     region.idle = body.idle and not body.silent
     return None
 

@@ -34,7 +34,7 @@ class Applied:
     """The effect of one record."""
 
     ignored: Problem | None = None
-    """Why it has no effect; None if it has one."""
+    """Reason for which it has no effect; None if it has one."""
     answer: RegistrationAnswered | None = None
     """The answer to a registration or a probe, as of its offset."""
     resolved: Decision | None = None
@@ -125,7 +125,7 @@ class Replica:
     def _register(
         self, record: LogRecord, body: RegionRegistered
     ) -> tuple[Problem | None, RegistrationAnswered]:
-        """Judge a registration; return why it has no effect, and the answer."""
+        """Judge a registration; return the reason if it has no effect, and the answer."""
         envelope, state = record.envelope, self.state
         problem = registration.judge(self.log, envelope, body)
         region = state.regions.get(envelope.region)
@@ -184,7 +184,7 @@ class Replica:
         found.seal(record.time)
 
     def _place_of(self, record: LogRecord) -> PendingCheckpoints | None:
-        """Return the pending checkpoints that an event belongs to; None if the state needs it no more."""
+        """Return the pending checkpoints of an event; None if the state does not need it any more."""
         envelope = record.envelope
         if envelope.type not in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED):
             return None

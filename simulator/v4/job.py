@@ -93,7 +93,7 @@ class Driver:
         self.state = "probing" if probe else "registering"
 
     def read_answer(self) -> None:
-        """Read the answer to what was asked, if it is there."""
+        """Read the answer to the newest registration or probe, if it is there."""
         found = self.world.answers.get(self.asked)
         if found is None:
             return

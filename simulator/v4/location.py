@@ -22,7 +22,7 @@ class Batch:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """Return what the batch reads."""
+        """Return the items that the batch reads."""
         return tuple(
             (shard, number)
             for shard in sorted(self.start)

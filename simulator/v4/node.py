@@ -54,7 +54,7 @@ FATES: Final[dict[str, tuple[type[Effect], ...]]] = {
     "files refused": (CheckFiles,),
     "view lost": (WriteView,),
 }
-"""What goes wrong with an effect, and with which effects it may."""
+"""Faults of effects, with the effects that can meet them."""
 
 Watch = Callable[["Node", Effect], None]
 

@@ -26,7 +26,7 @@ _WAITING = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.NO_
 
 @dataclass
 class People:
-    """Everybody who gives orders. They know what the commits topic says, and the job's own settings."""
+    """Everybody who gives orders. They read the commits topic, and have the job's own settings."""
 
     world: World
     truth: Truth

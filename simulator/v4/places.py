@@ -133,4 +133,4 @@ class Verdict:
     outcome: str = ""
     """"", committed, reverted."""
     replaced: tuple[dict[str, tuple[int | None, int]], int | None, bool, Any] = ({}, None, False, None)
-    """What it replaced: watermarks and counters, the stream's watermark, and the assignment before."""
+    """Watermarks and counters before it, the stream's watermark, and the assignment before."""

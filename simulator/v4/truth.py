@@ -1,6 +1,6 @@
-"""The dumb account of a stream's log: the same rules as the core's, written a second time, without its code.
+"""The dumb account of a stream's log: the rules of the core, written a second time without its code.
 
-It keeps every event, computes everything anew when it is asked, and knows nothing of records or recovery.
+There are no records and no recovery in it, so a bug of those cannot hide here.
 """
 
 from copy import deepcopy
@@ -195,7 +195,7 @@ class Truth(Account):
         place.final = None
 
     def _end(self, name: str, upto: Position | None) -> None:
-        """End an incarnation, and forget what it has after `upto`."""
+        """End an incarnation, and discard its checkpoints after `upto`."""
         place = self.places[name]
         if place.life is not None:
             self.ended.add(place.life.name)
