@@ -35,6 +35,7 @@ def choose(
     if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
     whole = _frontiers(log, excluded)
+    # A full cut first: it is the only one that may reach the barrier.
     if whole and not unmoved(log, whole) and barrier_reached(log, whole):
         return decision(log, whole)
     moves = {name: at for name in whole if (at := _before_barrier(log, name)) is not None}
@@ -43,6 +44,7 @@ def choose(
         return decision(log, moves)
     if not expired or state.assignment.provisional or not may_be_partial(log):
         return None
+    # From here on, the regions that do not move fall back, or there are too many of them.
     if is_forced(log):
         return _abandon(log, "forced", lacking) if lacking else None
     if len(lacking) > most_fallbacks(log):
@@ -169,6 +171,7 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
             return problem
     if not moves:
         return Problem(code=Code.NOTHING_MOVES, number=number)
+    # The vector names the regions that stay, too: a reader of one event knows the whole cut.
     if body.cut != whole_cut(log, moves):
         return Problem(code=Code.INCOMPLETE_CUT, number=number)
     return _fullness_problem(log, number, moves) or _content_problem(log, body, moves)

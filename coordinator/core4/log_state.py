@@ -22,7 +22,7 @@ class Light(BaseModel):
 
 
 class Incarnation(Light):
-    """One life of a region's checkpoint numbering."""
+    """One life of a region's checkpoint numbering. Its id is random, and never lives twice."""
 
     id: str
     from_offset: int

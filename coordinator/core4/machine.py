@@ -88,9 +88,8 @@ class StreamMachine:
         )
         pauses = (settings.first_pause, settings.longest_pause)
         # Slots are independent: a stuck store delays its own effects alone.
-        self._of_end, self._of_table, self._of_log, self._of_view = (
-            RetrySlot(f"{stream}/{name}", *pauses) for name in ("end", "table", "log", "view")
-        )
+        self._slots = [RetrySlot(f"{stream}/{name}", *pauses) for name in ("end", "table", "log", "view")]
+        self._of_end, self._of_table, self._of_log, self._of_view = self._slots
 
     # --- input: the log ---------------------------------------------------------------------------
 
@@ -157,10 +156,12 @@ class StreamMachine:
     def poll(self, now: int) -> list[Effect]:
         """Hand out the effects that should start now; `now` in milliseconds, never decreasing."""
         if self.ready and now - self._now > self.settings.freeze:
+            # The process stood still, and another coordinator may have acted.
             self._require_end()
         self._now = now
         if self._overdue.check(now, caught_up=self._has_read_all):
             self._require_end()
+        # First the conclusions, then the timers: a timer must see everything that was read.
         self._settle()
         if self._candidate.align(now, acting=self._may_act):
             self._require_end()
@@ -195,8 +196,7 @@ class StreamMachine:
         self._candidate.read_upto(self.position)
         if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
             self._answers.send(None if self.ready else self._stall or self._retries.stall)
-        stalls = [each.problem for each in self.conditions() if each.kind == "stall"]
-        self.outbox.stalls(stalls, self.replica.applied)
+        self.outbox.stalls(self.conditions(), self.replica.applied)
 
     def _become_ready(self, found: TableState) -> None:
         """Start to act, unless partition, log, table and state record contradict each other."""
@@ -235,6 +235,7 @@ class StreamMachine:
             known = known_head(self.table, state)
             return effects.Ask(state.decided + 1, effects.NO_DIGEST, self.table.identity or "", known)
         if self._of_log.running is not None or self.outbox.busy:
+            # Outcomes are recorded and announced before the next cut is checked.
             return None
         return self._candidate.next_check(self._now, self.table.identity or "")
 
@@ -255,8 +256,7 @@ class StreamMachine:
         state = self.replica.state
         if (entry := self._committing.entry()) is not None:
             return entry
-        policy = self.settings.policy_to_log(state.policy, self.table.single_region)
-        if policy is not None:
+        if (policy := self.settings.policy_to_log(state.policy, self.table.single_region)) is not None:
             return effects.Append(EventType.STREAM_POLICY, policy)
         if (entry := self._activity.entry(self._now)) is not None:
             return entry
@@ -268,8 +268,7 @@ class StreamMachine:
 
     def finished(self, effect: Effect, result: Result) -> None:
         """Apply the result of an effect that `poll` handed out; results of forgotten ones have no effect."""
-        slots = (self._of_end, self._of_table, self._of_log, self._of_view)
-        slot = next((each for each in slots if each.running is effect), None)
+        slot = next((each for each in self._slots if each.running is effect), None)
         if slot is None:
             return
         self._retries.finished(effect, result, self._now)

@@ -112,6 +112,7 @@ class PendingCheckpoints:
     def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Rejected | None:
         """Add the first completion of a checkpoint; return the reason if it can never be sealed."""
         rejected = self._impossible(number, body.predecessor)
+        # A rejected one is kept, too: it is the first completion, so no later one counts.
         entry = self.entry(number, offset, time)
         entry.body = body
         entry.missing = set(body.events).difference(entry.parts)
@@ -132,6 +133,7 @@ class PendingCheckpoints:
     def _impossible(self, number: int, predecessor: Position | None) -> Rejected | None:
         """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
         key, tail = self._key(predecessor), self.tail
+        # Two checkpoints with one predecessor are two courses of events: only a reset can choose.
         follower = self._followers.get(key)
         if follower is not None:
             return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, follower)
@@ -154,6 +156,7 @@ class PendingCheckpoints:
                 # The predecessor has the right number, and was completed for another source range.
                 return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, self._key(entry.body.predecessor))
             if entry.missing:
+                # Uploads may follow the completion.
                 return None
             if (writer := entry.doubled_writer) is not None:
                 return Rejected(number, Code.TWO_ATTEMPTS, writer=writer)

@@ -65,6 +65,7 @@ class Replica:
     def step(self, record: LogRecord) -> Applied:
         """Apply a record, or refill from it if the state includes it. Offsets must rise."""
         if record.offset <= self._recorded:
+            # The state has the effect of this record; only the pending checkpoints are not part of it.
             self.refill(record)
             return Applied()
         self.finish_refill()
@@ -130,7 +131,7 @@ class Replica:
         problem = registration.judge(self.log, envelope, body)
         region = state.regions.get(envelope.region)
         if region is not None and region.run == envelope.id:
-            # The same event again: it has had its effect.
+            # The same event again: it has had its effect, so it is answered, not judged.
             problem = None
         elif problem is None and not body.probe:
             registration.accept(self.log, record.offset, envelope, body)

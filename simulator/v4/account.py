@@ -28,7 +28,6 @@ class Account:
     verdicts: list[Verdict] = field(default_factory=list)
     watermark: int | None = None
     attempts: int = 0
-    reverted_parts: set[str] = field(default_factory=set)
     reached: list[str] = field(default_factory=list)
     """Names of savepoints and drains that were reached."""
     lives: dict[tuple[str, str], Life] = field(default_factory=dict)

@@ -44,7 +44,6 @@ class Checks:
     """By item, the decision that put it into the table."""
     _watermark: int | None = None
     _told: dict[str, str] = field(default_factory=dict)
-    _by_path: dict[str, int] = field(default_factory=dict)
     _last_decision: int = 0
 
     def step(self) -> None:

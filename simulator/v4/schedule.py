@@ -70,7 +70,6 @@ class Schedule:
         self.fleet = Fleet(self.world, settings, self._watch)
         self.fleet.nodes = [self.fleet.boot() for _ in range(dice.pick((1, 1, 2, 2, 3)))]
         self.people = People(self.world, self.checks.truth, self.drivers)
-        self._source = source
         self._items = {
             (shard, number) for home in homes.values() for shard in home for number in range(source.items)
         }
