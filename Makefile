@@ -8,8 +8,6 @@ PACKAGES := cli coordinator demo embedded events failpoints kafka lakes replay s
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests bench examples
 FLIGHTS ?= 6000
-# Processes of the test run. Each starts its own servers, and each file stays in one of them.
-WORKERS ?= 2
 
 .PHONY: demo test fast check format types imports unit short-demo sync lock bench clean
 
@@ -28,11 +26,11 @@ check: sync
 	$(BIN)/lint-imports
 
 unit: sync
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest $(ARGS)
 
-## The tests that need no server: less than 90 seconds on two idle cores.
+## The tests that need no server, in two processes.
 fast: sync
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not servers and not slow" -q $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not servers and not slow" -q $(ARGS)
 
 short-demo: sync
 	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sluicegate.events.models import NAME_PATTERN
-from sluicegate.events.version4 import EventType, OutcomeType
+from sluicegate.events.version4 import EventType, NotificationType
 
 Header = tuple[str, bytes]
 RawHeader = tuple[str, bytes | None]
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
     writer: bool
 
 
-def wire_type(kind: EventType | OutcomeType) -> bytes:
+def wire_type(kind: EventType | NotificationType) -> bytes:
     """Return the value of `ce_type` for messages of a type."""
     return f"sluicegate.{kind}.v{MAJOR_VERSION}".encode()
 
@@ -56,7 +56,7 @@ EVENT_SHAPES: Final = {
     wire_type(kind): Shape(kind, kind in PER_REGION, kind in PER_CHECKPOINT, kind in PER_WRITER)
     for kind in EventType
 }
-OUTCOME_TYPES: Final = {wire_type(kind): kind for kind in OutcomeType}
+NOTIFICATION_TYPES: Final = {wire_type(kind): kind for kind in NotificationType}
 
 _VERSIONED: Final = re.compile(rb"sluicegate\.[a-z_.]+\.v([1-9][0-9]{0,8})")
 _NAME: Final = re.compile(NAME_PATTERN.strip("^$"))

@@ -19,11 +19,11 @@ from sluicegate.events.attributes4 import (
 )
 from sluicegate.events.models import Body, FilesWritten
 from sluicegate.events.partitioning import key_of
-from sluicegate.events.version4 import BODIES, OUTCOME_BODIES, Envelope, EventType, OutcomeType
+from sluicegate.events.version4 import BODIES, NOTIFICATION_BODIES, Envelope, EventType, NotificationType
 from sluicegate.events.wire4 import Flaw, Notification, read_attributes, read_notification
 
 _WRITERS: Final[Mapping[type[Body], TypeAdapter[Body]]] = {
-    model: TypeAdapter(model) for model in {*BODIES.values(), *OUTCOME_BODIES.values()}
+    model: TypeAdapter(model) for model in {*BODIES.values(), *NOTIFICATION_BODIES.values()}
 }
 """By body. An adapter writes the bytes of the JSON directly, and a model only a string to be encoded."""
 
@@ -66,7 +66,7 @@ def encode_notification(notification: Notification, time_ms: int) -> Message:
     for name, value in (("ce_region", region), ("ce_incarnation", incarnation)):
         if value:
             headers.append((name, value.encode()))
-    encoded = _json(body, kind, OUTCOME_BODIES[kind])
+    encoded = _json(body, kind, NOTIFICATION_BODIES[kind])
     if (read := read_notification(headers, encoded)) != notification:
         raise ValueError(f"{notification} cannot be encoded: it would be read as {read}")
     return Message(key_of(stream, region), encoded, headers)
@@ -78,7 +78,7 @@ def with_counts(envelope: Envelope, body: FilesWritten) -> Envelope:
     return envelope._replace(files=len(body.files), rows=rows, bytes=size)
 
 
-def _context(event: str, kind: EventType | OutcomeType, stream: str, time_ms: int) -> list[Header]:
+def _context(event: str, kind: EventType | NotificationType, stream: str, time_ms: int) -> list[Header]:
     """Return the headers that every message has."""
     return [
         ("ce_id", event.encode()),
@@ -110,7 +110,7 @@ def _attributes(envelope: Envelope) -> list[Header]:
     return headers
 
 
-def _json(body: Body, kind: EventType | OutcomeType, model: type[Body]) -> bytes:
+def _json(body: Body, kind: EventType | NotificationType, model: type[Body]) -> bytes:
     if type(body) is not model:
         raise ValueError(f"the body of a {kind} cannot be a {type(body).__name__}")
     return _WRITERS[model].dump_json(body)

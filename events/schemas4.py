@@ -19,7 +19,7 @@ from sluicegate.events.attributes4 import (
 )
 from sluicegate.events.models import NAME_PATTERN, Body
 from sluicegate.events.schemas import DIALECT, SUFFIX, as_json, body_schema, run
-from sluicegate.events.version4 import BODIES, OUTCOME_BODIES, EventType, OutcomeType
+from sluicegate.events.version4 import BODIES, NOTIFICATION_BODIES, EventType, NotificationType
 
 DEFAULT_FOLDER: Final = Path("docs/schemas/v4")
 
@@ -46,7 +46,7 @@ def attribute_schema() -> dict[str, Any]:
     text = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
     attributes = {
         "ce_id": {**text, "description": "unique for each event; duplicates in the log have the same"},
-        "ce_type": {"enum": [wire_type(each).decode() for each in (*EventType, *OutcomeType)]},
+        "ce_type": {"enum": [wire_type(each).decode() for each in (*EventType, *NotificationType)]},
         "ce_specversion": {"const": SPEC_VERSION.decode()},
         "ce_source": {"type": "string", "pattern": SOURCE_PATTERN, "default": SOURCE.decode()},
         "ce_time": {
@@ -87,9 +87,9 @@ def _needs(types: frozenset[EventType], attributes: list[str]) -> dict[str, Any]
 
 def render() -> dict[str, str]:
     """Return the text of every file by its name."""
-    events, outcomes = _bodies(BODIES), _bodies(OUTCOME_BODIES)
+    events, outcomes = _bodies(BODIES), _bodies(NOTIFICATION_BODIES)
     link = f"\nThe headers are described in [attributes{SUFFIX}](attributes{SUFFIX}).\n"
-    tables = f"\n## The log\n{_table(BODIES)}\n## The commits topic\n{_table(OUTCOME_BODIES)}"
+    tables = f"\n## The log\n{_table(BODIES)}\n## The commits topic\n{_table(NOTIFICATION_BODIES)}"
     return {
         f"attributes{SUFFIX}": as_json(attribute_schema()),
         **events,
@@ -98,12 +98,12 @@ def render() -> dict[str, str]:
     }
 
 
-def _bodies(bodies: Mapping[EventType, type[Body]] | Mapping[OutcomeType, type[Body]]) -> dict[str, str]:
+def _bodies(bodies: Mapping[EventType, type[Body]] | Mapping[NotificationType, type[Body]]) -> dict[str, str]:
     named = {wire_type(kind).decode(): body for kind, body in bodies.items()}
     return {f"{wire}{SUFFIX}": body_schema(body, wire) for wire, body in named.items()}
 
 
-def _table(bodies: Mapping[EventType, type[Body]] | Mapping[OutcomeType, type[Body]]) -> str:
+def _table(bodies: Mapping[EventType, type[Body]] | Mapping[NotificationType, type[Body]]) -> str:
     rows = ["\n| type | needs the attributes | content |\n|---|---|---|\n"]
     for kind, body in bodies.items():
         wire = wire_type(kind).decode()

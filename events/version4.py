@@ -76,7 +76,7 @@ class RegionRegistered(Body):
     """A driver asks to add checkpoints of one incarnation to the stream."""
 
     base: Position | None = None
-    """Committed position that the incarnation starts from; None: the region has none yet."""
+    """Decided position that the incarnation starts from; None: the region has none yet."""
     replaces: Name | None = None
     """Live incarnation that this one replaces; None: the region has none, or it is this one."""
     planned: tuple[Planned, ...] = ()
@@ -161,7 +161,7 @@ class StreamCommand(Body):
     """An order of an operator. It is part of the log, so every coordinator applies it alike.
 
     - `remove`: close a region at its last sealed checkpoint, and end its incarnation.
-    - `discard`: close a region at its committed position, and end its incarnation.
+    - `discard`: close a region at its decided position, and end its incarnation.
     - `close`: remove all regions of an assignment.
     - `withdraw`: undo the acceptance of an assignment that has decided nothing yet.
     - `revert`: give up the unresolved decision; the named region needs a new incarnation.
@@ -258,8 +258,8 @@ class RegistrationAnswered(Body):
     problem: Problem | None = None
     reason: str = ""
     """The problem as a sentence, with the remedy."""
-    committed: Position | None = None
-    """The region's committed position."""
+    decided: Position | None = None
+    """The region's decided position. It is committed when the log shows the outcome of its decision."""
     live: Name | None = None
     """The region's live incarnation."""
     source_offsets: SourceOffsets | None = None
@@ -318,7 +318,7 @@ class EventType(StrEnum):
     CUT_ABANDONED = "cut.abandoned"
 
 
-class OutcomeType(StrEnum):
+class NotificationType(StrEnum):
     """Type of a record of the commits topic; on the wire `sluicegate.<type>.v<major>`."""
 
     REGISTRATION_ANSWERED = "registration.answered"
@@ -345,14 +345,14 @@ BODIES: Final[dict[EventType, type[Body]]] = {
     EventType.CUT_ABANDONED: CutAbandoned,
 }
 
-OUTCOME_BODIES: Final[dict[OutcomeType, type[Body]]] = {
-    OutcomeType.REGISTRATION_ANSWERED: RegistrationAnswered,
-    OutcomeType.COMMITTED: Committed,
-    OutcomeType.PARTIALLY_COMMITTED: Committed,
-    OutcomeType.ABANDONED: CutAbandoned,
-    OutcomeType.REVERTED: CutReverted,
-    OutcomeType.SAVEPOINT_TAKEN: SavepointTaken,
-    OutcomeType.STALLED: Stalled,
+NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
+    NotificationType.REGISTRATION_ANSWERED: RegistrationAnswered,
+    NotificationType.COMMITTED: Committed,
+    NotificationType.PARTIALLY_COMMITTED: Committed,
+    NotificationType.ABANDONED: CutAbandoned,
+    NotificationType.REVERTED: CutReverted,
+    NotificationType.SAVEPOINT_TAKEN: SavepointTaken,
+    NotificationType.STALLED: Stalled,
 }
 
 NO_CHECKPOINT: Final = -1

@@ -13,7 +13,7 @@ from sluicegate.events.attributes4 import (
     CONTENT_TYPE,
     EVENT_SHAPES,
     MAJOR_VERSION,
-    OUTCOME_TYPES,
+    NOTIFICATION_TYPES,
     SPEC_VERSION,
     RawHeader,
     is_source,
@@ -27,11 +27,11 @@ from sluicegate.events.problems import Code, Problem, malformed
 from sluicegate.events.version4 import (
     BODIES,
     NO_CHECKPOINT,
-    OUTCOME_BODIES,
+    NOTIFICATION_BODIES,
     Envelope,
     EventType,
     LogRecord,
-    OutcomeType,
+    NotificationType,
 )
 
 _Attributes = Mapping[str, bytes | None]
@@ -71,7 +71,7 @@ class Notification(NamedTuple):
 
     id: str
     """Derived from what it announces: a repetition has the same."""
-    type: OutcomeType
+    type: NotificationType
     stream: str
     region: str
     """Empty if it concerns the whole stream."""
@@ -151,14 +151,14 @@ def read_notification(headers: Sequence[RawHeader], value: bytes | None) -> Noti
     """Read a message of the commits topic."""
     attributes = dict(headers)
     try:
-        kind = _kind(headers, attributes, OUTCOME_TYPES)
+        kind = _kind(headers, attributes, NOTIFICATION_TYPES)
         event = _read(attributes, "ce_id", read_id)
         stream = _read(attributes, "ce_stream", read_name)
         region = _read(attributes, "ce_region", read_name, "")
         incarnation = _read(attributes, "ce_incarnation", read_name, "")
     except _Unusable as found:
         return Flaw(found.problem, _stream(headers))
-    body = _parse(OUTCOME_BODIES[kind], value)
+    body = _parse(NOTIFICATION_BODIES[kind], value)
     if isinstance(body, Problem):
         return Flaw(body, stream)
     return Notification(event, kind, stream, region, incarnation, body)

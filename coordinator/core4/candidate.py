@@ -1,15 +1,25 @@
-"""The next cut on its way into the log: chosen, its files checked, appended, read back."""
+"""Candidate: the next cut on its way into the log. It is chosen, checked, appended and read back."""
 
 from collections.abc import Container
 from typing import Final
 
 from sluicegate.coordinator.core4 import cuts
-from sluicegate.coordinator.core4.effects import CheckFiles, PartsOf
+from sluicegate.coordinator.core4.effects import Append, CheckFiles, PartsOf
 from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.replica import Applied
 from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.coordinator.core4.timers import Alignment, Cadence, LogClock
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import CutAbandoned, CutDecided, Position
+from sluicegate.events.version4 import (
+    CutAbandoned,
+    CutDecided,
+    EventType,
+    Head,
+    LogRecord,
+    Position,
+    StreamCommand,
+    StreamPolicy,
+)
 
 _FIRST_PAUSE: Final = 50
 _LONGEST_PAUSE: Final = 10_000
@@ -31,15 +41,15 @@ class Candidate:
         self._recheck_at = 0
         self._checked: set[int] = set()
         self._unseen = True
-        """Whether something was read since the alignment last looked."""
+        """True if something was read since the alignment timers were last updated."""
         self._expired = False
         self._chosen: CutDecided | CutAbandoned | None = None
         self._fresh = False
-        """Whether nothing has changed since a cut was chosen: its digest is over all of its events."""
+        """True if `_chosen` is up to date. Choosing is expensive: the digest covers all events of the cut."""
         self._full_at: int | None = None
-        """When the sealed files reached one of the maxima."""
+        """Time at which the sealed files reached one of the maxima."""
         self._voids = 0
-        """How many decisions of this coordinator in a row were void."""
+        """Number of decisions of this coordinator in a row were void."""
         self._resume_at = 0
 
     def arrived(self, time: int) -> None:
@@ -47,18 +57,37 @@ class Candidate:
         self.clock.read(time)
         self._unseen, self._fresh = True, False
 
-    def judged(self, offset: int, now: int, *, void: bool) -> None:
+    def read(self, record: LogRecord, applied: Applied, now: int) -> None:
+        """Note the consequences of a new record."""
+        if applied.answer is not None:
+            # A new incarnation has other files.
+            self.excluded.pop(record.envelope.region, None)
+        if applied.resolved is not None:
+            self._checked.difference_update(applied.resolved.parts)
+        match record.body:
+            case CutDecided():
+                self._judged(record.offset, now, void=applied.ignored is not None)
+            case CutAbandoned() if applied.ignored is None:
+                self.alignment.abandoned(now)
+            case StreamPolicy():
+                self._checked.clear()
+                self._recheck_at = 0
+            case StreamCommand():
+                # The order may be about files that were refused: check them again at once.
+                self._recheck_at = 0
+
+    def _judged(self, offset: int, now: int, *, void: bool) -> None:
         """Note that a decision was read. A coordinator repeats void ones ever more slowly."""
         if not void:
             self.cadence.decided(now)
         if offset == self.appended_at:
-            # One may have been overtaken; the next one took that into account.
+            # Another coordinator was faster: that happens once. Two void ones in a row point to an error.
             self._voids = self._voids + 1 if void else 0
             pause = _FIRST_PAUSE * 2 ** min(self._voids, 16) if self._voids > 1 else 0
             self._resume_at = now + min(pause, _LONGEST_PAUSE)
 
     def read_upto(self, position: int) -> None:
-        """Note that the log was read up to there."""
+        """Note that everything before `position` was read."""
         if self.appended_at is not None and position > self.appended_at:
             self.appended_at = None
 
@@ -69,7 +98,7 @@ class Candidate:
         if acting and self._unseen:
             self._unseen = False
             first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
-            self.alignment.look({name: (each.position, each.time) for name, each in first.items()}, now)
+            self.alignment.update(first, now)
         expired, since = False, None
         if acting and log.state.pending is None and cuts.may_be_partial(log):
             since = self.alignment.since(cuts.movable(log, self.excluded), self._due_at(now))
@@ -92,29 +121,27 @@ class Candidate:
         self._full_at = now if self._full_at is None else self._full_at
         return self._full_at
 
-    def _choose(self, excluded: Container[str]) -> CutDecided | CutAbandoned | None:
-        if not self._fresh:
-            self._chosen = cuts.choose(self._log, excluded, expired=self._expired)
-            self._fresh = True
-        return self._chosen
-
-    def find(self, now: int, excluded: Container[str] | None = None) -> CutDecided | CutAbandoned | None:
+    def _find(self, now: int, excluded: Container[str]) -> CutDecided | CutAbandoned | None:
         """Return the cut to decide now; None while there is none, or while it is not due."""
-        if excluded is None:
-            chosen = self._choose(self.excluded)
-        else:
+        if excluded is not self.excluded:
             chosen = cuts.choose(self._log, excluded, expired=self._expired)
+        else:
+            if not self._fresh:
+                self._chosen = cuts.choose(self._log, excluded, expired=self._expired)
+                self._fresh = True
+            chosen = self._chosen
+        # Cadence delays neither barriers nor forced cuts.
         if chosen is None or isinstance(chosen, CutAbandoned) or chosen.final or cuts.is_forced(self._log):
             return chosen
         return chosen if now >= self._due_at(now) else None
 
-    def next_check(self, now: int) -> CheckFiles | None:
+    def next_check(self, now: int, table: str) -> CheckFiles | None:
         """Return the check of files that no check has passed yet, for the next cut."""
         state = self._log.state
         if state.policy is None or state.paused or self.appended_at is not None:
             return None
         again = bool(self.excluded) and now >= self._recheck_at
-        chosen = self.find(now, () if again else None)
+        chosen = self._find(now, () if again else self.excluded)
         parts: tuple[PartsOf, ...] = ()
         if isinstance(chosen, CutDecided):
             parts = self._unchecked(chosen.cut)
@@ -122,16 +149,16 @@ class Candidate:
             parts = self._unchecked(self._excluded_moves())
         if not parts:
             return None
-        return CheckFiles(parts, state.policy.allowed_locations, "", state.policy.file_names == "checked")
+        return CheckFiles(parts, state.policy.allowed_locations, table, state.policy.file_names == "checked")
 
-    def next_entry(self, now: int) -> CutDecided | CutAbandoned | None:
-        """Return the cut, once all of its files are checked."""
-        if now < self._resume_at:
+    def entry(self, now: int, head: Head | None) -> Append | None:
+        """Return the event of the cut, once all of its files are checked; `head` is that of the table."""
+        chosen = self._find(now, self.excluded) if now >= self._resume_at else None
+        if isinstance(chosen, CutAbandoned):
+            return Append(EventType.CUT_ABANDONED, chosen)
+        if chosen is None or self._unchecked(chosen.cut):
             return None
-        chosen = self.find(now)
-        if isinstance(chosen, CutDecided) and self._unchecked(chosen.cut):
-            return None
-        return chosen
+        return Append(EventType.CUT_DECIDED, chosen.model_copy(update={"head": head}))
 
     def checked(self, effect: CheckFiles, problems: dict[str, str], now: int) -> None:
         """Note the result of a check: a region with a problem is excluded until the next check."""
@@ -144,19 +171,6 @@ class Candidate:
             self.excluded[name] = Problem(code=Code.FILES_EXCLUDED, region=name, detail=reason)
         if problems:
             self._recheck_at = now + self._recheck_pause
-
-    def forget_checks(self) -> None:
-        """Check all files again: the policy has changed."""
-        self._checked.clear()
-        self._fresh = False
-
-    def recheck(self) -> None:
-        """Check the files of excluded regions at once."""
-        self._recheck_at = 0
-
-    def resolved(self, offsets: list[int]) -> None:
-        """Forget the checks of a decision that has its outcome."""
-        self._checked.difference_update(offsets)
 
     def _excluded_moves(self) -> dict[str, Position]:
         """Return how far the excluded regions could move; those without sealed work are not excluded."""

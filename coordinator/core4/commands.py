@@ -2,13 +2,13 @@
 
 from sluicegate.coordinator.core4 import registration
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import Proof, RegionState, Revert, Savepoint, Target
+from sluicegate.coordinator.core4.log_state import Proof, RegionPhase, RegionState, Revert, Savepoint, reaches
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import StreamCommand
 
 
 def obey(log: Log, offset: int, body: StreamCommand) -> Problem | None:
-    """Apply an order; return why it has no effect, if it has none."""
+    """Apply an order; return the reason if it has no effect."""
     state, problem = log.state, Problem(code=Code.NOT_APPLICABLE)
     match body.command:
         case "pause" | "resume":
@@ -39,6 +39,7 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
     if body.head is not None:
         asked = state.pending.id if state.pending is not None else state.decided + 1
         if body.decision != asked:
+            # The operator looked at an older state, so the statement proves nothing now.
             return Problem(code=Code.NOT_APPLICABLE, number=body.decision, other=asked)
         state.proof = Proof(decision=asked, head=body.head)
     state.paused = False
@@ -48,17 +49,15 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
 def _remove(log: Log, name: str, *, discard: bool) -> Problem | None:
     """Close a region at its last sealed checkpoint (discard: at its position), and end its incarnation."""
     state = log.state
-    region = state.regions.get(name)
     if state.assignment is None or name not in state.assignment.regions:
         return Problem(code=Code.NOT_APPLICABLE, region=name)
-    if region is None:
-        region = state.regions[name] = RegionState()
+    region = state.regions.setdefault(name, RegionState())
     if region.removed and not discard:
         return Problem(code=Code.NOT_APPLICABLE, region=name)
     sealed = [] if discard else log.sealed(name)
-    log.end_incarnation(name, upto=sealed[-1].position if sealed else None)
-    region.closed = region.removed = True
-    region.final = sealed[-1].position.checkpoint if sealed else None
+    end = sealed[-1].position if sealed else None
+    log.end_incarnation(name, RegionPhase.REMOVED, upto=end)
+    region.final = end.checkpoint if end is not None else None
     return None
 
 
@@ -74,24 +73,22 @@ def _revert(log: Log, offset: int, body: StreamCommand) -> Problem | None:
 
 
 def _savepoint(log: Log, name: str, *, drain: bool) -> Problem | None:
-    """Set the targets: what is sealed now, and the next sealed checkpoint of every lagging region."""
+    """Set the targets: the newest sealed checkpoints, and the next sealed one of every lagging region."""
     state = log.state
     if any(each.name == name for each in state.savepoints):
         return Problem(code=Code.DUPLICATE)
     savepoint = Savepoint(name=name, drain=drain)
-    for region, _ in [] if drain else state.active():
-        sealed = log.sealed(region)
-        if sealed:
-            at = sealed[-1].position
-            savepoint.targets[region] = Target(incarnation=at.incarnation, checkpoint=at.checkpoint)
-        elif not log.is_idle(region):
-            savepoint.awaited.append(region)
+    if not drain:
+        sealed = {region: log.sealed(region) for region in state.active()}
+        savepoint.targets = {region: each[-1].position for region, each in sealed.items() if each}
+        # The target of an idle region is its position, which is reached.
+        savepoint.awaited = log.lagging()
     state.savepoints.append(savepoint)
     return None
 
 
 def reached(log: Log) -> list[Savepoint]:
-    """Remove and return the savepoints and drains that the committed positions reach.
+    """Remove and return the savepoints and drains that the positions reach.
 
     Nothing counts while a decision has no outcome: a revert would take its positions back.
     """
@@ -108,18 +105,7 @@ def _is_reached(log: Log, savepoint: Savepoint) -> bool:
         return log.state.assignment is not None and not any(True for _ in log.state.active())
     if any(log.is_awaited(savepoint, name) for name in savepoint.awaited):
         return False
-    regions = log.state.regions
     return all(
-        regions[name].covers(target.incarnation, target.checkpoint)
+        reaches(log.position(name), target.incarnation, target.checkpoint)
         for name, target in savepoint.targets.items()
     )
-
-
-def note_sealed(log: Log, name: str) -> None:
-    """Make the first sealed checkpoint of an awaited region its target."""
-    sealed = log.sealed(name)
-    for savepoint in log.state.savepoints if sealed else ():
-        if name in savepoint.awaited:
-            at = sealed[0].position
-            savepoint.awaited.remove(name)
-            savepoint.targets[name] = Target(incarnation=at.incarnation, checkpoint=at.checkpoint)

@@ -1,13 +1,12 @@
-"""One commit against the table: ask, publish on the head that was asked, and the meaning of each answer."""
-
-from dataclasses import dataclass
+"""One commit: ask, publish on exactly the head that was asked, and the meaning of each answer."""
 
 from sluicegate.coordinator.core4.decisions import revert_digest
-from sluicegate.coordinator.core4.effects import Ask, Publish, Result
+from sluicegate.coordinator.core4.effects import Append, Ask, Publish, Result
+from sluicegate.coordinator.core4.heads import head_of, known_head
 from sluicegate.coordinator.core4.log_state import Decision, LogState
 from sluicegate.coordinator.core4.state_record import TableProgress
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import CutCommitted, CutReverted, Head
+from sluicegate.events.version4 import CutCommitted, CutReverted, EventType
 from sluicegate.lakes.port import (
     Absent,
     Ahead,
@@ -26,55 +25,44 @@ from sluicegate.lakes.port import (
 Outcome = CutCommitted | CutReverted
 
 
-@dataclass(frozen=True, slots=True)
-class Stalled:
-    """The commit does not go on until the cause is gone."""
+class Committing:
+    """The unresolved decision of one stream on its way into the table."""
 
-    problem: Problem
-
-
-def head_of(ref: SnapshotRef | None) -> Head | None:
-    """Return a snapshot of the port as it stands in events."""
-    return Head(snapshot=ref.id, identity=ref.identity) if ref is not None else None
-
-
-def ref_of(head: Head | None) -> SnapshotRef | None:
-    """Return the opposite of `head_of`."""
-    return SnapshotRef(head.snapshot, head.identity) if head is not None else None
-
-
-def known_head(table: TableProgress, state: LogState) -> Head | None:
-    """Return the newest head that no commit of the unresolved, or else the next, decision precedes.
-
-    A decision names a head that was read before it was appended, and nobody publishes a decision that is
-    not in
-    the log yet. None: the whole history has to be read.
-    """
-    made = state.pending
-    asked = made.id if made is not None else state.decided + 1
-    known = [made.head if made is not None else state.snapshot]
-    if state.proof is not None and state.proof.decision == asked:
-        known.append(state.proof.head)
-    if table.upto == asked - 1:
-        known.append(table.head)
-    return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
-
-
-class Commit:
-    """The unresolved decision on its way into the table."""
-
-    def __init__(self, decision: Decision, table: TableProgress) -> None:
-        self.decision = decision
+    def __init__(self, table: TableProgress) -> None:
+        self.outcome: Outcome | None = None
+        """The outcome of the decision, to be appended and read back."""
         self.retries = 0
-        """How often a publication had to be asked about again."""
+        """Number of publications in a row that failed or lost against another writer."""
         self._table = table
+        self._decision: Decision | None = None
+        """The decision under way. A stall ends that, and the next question begins it again."""
         self._absent: Absent | None = None
         self._reverted = False
-        """Whether the empty commit of the revert was seen in the table."""
+        """True if the empty commit of the revert was seen in the table."""
 
-    def next(self, state: LogState) -> Ask | Publish:
-        """Ask first, every time; publish only on a head where the decision is absent."""
-        made, revert = self.decision, revert_digest(self.decision)
+    @property
+    def under_way(self) -> bool:
+        """True if the table was asked about the decision, and it neither stalls nor has its outcome."""
+        return self._decision is not None
+
+    def entry(self) -> Append | None:
+        """Return the event of the outcome, if the log lacks it."""
+        if self.outcome is None:
+            return None
+        reverted = isinstance(self.outcome, CutReverted)
+        return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self.outcome)
+
+    def resolved(self) -> None:
+        """Note that the log has the outcome."""
+        self._decision = self.outcome = None
+
+    def next(self, state: LogState) -> Ask | Publish | None:
+        """Return the next step: ask first, every time; publish only on a head without the decision."""
+        if self._decision is not state.pending:
+            self._decision, self._absent, self._reverted, self.retries = state.pending, None, False, 0
+        if (made := self._decision) is None:
+            return None
+        revert = revert_digest(made)
         if self._absent is None:
             digest = revert if self._reverted and revert is not None else made.digest
             return Ask(made.id, digest, self._table.identity or "", known_head(self._table, state))
@@ -83,54 +71,64 @@ class Commit:
             decision=made.id,
             digest=revert or made.digest,
             head=head_of(self._absent.head),
-            watermark=made.undo_watermark if revert else made.watermark,
+            watermark=made.before.watermark if revert else made.watermark,
             offsets=() if revert else tuple(made.parts),
             allowed_locations=policy.allowed_locations if policy else (),
             names_checked=policy is None or policy.file_names == "checked",
         )
 
-    def take(self, effect: Ask | Publish, result: Result) -> Outcome | Stalled | None:
-        """Apply a result; None: the commit continues with `next`."""
-        if isinstance(effect, Ask):
-            return self._asked(result)
-        return self._published(effect, result)
+    def apply(self, effect: Ask | Publish, result: Result) -> Problem | None:
+        """Apply a result: `outcome` is set, or a stall is returned, or the commit continues with `next`."""
+        made = self._decision
+        if made is None or made.id != effect.decision:
+            return None
+        found = (
+            self._asked(made, result) if isinstance(effect, Ask) else self._published(made, effect, result)
+        )
+        if isinstance(found, Problem):
+            self._decision = None
+            return found
+        self.outcome = found
+        return None
 
-    def _asked(self, answer: Result) -> Outcome | Stalled | None:
-        number, revert = self.decision.id, revert_digest(self.decision)
+    def _asked(self, made: Decision, answer: Result) -> Outcome | Problem | None:
+        number, revert = made.id, revert_digest(made)
         match answer:
             case Found(snapshot):
-                return self._resolved(snapshot, reverted=self._reverted)
+                return self._resolved(made, snapshot, reverted=self._reverted)
             case Absent(head):
                 self._absent, self._reverted = answer, False
                 self._table.head, self._table.upto = head_of(head), number - 1
                 return None
             case OtherDigest(digest) if digest == revert and not self._reverted:
+                # Another coordinator has published the revert: ask for that one.
                 self._reverted = True
                 return None
             case OtherDigest(digest):
-                return Stalled(Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,)))
+                return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
-                return Stalled(Problem(code=Code.TABLE_AHEAD, number=number, other=newest))
+                return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
             case Unproven(reason):
-                return Stalled(Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason))
+                return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
             case TableReplaced(identity):
-                return Stalled(Problem(code=Code.TABLE_REPLACED, detail=identity))
+                return Problem(code=Code.TABLE_REPLACED, detail=identity)
         raise TypeError(f"{answer!r} is no answer to an ask")
 
-    def _published(self, effect: Publish, publication: Result) -> Outcome | Stalled | None:
+    def _published(self, made: Decision, effect: Publish, publication: Result) -> Outcome | Problem | None:
         self._absent = None
         match publication:
             case Published(snapshot):
-                return self._resolved(snapshot, reverted=effect.digest != self.decision.digest)
+                return self._resolved(made, snapshot, reverted=effect.digest != made.digest)
             case Conflict() | NotPublished() | OutcomeUnknown():
+                # An unknown outcome is asked about. Files are never deleted here.
                 self.retries += 1
                 return None
             case Refused(reason):
-                return Stalled(Problem(code=Code.COMMIT_REFUSED, number=self.decision.id, detail=reason))
+                return Problem(code=Code.COMMIT_REFUSED, number=made.id, detail=reason)
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
-    def _resolved(self, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:
-        made, head, table = self.decision, head_of(snapshot), self._table.identity or ""
+    def _resolved(self, made: Decision, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:
+        head, table = head_of(snapshot), self._table.identity or ""
         self._table.head, self._table.upto = head, made.id
         if reverted:
             digest = revert_digest(made) or ""

@@ -1,7 +1,7 @@
-"""Cuts: which one is next, and whether a logged one is valid.
+"""Cuts: the choice of the next one, and the validity of a logged one.
 
-A commit's content is a function of the log up to its decision. Time says when a partial cut is proposed; it
-never makes a decision valid. Fallback, its maximum and the forced full cut follow the Flink discussion of
+A commit's content is a function of the log up to its decision. Time triggers partial cuts, and never makes a
+decision valid. Fallback, its maximum and the forced full cut follow the Flink discussion of
 independent checkpoints per pipeline region.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping
 from math import floor
 
 from sluicegate.coordinator.core4.log import Log
+from sluicegate.coordinator.core4.log_state import reaches
 from sluicegate.coordinator.core4.pending import Sealed
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import CutAbandoned, CutDecided, Position
@@ -25,7 +26,7 @@ Moves = Mapping[str, Position]
 def choose(
     log: Log, excluded: Container[str] = (), *, expired: bool = False
 ) -> CutDecided | CutAbandoned | None:
-    """Return the next cut, as far as everything is sealed; None while waiting is better.
+    """Return the next cut, or the attempt to abandon; None while regions are waited for.
 
     `excluded` are regions whose files the table would not take. `expired`: the alignment timeout has passed,
     so lagging regions fall back.
@@ -34,23 +35,25 @@ def choose(
     if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
     whole = _frontiers(log, excluded)
-    if whole and not behind(log, whole, full=True) and barrier_reached(log, whole):
+    # A full cut first: it is the only one that may reach the barrier.
+    if whole and not unmoved(log, whole) and barrier_reached(log, whole):
         return decision(log, whole)
     moves = {name: at for name in whole if (at := _before_barrier(log, name)) is not None}
-    late = behind(log, moves)
-    if moves and not late and not state.assignment.provisional:
+    lacking = fallbacks(log, moves)
+    if moves and not lacking and not state.assignment.provisional:
         return decision(log, moves)
     if not expired or state.assignment.provisional or not may_be_partial(log):
         return None
+    # From here on, the regions that do not move fall back, or there are too many of them.
     if is_forced(log):
-        return _abandon(log, "forced", late) if late else None
-    if len(late) > most_behind(log):
-        return _abandon(log, "ratio", late)
+        return _abandon(log, "forced", lacking) if lacking else None
+    if len(lacking) > most_fallbacks(log):
+        return _abandon(log, "ratio", lacking)
     return decision(log, moves) if moves else None
 
 
 def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
-    """Return the regions that could move in a partial cut: the alignment timeout counts for these."""
+    """Return the regions that could move in a partial cut; their alignment timeouts count."""
     return [name for name in _frontiers(log, excluded) if _before_barrier(log, name) is not None]
 
 
@@ -74,10 +77,10 @@ def _before_barrier(log: Log, name: str) -> Position | None:
     return found
 
 
-def _abandon(log: Log, kind: str, late: list[str]) -> CutAbandoned:
+def _abandon(log: Log, kind: str, lacking: list[str]) -> CutAbandoned:
     state = log.state
     return CutAbandoned.model_validate(
-        {"decision": state.decided + 1, "attempt": state.attempt + 1, "kind": kind, "regions": tuple(late)}
+        {"decision": state.decided + 1, "attempt": state.attempt + 1, "kind": kind, "regions": tuple(lacking)}
     )
 
 
@@ -91,40 +94,43 @@ def decision(log: Log, moves: Moves) -> CutDecided:
     )
 
 
-# --- who is left behind ---------------------------------------------------------------------------
+# --- fallbacks ------------------------------------------------------------------------------------
 
 
-def behind(log: Log, moves: Container[str], *, full: bool = False) -> list[str]:
-    """Return the regions that a cut leaves behind: active, not idle, not held by a barrier, and not moved.
-
-    `full`: held regions count too, since only this cut may move them.
-    """
-    return [name for name in log.expected() if name not in moves and (full or not log.is_held(name))]
+def unmoved(log: Log, moves: Container[str]) -> list[str]:
+    """Return the expected regions that a cut does not move; a full cut has none."""
+    return [name for name in log.expected() if name not in moves]
 
 
-def most_behind(log: Log) -> int:
-    """Return how many regions one cut may leave behind, by the logged policy."""
+def fallbacks(log: Log, moves: Container[str]) -> list[str]:
+    """Return the regions that fall back to their position with a cut: unmoved, and not held by a barrier."""
+    return [name for name in unmoved(log, moves) if not log.is_held(name)]
+
+
+def most_fallbacks(log: Log) -> int:
+    """Return how many regions may fall back with one cut, by the logged policy."""
     policy = log.state.policy
     return floor((policy.max_failure_ratio if policy else 1.0) * sum(1 for _ in log.expected()))
 
 
 def is_forced(log: Log) -> bool:
-    """Return whether the next cut must be full, since a region fell back as often in a row as it may."""
+    """True if the next cut must be full: a region fell back as often in a row as it may."""
     policy, regions = log.state.policy, log.state.regions
     most = policy.max_consecutive_fallbacks if policy else 1
     return any(name in regions and regions[name].fallbacks >= most for name in log.expected())
 
 
 def single_region_reason(log: Log) -> str | None:
-    """Return why the stream is one failure domain; None if its regions are independent."""
+    """Return the reason for which the stream is one failure domain; None if its regions are independent."""
     state = log.state
     if state.policy is not None and state.policy.single_region is not None:
         return state.policy.single_region
-    return next((each.single_region for _, each in state.active() if each and each.single_region), None)
+    active = (state.regions[name] for name in state.active() if name in state.regions)
+    return next((each.single_region for each in active if each.single_region), None)
 
 
 def may_be_partial(log: Log) -> bool:
-    """Return whether a cut may leave regions behind at all."""
+    """True if a cut may leave regions at their positions."""
     policy = log.state.policy
     return policy is not None and policy.partial == "allow" and single_region_reason(log) is None
 
@@ -133,33 +139,25 @@ def may_be_partial(log: Log) -> bool:
 
 
 def reaches_barrier(log: Log, moves: Moves) -> bool:
-    """Return whether a move reaches a target, which only full cuts may."""
+    """True if a move reaches a target, which only full cuts may."""
     return any(log.at_barrier(name, at) for name, at in moves.items())
 
 
 def barrier_reached(log: Log, moves: Moves) -> bool:
-    """Return whether these moves leave no target behind, or touch none at all."""
+    """True if these moves reach every target, or none."""
     if not reaches_barrier(log, moves):
         return True
     state = log.state
     if any(log.is_awaited(each, name) for each in state.savepoints for name in each.awaited):
         return False
-    return all(
-        name in moves and _reaches(moves[name], target.incarnation, target.checkpoint)
-        for name in state.regions
-        for target in log.targets(name)
-    )
-
-
-def _reaches(at: Position, incarnation: str, checkpoint: int) -> bool:
-    return at.incarnation == incarnation and at.checkpoint >= checkpoint
+    return all(reaches(moves.get(name), *target) for name in state.regions for target in log.targets(name))
 
 
 # --- validity -------------------------------------------------------------------------------------
 
 
 def problem_of(log: Log, body: CutDecided) -> Problem | None:
-    """Return why a decision is void at the offset that the log has reached; None if it is valid."""
+    """Return the reason for which a decision is void at the current offset; None if it is valid."""
     state, number = log.state, body.decision
     if number != state.decided + 1:
         return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
@@ -167,20 +165,16 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
         return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
     if state.paused:
         return Problem(code=Code.PAUSED, number=number)
-    moves = {name: at for name, at in body.cut.items() if at != _position(log, name)}
+    moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
     for name, at in moves.items():
         if problem := _move_problem(log, name, at):
             return problem
     if not moves:
         return Problem(code=Code.NOTHING_MOVES, number=number)
+    # The vector names the regions that stay, too: a reader of one event knows the whole cut.
     if body.cut != whole_cut(log, moves):
         return Problem(code=Code.INCOMPLETE_CUT, number=number)
     return _fullness_problem(log, number, moves) or _content_problem(log, body, moves)
-
-
-def _position(log: Log, name: str) -> Position | None:
-    region = log.state.regions.get(name)
-    return region.position if region is not None else None
 
 
 def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
@@ -194,18 +188,18 @@ def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
 
 
 def _fullness_problem(log: Log, number: int, moves: Moves) -> Problem | None:
-    """Return why the cut must be full, or fuller, if it is not."""
+    """Return the reason if too few regions move."""
     provisional = log.state.assignment is not None and log.state.assignment.provisional
     if provisional or reaches_barrier(log, moves):
-        late = behind(log, moves, full=True)
-        if late or not barrier_reached(log, moves):
-            return Problem(code=Code.NOT_FULL, number=number, names=tuple(late))
+        lacking = unmoved(log, moves)
+        if lacking or not barrier_reached(log, moves):
+            return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
         return None
-    late = behind(log, moves)
-    if late and (not may_be_partial(log) or is_forced(log)):
-        return Problem(code=Code.NOT_FULL, number=number, names=tuple(late))
-    if len(late) > most_behind(log):
-        return Problem(code=Code.TOO_MANY_BEHIND, number=number, names=tuple(late))
+    lacking = fallbacks(log, moves)
+    if lacking and (not may_be_partial(log) or is_forced(log)):
+        return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
+    if len(lacking) > most_fallbacks(log):
+        return Problem(code=Code.TOO_MANY_BEHIND, number=number, names=tuple(lacking))
     return None
 
 
@@ -216,7 +210,7 @@ def _content_problem(log: Log, body: CutDecided, moves: Moves) -> Problem | None
 
 
 def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
-    """Return why an abandoned attempt is void at the offset that the log has reached."""
+    """Return the reason for which an abandoned attempt is void at the current offset."""
     state, number = log.state, body.decision
     if (number, body.attempt) != (state.decided + 1, state.attempt + 1):
         return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
@@ -228,9 +222,9 @@ def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
     if not may_be_partial(log) or (body.kind == "forced") != forced:
         return Problem(code=Code.NOT_FORCED, number=number)
     named = {*body.regions}
-    if not named or not {*log.lagging()} <= named <= {*behind(log, ())}:
+    if not named or not {*log.lagging()} <= named <= {*fallbacks(log, ())}:
         return Problem(code=Code.NOT_APPLICABLE, number=number, names=body.regions)
-    if not forced and len(body.regions) <= most_behind(log):
+    if not forced and len(body.regions) <= most_fallbacks(log):
         return Problem(code=Code.NOT_FORCED, number=number, names=body.regions)
     return None
 
@@ -240,8 +234,7 @@ def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
 
 def whole_cut(log: Log, moves: Moves) -> dict[str, Position]:
     """Return the whole vector: the moves, and the positions of the regions that stay."""
-    stay = {name: each.position for name, each in log.state.regions.items() if each.position is not None}
-    return dict(sorted({**stay, **moves}.items()))
+    return dict(sorted({**log.state.cut, **moves}.items()))
 
 
 def included(log: Log, moves: Moves) -> dict[str, list[Sealed]]:

@@ -1,81 +1,61 @@
-"""Decisions and their outcomes: how they change the log's state, and how a revert undoes that."""
+"""Decisions and their outcomes: the changes of the log's state, and the revert that undoes them."""
 
 import hashlib
 
 from sluicegate.coordinator.core4 import cuts
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import Decision, Incarnation, Move, RegionState, Target, Undo
+from sluicegate.coordinator.core4.log_state import Before, Decision, RegionPhase, RegionState
 from sluicegate.coordinator.core4.pending import Sealed
-from sluicegate.coordinator.core4.registration import lives_of
+from sluicegate.coordinator.core4.registration import suspended
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import CutAbandoned, CutCommitted, CutDecided, CutReverted, Position
+from sluicegate.events.version4 import CutAbandoned, CutCommitted, CutDecided, CutReverted
 
 
-def decide(log: Log, offset: int, body: CutDecided) -> Decision:
+def decide(log: Log, offset: int, body: CutDecided) -> None:
     """Apply a valid decision: positions, watermark and counters move at its offset."""
     state = log.state
-    moves = {name: at for name, at in body.cut.items() if at != state.regions[name].position}
-    late = cuts.behind(log, moves)
-    expected = {*log.expected(), *moves}
+    moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
+    fallbacks = cuts.fallbacks(log, moves)
+    # A region that ends with this cut still counts: the cut contains rows of it.
+    counted = {*log.expected(), *moves}
     content = cuts.included(log, moves)
     flat = [each.checkpoint for checkpoints in content.values() for each in checkpoints]
     parts = [part for entry in flat for part in entry.named]
+    provisional = state.assignment is not None and state.assignment.provisional
     made = Decision(
         id=body.decision,
         digest=body.digest,
         offset=offset,
         cut=body.cut,
-        moves={name: _move(state.regions[name], at) for name, at in moves.items()},
-        fallbacks={name: _position_of(log, name) for name in late},
-        watermark=None,
+        fallbacks={name: log.position(name) for name in fallbacks},
         parts=[part.offset for part in parts],
         files=sum(part.files for part in parts),
         first_offset=min((entry.first_offset for entry in flat), default=offset),
         head=body.head,
-        undo={name: _undo(region) for name, region in state.regions.items()},
-        undo_watermark=state.watermark,
+        before=Before(
+            regions={name: region.model_copy() for name, region in state.regions.items()},
+            watermark=state.watermark,
+            provisional=provisional,
+            former=state.former,
+        ),
     )
-    _count(log, late, moves)
+    _count(log, fallbacks, moves)
     _advance(log, content)
-    if state.assignment is not None and state.assignment.provisional:
-        made.undo_provisional, made.undo_former = True, state.former
-        state.ended += lives_of(state.former)
+    if provisional and state.assignment is not None:
+        # From here on, nobody can withdraw the assignment.
+        state.ended += suspended(state.former)
         state.assignment.provisional, state.former = False, None
-    state.watermark = made.watermark = _watermark(log, expected)
+    state.watermark = made.watermark = _watermark(log, counted)
     state.decided, state.attempt, state.pending = made.id, 0, made
-    return made
 
 
-def _move(region: RegionState, to: Position) -> Move:
-    since = region.incarnation.since if region.incarnation is not None else 0
-    return Move(after=region.position, to=to, since=since)
-
-
-def _position_of(log: Log, name: str) -> Position | None:
-    region = log.state.regions.get(name)
-    return region.position if region is not None else None
-
-
-def _undo(region: RegionState) -> Undo:
-    return Undo(
-        watermark=region.watermark,
-        source_offsets=region.source_offsets,
-        listeners=region.listeners,
-        fallbacks=region.fallbacks,
-        owned=region.owned,
-    )
-
-
-def _count(log: Log, late: list[str], moves: cuts.Moves) -> None:
-    """Count the fallbacks. A full cut is also what takes ownership of the files of earlier restores."""
+def _count(log: Log, fallbacks: list[str], moves: cuts.Moves) -> None:
     regions = log.state.regions
-    for name in late:
-        regions.setdefault(name, RegionState()).fallbacks += 1
+    for name in fallbacks:
+        # The first cut of an assignment is full, so each region has registered, or was removed.
+        regions[name].fallbacks += 1
     for name in moves:
         regions[name].fallbacks = 0
-    if not late:
-        for region in regions.values():
-            region.owned = True
 
 
 def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
@@ -131,7 +111,7 @@ def abandon(log: Log, body: CutAbandoned) -> None:
 
 
 def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
-    """Return why an outcome is void; None if it is valid."""
+    """Return the reason for which an outcome is void; None if it is valid. Time is no reason."""
     made = log.state.pending
     if made is None or made.id != body.decision:
         return Problem(code=Code.OUT_OF_ORDER, number=body.decision, other=log.state.decided)
@@ -170,58 +150,51 @@ def revert(log: Log, body: CutReverted) -> None:
     state.snapshot, state.table = body.snapshot, state.table or body.table
     _restore_assignment(log, made)
     for name, region in state.regions.items():
-        was = made.undo.get(name)
-        if was is not None:
-            region.watermark, region.source_offsets = was.watermark, was.source_offsets
-            region.listeners, region.owned = was.listeners, was.owned and region.owned
-        region.fallbacks = was.fallbacks if was is not None else 0
-        if name in made.moves:
-            _restore(log, name, region, made.moves[name])
-    state.watermark = made.undo_watermark
-    for name, move in made.moves.items():
+        was = made.before.regions.get(name, RegionState())
+        region.watermark, region.source_offsets = was.watermark, was.source_offsets
+        region.listeners, region.fallbacks = was.listeners, was.fallbacks
+    state.watermark = made.before.watermark
+    for name, to in made.moves.items():
         region = state.regions[name]
-        is_named = name == made.revert.region
+        _restore(log, name, region, made)
         life = region.incarnation
-        if is_named or (life is not None and life.base == move.to and not region.removed):
+        # Rows after a position that is undone are read again, from the position before.
+        is_after = life is not None and life.base == to and not region.removed
+        if name == made.revert.region or is_after:
             _end_reverted(log, name, region, made.id)
     log.included = {}
 
 
-def _restore(log: Log, name: str, region: RegionState, move: Move) -> None:
+def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
     """Put one region back to the position before the decision."""
-    region.position = move.after
-    life = region.incarnation
-    if life is None or life.id != move.to.incarnation:
-        if not region.removed:
-            return
+    was, to, life = made.before.regions[name], made.moves[name], region.incarnation
+    region.position = was.position
+    replaced = life is None or life.id != to.incarnation
+    if replaced and not region.removed:
+        return
+    if region.removed and (replaced or region.final is None):
         # The operator removed the region at the position that is undone, which it must reach again.
-        region.incarnation = Incarnation(id=move.to.incarnation, since=move.since, base=None)
-        region.final = move.to.checkpoint
-        log.retarget(name, move.to)
+        region.final = to.checkpoint
+    if replaced:
+        region.incarnation = was.incarnation
         log.begin_pending(name, region)
-    elif region.removed and region.final is None:
-        region.final = move.to.checkpoint
-    for savepoint in log.state.savepoints:
-        if name in savepoint.awaited:
-            # It was ordered after the decision, when all of this was sealed.
-            savepoint.awaited = [each for each in savepoint.awaited if each != name]
-            savepoint.targets[name] = Target(incarnation=move.to.incarnation, checkpoint=move.to.checkpoint)
-    log.pending[name].restore(log.included.get(name, []), move.after)
+    # Savepoints that await the region were ordered after the decision, when all of this was sealed.
+    log.retarget(name, to, awaited_only=not replaced)
+    log.pending[name].restore(log.included.get(name, []), was.position)
 
 
 def _end_reverted(log: Log, name: str, region: RegionState, number: int) -> None:
     """End an incarnation that a revert leaves without its position: the region reads again."""
-    log.end_incarnation(name)
+    log.end_incarnation(name, region.phase if region.removed else RegionPhase.WAITING)
     region.final = None
     if not region.removed:
-        region.closed = False
         region.fault = Problem(code=Code.REVERTED, region=name, number=number)
 
 
 def _restore_assignment(log: Log, made: Decision) -> None:
-    state = log.state
-    if not made.undo_provisional or state.assignment is None:
+    state, before = log.state, made.before
+    if not before.provisional or state.assignment is None:
         return
-    state.assignment.provisional, state.former = True, made.undo_former
-    back = lives_of(made.undo_former)
+    state.assignment.provisional, state.former = True, before.former
+    back = suspended(before.former)
     state.ended = [each for each in state.ended if each not in back]

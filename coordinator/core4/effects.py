@@ -1,12 +1,12 @@
-"""Effects: everything that the core wants done, and the results. Both are data.
+"""Effects of the core, and their results, as data.
 
-Effects that are handed out together are independent. One that depends on a result is handed out after it, so
-the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. Each effect may
-be
-repeated after any crash.
+Effects that are handed out together are independent. One that depends on a result is handed out after it. So
+the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. After a crash,
+each effect may be repeated.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from sluicegate.coordinator.core4.state_record import Due, StateRecord
 from sluicegate.events.models import Body
@@ -53,6 +53,10 @@ class Append:
     body: Body
     region: str = ""
     incarnation: str = ""
+
+
+NO_DIGEST: Final = ""
+"""In place of a digest, in a question about the next decision: it is expected to be absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class FilesChecked:
-    """By region, why its files cannot be committed; empty if all can."""
+    """By region, the reason for which its files cannot be committed; empty if all can."""
 
     problems: dict[str, str]
 

@@ -1,9 +1,13 @@
-"""LogState: everything that a stream's log amounts to, except the checkpoints that are pending.
+"""LogState: the fold of a stream's log, except its pending checkpoints.
 
 Only `Replica.apply` changes it, so it is a function of the log. It is small, and part of each state record.
+
+A position is *decided* at the offset of its decision, and *committed* once the log has the outcome. In
+between, a revert can take it back. Registrations and cuts compare with decided positions only.
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,27 +22,49 @@ class Light(BaseModel):
 
 
 class Incarnation(Light):
-    """One life of a region's checkpoint numbering."""
+    """One life of a region's checkpoint numbering. Its id is random, and never lives twice."""
 
     id: str
-    since: int
+    from_offset: int
     """Offset of the record that made it live. Earlier events with its name do not count."""
     base: Position | None
     """The position that it started from."""
 
 
-class RegionState(Light):
-    """One region: its newest incarnation, and its committed position."""
+class RegionPhase(StrEnum):
+    """Part of a region in the assignment. `transitions.REGION` lists the changes."""
 
+    WAITING = "waiting"
+    """It has to register: none of its incarnations may add checkpoints."""
+    LIVE = "live"
+    """Its newest incarnation may add checkpoints."""
+    CLOSED = "closed"
+    """Its driver ended it. A later completion or registration of the incarnation opens it again."""
+    REMOVED = "removed"
+    """An operator ended it. It does not come back under this assignment."""
+    LEFT = "left"
+    """It ended in an earlier assignment, and the newest one does not list it."""
+
+
+class RegionState(Light):
+    """One region: its phase, its newest incarnation, and its decided position."""
+
+    phase: RegionPhase = RegionPhase.WAITING
     incarnation: Incarnation | None = None
     """The newest one; None before the first registration."""
-    live: bool = False
-    """Whether this incarnation may add checkpoints. False after a removal, a revert or a new assignment."""
     run: str | None = None
     """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
+    idle: bool = False
+    """True if the newest heartbeat says so, and no event has contradicted it."""
+    final: int | None = None
+    """Final checkpoint of a region that ends; None: it ends at its position."""
+    single_region: str | None = None
+    """Reason for which all writers of the stream are one failure domain."""
+    fault: Problem | None = None
+    """Reason for which the region stalls until a new incarnation registers."""
 
     position: Position | None = None
-    """The committed position: the region's component of the newest decided cut."""
+    """The region's component of the newest decided cut."""
     source_offsets: str | None = None
     """Source offsets at the position; opaque."""
     watermark: int | None = None
@@ -46,40 +72,43 @@ class RegionState(Light):
     listeners: dict[str, str] = {}
     """State of listeners, at the position."""
     fallbacks: int = 0
-    """How many cuts in a row left the region behind."""
+    """Number of cuts in a row with which the region fell back."""
 
-    idle: bool = False
-    """The newest heartbeat said so, and no event has contradicted it."""
-    closed: bool = False
-    """The driver or an operator ended the region; it is gone once the cut includes its final checkpoint."""
-    final: int | None = None
-    """Final checkpoint of a closed region; None: the region ends at its position."""
-    removed: bool = False
-    """An operator closed it, so it does not come back under this assignment."""
-    bounded: bool = False
-    owned: bool = True
-    single_region: str | None = None
-    """Why the writers of this region, and so the stream's, are one failure domain."""
-    fault: Problem | None = None
-    """Why the region stalls until a new incarnation registers."""
+    @property
+    def live(self) -> bool:
+        """True if the incarnation may add checkpoints. A closed one may: work can overtake its closing."""
+        return self.phase in (RegionPhase.LIVE, RegionPhase.CLOSED)
+
+    @property
+    def live_incarnation(self) -> str | None:
+        """Return the id of the live incarnation; None if there is none."""
+        return self.incarnation.id if self.live and self.incarnation is not None else None
+
+    @property
+    def closed(self) -> bool:
+        """True if the region ends at a known checkpoint."""
+        return self.phase in (RegionPhase.CLOSED, RegionPhase.REMOVED, RegionPhase.LEFT)
+
+    @property
+    def removed(self) -> bool:
+        """True if an operator ended the region under this assignment."""
+        return self.phase is RegionPhase.REMOVED
 
     @property
     def gone(self) -> bool:
-        """Return whether the region is closed and the newest decided cut includes its final checkpoint."""
-        if not self.closed:
-            return False
-        if self.final is None:
-            return True
+        """True if the region is closed, and its position includes its final checkpoint."""
+        if not self.closed or self.final is None:
+            return self.closed
         return self.incarnation is not None and self.covers(self.incarnation.id, self.final)
 
-    def is_live(self, incarnation: str) -> bool:
-        """Return whether this is the region's live incarnation."""
-        return self.live and self.incarnation is not None and self.incarnation.id == incarnation
-
     def covers(self, incarnation: str, checkpoint: int) -> bool:
-        """Return whether the position includes this checkpoint."""
-        at = self.position
-        return at is not None and at.incarnation == incarnation and at.checkpoint >= checkpoint
+        """True if the position includes this checkpoint."""
+        return reaches(self.position, incarnation, checkpoint)
+
+
+def reaches(at: Position | None, incarnation: str, checkpoint: int) -> bool:
+    """True if a position is at or after this checkpoint of the same incarnation."""
+    return at is not None and at.incarnation == incarnation and at.checkpoint >= checkpoint
 
 
 class AssignmentState(Light):
@@ -98,42 +127,15 @@ class Former(Light):
     regions: dict[str, RegionState]
 
 
-class Target(Light):
-    """The checkpoint of one region that a savepoint must reach."""
-
-    incarnation: str
-    checkpoint: int
-
-
 class Savepoint(Light):
-    """A barrier that an operator asked for."""
+    """A savepoint or a drain that an operator ordered, until it is reached."""
 
     name: str
     drain: bool = False
     """True: reached when all regions of the assignment are gone. It has no targets of its own."""
-    targets: dict[str, Target] = {}
+    targets: dict[str, Position] = {}
     awaited: list[str] = []
     """Regions that had nothing sealed at the order: their next sealed checkpoint is the target."""
-
-
-class Move(Light):
-    """One region's share of a decision."""
-
-    after: Position | None
-    """The region's position before the decision."""
-    to: Position
-    since: int
-    """Offset from which events of its incarnation count."""
-
-
-class Undo(Light):
-    """What a decision replaced in one region, for a revert."""
-
-    watermark: int | None
-    source_offsets: str | None
-    listeners: dict[str, str]
-    fallbacks: int
-    owned: bool
 
 
 class Revert(Light):
@@ -141,6 +143,16 @@ class Revert(Light):
 
     offset: int
     region: str
+
+
+class Before(Light):
+    """State before a decision. A revert puts it back; it is kept until the outcome, and no longer."""
+
+    regions: dict[str, RegionState]
+    watermark: int | None
+    provisional: bool
+    """True if the decision is the first one of its assignment."""
+    former: Former | None
 
 
 class Decision(Light):
@@ -151,10 +163,9 @@ class Decision(Light):
     offset: int
     """Offset of its event in the log."""
     cut: dict[str, Position]
-    moves: dict[str, Move]
-    fallbacks: dict[str, Position | None] = {}
-    """Regions left behind, with their positions."""
-    watermark: int | None
+    fallbacks: dict[str, Position | None]
+    """Regions that fall back, with their positions."""
+    watermark: int | None = None
     """The stream's, with this decision."""
     parts: list[int]
     """Offsets of the `files.written` events that it includes, in commit order."""
@@ -164,11 +175,12 @@ class Decision(Light):
     head: Head | None = None
     """The table's head before the decision was appended."""
     revert: Revert | None = None
-    undo: dict[str, Undo] = {}
-    undo_watermark: int | None = None
-    undo_provisional: bool = False
-    """Whether this is the first decision of its assignment."""
-    undo_former: Former | None = None
+    before: Before
+
+    @property
+    def moves(self) -> dict[str, Position]:
+        """Return the components of the cut that differ from the cut before."""
+        return {name: at for name, at in self.cut.items() if at != self.before.regions[name].position}
 
 
 class Proof(Light):
@@ -205,11 +217,16 @@ class LogState(Light):
     """The table's snapshot of the newest outcome."""
     watermark: int | None = None
     attempt: int = 0
-    """Attempts abandoned since the newest decision."""
+    """Number of attempts abandoned since the newest decision."""
 
-    def active(self) -> Iterator[tuple[str, RegionState | None]]:
-        """Yield the regions that are not gone; None for those that never registered."""
+    @property
+    def cut(self) -> dict[str, Position]:
+        """Return the newest decided cut: the positions of all regions that have one."""
+        return {name: each.position for name, each in self.regions.items() if each.position is not None}
+
+    def active(self) -> Iterator[str]:
+        """Yield the regions of the assignment that are not gone, registered or not."""
         for name in self.assignment.regions if self.assignment else ():
             region = self.regions.get(name)
             if region is None or not region.gone:
-                yield name, region
+                yield name

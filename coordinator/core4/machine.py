@@ -1,142 +1,115 @@
 """The state machine of one stream: log records, time and results in, effects out.
 
 It is synchronous and deterministic. It has three kinds of state, each with one writer: the log's (Replica),
-the
-table's (TableProgress), and work in hand, which is lost with a crash and is made again. `poll` hands out
-everything that should start now, so an effect that a crash lost is simply handed out again.
+the table's (TableProgress), and work in hand. A crash loses the work in hand, and the next reader makes it
+again. `poll` hands out every effect that may start now, so an effect that a crash lost is handed out again.
 """
 
 from typing import Final
 
-from sluicegate.coordinator.core4 import cuts
+from sluicegate.coordinator.core4 import effects
+from sluicegate.coordinator.core4.activity import Activity
+from sluicegate.coordinator.core4.answers import Answers
 from sluicegate.coordinator.core4.candidate import Candidate
-from sluicegate.coordinator.core4.committing import Commit, Outcome, Stalled, head_of, known_head
-from sluicegate.coordinator.core4.effects import (
-    Append,
-    Appended,
-    Ask,
-    CheckFiles,
-    Effect,
-    EndOffset,
-    Failed,
-    FetchEnd,
-    FilesChecked,
-    InspectTable,
-    Publish,
-    ReleaseOffsets,
-    Result,
-    Retried,
-    TableUnfit,
-)
+from sluicegate.coordinator.core4.committing import Committing
+from sluicegate.coordinator.core4.conditions import Conditions
+from sluicegate.coordinator.core4.effects import Effect, Result
+from sluicegate.coordinator.core4.heads import head_of, known_head, mismatch
+from sluicegate.coordinator.core4.log_state import LogState
 from sluicegate.coordinator.core4.outbox import Outbox
 from sluicegate.coordinator.core4.overdue import Overdue
 from sluicegate.coordinator.core4.read_barrier import ReadBarrier
-from sluicegate.coordinator.core4.replica import Answer, Applied, Replica
+from sluicegate.coordinator.core4.recording import Recorder
+from sluicegate.coordinator.core4.replica import Applied, Replica
 from sluicegate.coordinator.core4.retry import Retries, RetrySlot
 from sluicegate.coordinator.core4.settings import MachineSettings
-from sluicegate.coordinator.core4.state_record import Condition, StateRecord, TableProgress, Waiting
+from sluicegate.coordinator.core4.state_record import Condition, StateRecord
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import (
-    CutAbandoned,
-    CutCommitted,
     CutDecided,
-    CutReverted,
-    Envelope,
     EventType,
     LogRecord,
-    RegionClosed,
-    RegionHeartbeat,
     StreamCommand,
     StreamPolicy,
 )
 from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
 
-PROBE: Final = ""
-"""Asked for in place of a digest while nothing is decided, to see that the next decision is absent."""
 _OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
-_HEARTBEATS: Final = 3
-"""So many heartbeats of an idle region may be missing."""
+"""Stalls that may come from a record of another coordinator that is still to be read."""
 
 
 class StreamMachine:
     """The coordinator of one stream, during one assignment of its partition."""
 
+    ready = False
+    """True if the log was read to the end seen at the assignment, and the table agrees."""
+    _now = 0
+    _blocked: Problem | None = None
+    """Reason for which no record from some offset on is applied."""
+    _answer_from = 0
+    """Registrations from this offset on are refused while records are blocked."""
+    _stall: Problem | None = None
+    """Stall of the whole stream, or of its commits."""
+    _stall_seen = False
+    """True if the stall was found after the newest registration was read."""
+    _inspected: TableState | None = None
+    _head_at = 0
+    """Time of the next question about the table's head."""
+    _head_expired = False
+    """True if the inspected head takes the place of the known one, which has expired."""
+    _read_for = 0
+    """The decision for which the log was read to its end, after an answer about others' commits."""
+
     def __init__(
         self, stream: str, partition: int, record: StateRecord | None, settings: MachineSettings
     ) -> None:
-        self.stream = stream
-        self.partition = partition
+        record = record or StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
         self.settings = settings
-        self.replica = Replica(
-            stream, partition, record.state if record else None, record.applied if record else -1
-        )
-        self.table = record.table.model_copy() if record else TableProgress()
-        self.low_water = record.low_water if record else 0
-        """Nothing before this offset is needed."""
+        self.replica = Replica(stream, partition, record.state, record.applied)
+        self.table = record.table.model_copy()
+        self.low_water = record.low_water
+        """The smallest offset that this coordinator reads."""
         self.position = self.low_water
         """The next offset to be read."""
-        self.heard = dict(record.heard) if record else {}
-        self.outbox = Outbox(
-            stream,
-            list(record.due) if record else [],
-            settings.record_interval,
-            record.announced if record else None,
-        )
-        self.refused = dict(record.refused) if record else {}
-        self._now = 0
-        self._applied_id = record.applied_id if record else None
-        self._intervals = dict(record.intervals) if record else {}
-        self._heard_at: dict[str, int] = {}
-        """By region, when its newest event was read, by the own clock."""
-        self._blocked: Problem | None = None
-        """Why nothing after some offset may be applied."""
-        self._answer_from = 0
-        self._unanswered: list[tuple[Envelope, Answer]] = []
-        self._stall: Problem | None = None
-        self._stall_seen = False
-        """Whether the stall was found after the newest registration was read."""
-        self._barrier = ReadBarrier()
-        self._candidate = Candidate(self.replica.log, settings)
-        self._overdue = Overdue(self.replica.log, settings.overdue_after)
-        self._inspected: TableState | None = None
-        self._ready = False
-        self._probe_at = 0
-        self._recall = False
-        """Whether the known head has expired, so that the inspected one takes its place."""
-        self._commit: Commit | None = None
-        self._outcome: Outcome | None = None
-        """The outcome of the unresolved decision, to be appended and read back."""
-        self._doubted = 0
-        """The decision for which the log was read to its end after an answer about others' commits."""
+        self.outbox = Outbox(stream, record.due, settings.record_interval, record.announced)
+        self._read_barrier = ReadBarrier()
+        log = self.replica.log
+        self._activity = Activity(log, record, settings.silence)
+        self._answers = Answers(self.outbox, record.refused)
+        self._candidate = Candidate(log, settings)
+        self._overdue = Overdue(log, settings.overdue_after)
+        self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
-        pauses = (settings.first_pause, settings.longest_pause)
-        self._of_table, self._of_log, self._of_view, self._of_end = (
-            RetrySlot(f"{stream}/{name}", *pauses) for name in ("table", "log", "view", "end")
+        self._conditions = Conditions(
+            log, self._retries, self._overdue, self._candidate.excluded, self._answers.refused
         )
-
-    @property
-    def ready(self) -> bool:
-        """Return whether the log was read to the end seen at the assignment, and the table agrees."""
-        return self._ready
+        self._recorder = Recorder(
+            self.replica, self.table, self.outbox, self._activity, self._answers.refused, record.applied_id
+        )
+        pauses = (settings.first_pause, settings.longest_pause)
+        # Slots are independent: a stuck store delays its own effects alone.
+        self._slots = [RetrySlot(f"{stream}/{name}", *pauses) for name in ("end", "table", "log", "view")]
+        self._of_end, self._of_table, self._of_log, self._of_view = self._slots
 
     # --- input: the log ---------------------------------------------------------------------------
 
     def step(self, record: LogRecord) -> Applied:
-        """Take one record of the log. Offsets must rise."""
+        """Apply one record of the log. Offsets must rise."""
         if self._blocked is not None:
             if record.envelope.type is EventType.REGION_REGISTERED and record.offset >= self._answer_from:
-                self._unanswered.append((record.envelope, _refusal(self._blocked)))
+                self._answers.refuse(record, self._blocked)
             return Applied(ignored=self._blocked)
         if record.offset < self.low_water:
             return Applied(ignored=Problem(code=Code.SETTLED))
         fresh = record.offset > self.replica.applied
         applied = self.replica.step(record)
         self.position = record.offset + 1
-        self._hear(record, applied)
+        self._activity.read(record, applied.ignored, self._now)
         if applied.ignored is not None and record.envelope.type is EventType.FILES_WRITTEN:
             self._overdue.unused(record.envelope)
         if fresh:
-            self._applied_id = record.envelope.id
+            # The reactions to earlier records are in the state record.
+            self._recorder.applied_id = record.envelope.id
             self._react(record, applied)
         self._candidate.arrived(record.time)
         return applied
@@ -157,295 +130,197 @@ class StreamMachine:
         if self._blocked is None:
             self.position = max(self.position, position)
 
-    def _hear(self, record: LogRecord, applied: Applied) -> None:
-        """Note that a region's driver is alive."""
-        name, body, live = record.envelope.region, record.body, applied.ignored
-        if not name or (live is not None and live.code is Code.NOT_LIVE):
-            return
-        if isinstance(body, RegionHeartbeat):
-            if body.silent:
-                return
-            if body.interval is not None:
-                self._intervals[name] = body.interval
-            elif body.idle:
-                # The last heartbeat of a query that has ended: no other one is expected.
-                self._intervals.pop(name, None)
-        self.heard[name], self._heard_at[name] = record.time, self._now
-
     def _react(self, record: LogRecord, applied: Applied) -> None:
-        """Do everything that a new record calls for, beside its effect on the log's state."""
-        body = record.body
-        if applied.answer is not None:
-            self._registered(record.envelope, applied.answer)
-        if applied.resolved is not None:
-            self._resolved(applied, body)
-        for savepoint in applied.savepoints:
-            self.outbox.saved(savepoint, self.replica.state)
-        match body:
+        """React to a new record, beside its effect on the log's state."""
+        self.outbox.read(record, applied, self.replica.state)
+        self._candidate.read(record, applied, self._now)
+        match record.body:
             case CutDecided():
-                self._candidate.judged(record.offset, self._now, void=applied.ignored is not None)
                 self._overdue.decided()
-            case CutAbandoned() if applied.ignored is None:
-                self._candidate.alignment.abandoned(self._now)
-                self.outbox.abandoned(body)
             case StreamPolicy() | StreamCommand():
-                if isinstance(body, StreamPolicy):
-                    self._candidate.forget_checks()
-                # The order may be about the cause of a stall, and who asks for the state sees it.
-                self._candidate.recheck()
+                # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
-                self.outbox.note_change()
-            case RegionClosed():
-                self.outbox.note_change()
-
-    def _registered(self, envelope: Envelope, answer: Answer) -> None:
-        self._unanswered.append((envelope, answer))
-        self._candidate.excluded.pop(envelope.region, None)
-        if self._stall is not None and not self._ready:
-            # The cause may be gone: check again before the registration is refused for it.
-            self._stall_seen = False
-            self._of_table.pause(self._now, 0)
-
-    def _resolved(self, applied: Applied, body: object) -> None:
-        made = applied.resolved
-        if made is None:
-            return
-        self._commit = self._outcome = None
-        self._clear_commit_stall()
-        self._candidate.resolved(made.parts)
-        self._retries.ended("publish", "append")
-        if isinstance(body, CutCommitted):
-            self.outbox.committed(made, body.snapshot, self.replica.state)
-        elif isinstance(body, CutReverted):
-            self.outbox.reverted(body)
+        if applied.resolved is not None:
+            self._committing.resolved()
+            self._clear_commit_stall()
+            self._retries.ended("publish", "append")
+        if applied.answer is not None:
+            self._answers.add(record, applied.answer)
+            if self._stall is not None and not self.ready:
+                # The cause may have ended: check again before the registration is refused for it.
+                self._stall_seen = False
+                self._of_table.pause(self._now, 0)
 
     # --- input: time ------------------------------------------------------------------------------
 
     def poll(self, now: int) -> list[Effect]:
         """Hand out the effects that should start now; `now` in milliseconds, never decreasing."""
-        if self._ready and now - self._now > self.settings.freeze:
-            self._doubt()
+        if self.ready and now - self._now > self.settings.freeze:
+            # The process stood still, and another coordinator may have acted.
+            self._require_end()
         self._now = now
-        if self._overdue.look(now, caught_up=self._has_read_all):
-            self._doubt()
+        if self._overdue.check(now, caught_up=self._has_read_all):
+            self._require_end()
+        # First the conclusions, then the timers: a timer must see everything that was read.
         self._settle()
         if self._candidate.align(now, acting=self._may_act):
-            self._doubt()
-        effects: list[Effect] = []
-        if self._of_end.is_free(now) and self._inspected is not None and self._barrier.unknown:
-            effects.append(self._of_end.start(FetchEnd()))
-        if self._of_table.is_free(now) and (table := self._next_table()) is not None:
-            effects.append(self._of_table.start(table))
-        if self._of_log.is_free(now) and (entry := self._next_log()) is not None:
-            effects.append(self._of_log.start(entry))
-        if self._of_view.is_free(now) and (view := self.outbox.view()) is not None:
-            effects.append(self._of_view.start(view))
-        return effects
+            self._require_end()
+        started: list[Effect] = []
+        for slot, find in (
+            (self._of_end, self._next_end),
+            (self._of_table, self._next_table),
+            (self._of_log, self._next_log),
+            (self._of_view, self.outbox.view),
+        ):
+            if slot.is_free(now) and (effect := find()) is not None:
+                started.append(slot.start(effect))
+        return started
 
-    def _doubt(self) -> None:
-        """Require an end of the log that is fetched from now on."""
-        self._barrier.doubt(self._of_end.running)
+    def _require_end(self) -> None:
+        """Decide and execute nothing before the log was read to an end that is fetched from now on."""
+        self._read_barrier.require(self._of_end.running)
 
     @property
     def _has_read_all(self) -> bool:
-        return self._blocked is None and self._barrier.passed(self.position)
+        return self._blocked is None and self._read_barrier.passed(self.position)
 
     @property
     def _may_act(self) -> bool:
-        """Return whether decisions may be made and executed."""
-        return self._ready and self._has_read_all
+        """True if decisions may be made and executed."""
+        return self.ready and self._has_read_all
 
     def _settle(self) -> None:
-        """Draw the conclusions of everything that was read and done since the last poll."""
-        if self._inspected is not None and not self._ready and self._has_read_all:
-            self.replica.finish_refill()
+        """Draw the conclusions from all records and results since the poll before."""
+        if self._inspected is not None and not self.ready and self._has_read_all:
             self._become_ready(self._inspected)
         self._candidate.read_upto(self.position)
-        waits = not self._ready and (self._stall is None or not self._stall_seen)
-        if self._unanswered and (not waits or self._retries.stalled):
-            self._answer()
-        stalls = [each.problem for each in self.conditions() if each.kind == "stall"]
-        self.outbox.stalls(stalls, self.replica.applied)
+        if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
+            self._answers.send(None if self.ready else self._stall or self._retries.stall)
+        self.outbox.stalls(self.conditions(), self.replica.applied)
 
     def _become_ready(self, found: TableState) -> None:
-        problem = self._readiness_problem(found)
-        if problem is not None:
+        """Start to act, unless partition, log, table and state record contradict each other."""
+        state = self.replica.state
+        self.replica.finish_refill()
+        if (problem := mismatch(self.replica, found, self.low_water)) is not None:
             self._halt(problem)
             return
-        state = self.replica.state
-        # Decisions are in the log before they are in the table, so this head holds no unknown one. It must be
-        # seen to hold the newest known one, since a table that was rolled back lacks it.
-        holds_newest = state.pending is None and (found.newest_decision or 0) == state.decided
-        if holds_newest and (self._recall or self.table.upto < 0):
+        # Decisions are in the log before they are in the table, so no unknown one precedes this head. The
+        # newest known one must precede it: a table that was rolled back lacks it.
+        has_newest = state.pending is None and (found.newest_decision or 0) == state.decided
+        if has_newest and (self._head_expired or self.table.upto < 0):
             self.table.head, self.table.upto = head_of(found.head), state.decided
-            self._recall = False
-        self._ready = True
-        if self._stall is not None and self._commit is None:
+            self._head_expired = False
+        self.ready = True
+        if not self._committing.under_way:
             self._stall = None
         if state.assignment is not None:
             self.outbox.note_change()
 
-    def _readiness_problem(self, found: TableState) -> Problem | None:
-        """Return why log, table and state record do not go together."""
-        state = self.replica.state
-        if state.partition is not None and state.partition != self.partition:
-            return Problem(code=Code.OTHER_PARTITION, number=state.partition, other=self.partition)
-        if self.replica.lost_content:
-            return Problem(code=Code.LOG_DISCONTINUOUS, number=self.low_water)
-        if state.table is not None and state.table != found.identity:
-            return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
-        newest, asked = found.newest_decision, state.pending.id if state.pending else state.decided + 1
-        vouched = state.proof is not None and state.proof.decision == asked
-        if newest is not None and newest > state.decided and not vouched:
-            return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
-        return None
-
-    def _answer(self) -> None:
-        halted = None if self._ready else self._stall or self._retries.stall
-        for envelope, answer in self._unanswered:
-            problem = halted or answer.problem or answer.fault
-            if not answer.probe:
-                self.refused.pop(envelope.region, None)
-            if problem is not None and not answer.probe:
-                self.refused[envelope.region] = problem
-            self.outbox.answer(envelope, answer, problem)
-        self._unanswered = []
-
     # --- effects ----------------------------------------------------------------------------------
+
+    def _next_end(self) -> Effect | None:
+        # The table is read first: whatever it shows is in the log, before an end that is fetched afterwards.
+        return effects.FetchEnd() if self._inspected is not None and self._read_barrier.unknown else None
 
     def _next_table(self) -> Effect | None:
         if self._inspected is None:
-            return InspectTable()
-        if not self._may_act or self._outcome is not None:
+            return effects.InspectTable()
+        if not self._may_act or self._committing.outcome is not None:
             return None
         state = self.replica.state
         if state.pending is not None:
-            if self._commit is None or self._commit.decision is not state.pending:
-                self._commit = Commit(state.pending, self.table)
-            return self._commit.next(state)
-        if self._probe_due:
+            return self._committing.next(state)
+        if self._head_due:
             known = known_head(self.table, state)
-            return Ask(state.decided + 1, PROBE, self.table.identity or "", known)
+            return effects.Ask(state.decided + 1, effects.NO_DIGEST, self.table.identity or "", known)
         if self._of_log.running is not None or self.outbox.busy:
+            # Outcomes are recorded and announced before the next cut is checked.
             return None
-        check = self._candidate.next_check(self._now)
-        return check and CheckFiles(
-            check.parts, check.allowed_locations, self.table.identity or "", check.names_checked
-        )
+        return self._candidate.next_check(self._now, self.table.identity or "")
 
     @property
-    def _probe_due(self) -> bool:
-        return self._now >= self._probe_at or self.table.upto != self.replica.state.decided
+    def _head_due(self) -> bool:
+        return self._now >= self._head_at or self.table.upto != self.replica.state.decided
 
     def _next_log(self) -> Effect | None:
-        # A record hides what it includes from the next reader, so it leaves no registration unanswered.
         stalled = self._stall is not None or self._retries.stalled
-        writable = (self._ready or stalled) and not self._unanswered
+        writable = (self.ready or stalled) and not self._answers.waiting
         effect = self.outbox.next(self.record, self._now, writable=writable)
         if effect is not None or not self._may_act or self._candidate.appended_at is not None:
             return effect
         return self._next_entry()
 
-    def _next_entry(self) -> Append | None:
-        """Return what the log lacks: an outcome, the policy, news of a silent region, a decision."""
+    def _next_entry(self) -> effects.Append | None:
+        """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""
         state = self.replica.state
-        if self._outcome is not None:
-            reverted = isinstance(self._outcome, CutReverted)
-            return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self._outcome)
-        if (policy := self._next_policy()) is not None:
-            return Append(EventType.STREAM_POLICY, policy)
-        for name, region in state.regions.items():
-            if region.incarnation is not None and region.run and self._is_silent(name):
-                body = RegionHeartbeat(idle=False, silent=True, run=region.run or "")
-                return Append(EventType.REGION_HEARTBEAT, body, name, region.incarnation.id)
-        if state.pending is not None or self._probe_due:
+        if (entry := self._committing.entry()) is not None:
+            return entry
+        if (policy := self.settings.policy_to_log(state.policy, self.table.single_region)) is not None:
+            return effects.Append(EventType.STREAM_POLICY, policy)
+        if (entry := self._activity.entry(self._now)) is not None:
+            return entry
+        if state.pending is not None or self._head_due:
             return None
-        entry = self._candidate.next_entry(self._now)
-        if isinstance(entry, CutDecided):
-            head = {"head": self.table.head}
-            return Append(EventType.CUT_DECIDED, entry.model_copy(update=head))
-        return Append(EventType.CUT_ABANDONED, entry) if entry is not None else None
-
-    def _next_policy(self) -> StreamPolicy | None:
-        """Return the policy of the settings, if the log has another one."""
-        held = self.replica.state.policy
-        wanted = self.settings.policy.model_copy(update={"number": held.number if held else 0})
-        if self.table.single_region is not None:
-            wanted = wanted.model_copy(update={"single_region": self.table.single_region})
-        if held == wanted:
-            return None
-        return wanted.model_copy(update={"number": held.number + 1 if held else 1})
-
-    def _is_silent(self, name: str) -> bool:
-        """Return whether an idle region's driver has missed its heartbeats."""
-        interval = self._intervals.get(name)
-        if interval is None or not self.replica.log.is_idle(name):
-            return False
-        heard = self._heard_at.setdefault(name, self._now)
-        return self._now - heard > max(self.settings.silence, _HEARTBEATS * interval)
+        return self._candidate.entry(self._now, self.table.head)
 
     # --- input: results ---------------------------------------------------------------------------
 
     def finished(self, effect: Effect, result: Result) -> None:
-        """Take the result of an effect that `poll` handed out; results of forgotten ones are ignored."""
-        slots = (self._of_table, self._of_log, self._of_view, self._of_end)
-        slot = next((each for each in slots if each.running is effect), None)
+        """Apply the result of an effect that `poll` handed out; results of forgotten ones have no effect."""
+        slot = next((each for each in self._slots if each.running is effect), None)
         if slot is None:
             return
-        if isinstance(result, Retried):
-            self._retries.failed(effect, self._now, result.reason)
-        else:
-            self._retries.succeeded(effect)
-        if isinstance(result, Failed):
+        self._retries.finished(effect, result, self._now)
+        if isinstance(result, effects.Failed):
             self._failed(effect, slot)
             return
         slot.succeeded()
         match effect, result:
-            case FetchEnd(), EndOffset(offset):
-                self._barrier.fetched(effect, offset)
-            case InspectTable(), TableState() | TableUnfit():
+            case effects.FetchEnd(), effects.EndOffset(offset):
+                self._read_barrier.fetched(effect, offset)
+            case effects.InspectTable(), TableState() | effects.TableUnfit():
                 self._inspect(result)
-            case CheckFiles(), FilesChecked(problems):
+            case effects.CheckFiles(), effects.FilesChecked(problems):
                 self._candidate.checked(effect, problems, self._now)
-            case CheckFiles(), TableReplaced(identity):
+            case effects.CheckFiles(), TableReplaced(identity):
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
-            case Append(), Appended(offset):
+            case effects.Append(), effects.Appended(offset):
                 self._candidate.appended_at = offset
-            case Ask(digest=digest), _ if digest == PROBE:
-                self._probed(result)
-            case ((Ask() | Publish()), _):
+            case effects.Ask(digest=digest), _ if digest == effects.NO_DIGEST:
+                self._head_asked(result)
+            case ((effects.Ask() | effects.Publish()), _):
                 self._commit_step(effect, result)
             case _:
                 self.outbox.done(effect, self._now)
 
     def _failed(self, effect: Effect, slot: RetrySlot) -> None:
-        if isinstance(effect, ReleaseOffsets):
+        if isinstance(effect, effects.ReleaseOffsets):
             slot.succeeded()
             self.outbox.not_released(self._now, self.settings.longest_pause)
             return
-        if isinstance(effect, Append):
-            # It may be in the log: nothing is decided before the log was read to its end.
-            self._doubt()
+        if isinstance(effect, effects.Append):
+            # The event may be in the log: read to its end before anything else is decided.
+            self._require_end()
         slot.failed(self._now)
 
-    def _inspect(self, result: TableState | TableUnfit) -> None:
-        if isinstance(result, TableUnfit):
+    def _inspect(self, result: TableState | effects.TableUnfit) -> None:
+        if isinstance(result, effects.TableUnfit):
             self._halt(Problem(code=Code.TABLE_UNFIT, detail=result.reason))
             return
-        if self.table.identity is None:
-            self.table.identity = result.identity
-        elif self.table.identity != result.identity:
+        self.table.identity = self.table.identity or result.identity
+        if self.table.identity != result.identity:
             self._halt(Problem(code=Code.TABLE_REPLACED, detail=result.identity))
             return
         self.table.single_region = "fixed-buckets" if result.joined else None
         self._inspected = result
-        # What the table shows is in the log only up to an end that is fetched after it.
-        self._doubt()
+        # The log explains this state only up to an end that is fetched after it.
+        self._require_end()
 
-    def _probed(self, answer: Result) -> None:
+    def _head_asked(self, answer: Result) -> None:
         """Apply the answer about the next decision, while nothing is decided."""
         state = self.replica.state
-        self._probe_at = self._now + self.settings.probe_interval
+        self._head_at = self._now + self.settings.head_interval
         match answer:
             case Absent(head):
                 self.table.contradicted = None
@@ -466,40 +341,35 @@ class StreamMachine:
         known = known_head(self.table, self.replica.state)
         if not expired:
             self.table.contradicted = known
-        if expired and not self._recall and (known is None or known != self.table.contradicted):
-            self._recall = True
+        if expired and not self._head_expired and (known is None or known != self.table.contradicted):
+            self._head_expired = True
             self._inspect_again()
             return
-        self._recall = False
+        self._head_expired = False
         number = self.replica.state.decided
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         self._stall_commit(Problem(code=code, number=number, detail=reason))
 
-    def _commit_step(self, effect: Ask | Publish, result: Result) -> None:
-        commit = self._commit
-        if commit is None or commit.decision.id != effect.decision:
-            return
-        outcome = commit.take(effect, result)
-        if isinstance(outcome, Stalled):
-            self._commit = None
-            if outcome.problem.code in _OF_OTHERS and self._doubted != effect.decision:
-                # Another coordinator may have resolved it: read the log to an end fetched after the answer.
-                self._doubted = effect.decision
-                self._doubt()
-                return
-            self._stall_commit(outcome.problem)
-            return
-        if outcome is None and isinstance(effect, Publish):
-            # An absence is used at once, before another writer moves the head.
-            self._of_table.pause(self._now, self.settings.first_pause * min(commit.retries - 1, 20))
-        if outcome is not None:
-            self._clear_commit_stall()
-            self._outcome, self._doubted = outcome, 0
+    def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
+        problem = self._committing.apply(effect, result)
+        if problem is None:
+            if self._committing.outcome is not None:
+                self._clear_commit_stall()
+            elif isinstance(effect, effects.Publish) and self._committing.under_way:
+                # An absence is used at once, before another writer moves the head.
+                pause = self.settings.first_pause * min(self._committing.retries - 1, 20)
+                self._of_table.pause(self._now, pause)
+        elif problem.code in _OF_OTHERS and self._read_for != effect.decision:
+            # Another coordinator may have resolved it: read the log to an end fetched after the answer.
+            self._read_for = effect.decision
+            self._require_end()
+        else:
+            self._stall_commit(problem)
 
     # --- stalls -----------------------------------------------------------------------------------
 
     def _halt(self, problem: Problem) -> None:
-        """Stall the stream, and check later whether the cause is gone."""
+        """Stall the stream, and inspect the table again later."""
         self._stall, self._stall_seen = problem, True
         self._inspect_again()
         self._of_table.pause(self._now, self.settings.stall_pause)
@@ -510,70 +380,20 @@ class StreamMachine:
         self._of_table.pause(self._now, self.settings.stall_pause)
 
     def _clear_commit_stall(self) -> None:
-        if self._ready:
+        if self.ready:
             self._stall = None
 
     def _inspect_again(self) -> None:
         """Read the table and the log's end as at the start."""
-        self._inspected, self._ready = None, False
-        self._doubt()
+        self._inspected, self.ready = None, False
+        self._require_end()
 
     # --- output -----------------------------------------------------------------------------------
 
     def conditions(self) -> list[Condition]:
         """Return everything that keeps the stream, or a region, from progress; the gravest first."""
-        found: list[Condition] = []
-        state = self.replica.state
-        if self._stall is not None:
-            retry = max(0, self._of_table.resume_at - self._now)
-            found.append(Condition(kind="stall", problem=self._stall, retry_in=retry))
-        found += self._retries.conditions()
-        if state.paused:
-            found.append(Condition(kind="pause", problem=Problem(code=Code.PAUSED)))
-        faults = [region.fault for region in state.regions.values() if region.fault is not None]
-        problems = [*faults, *self._overdue.problems(), *self._candidate.excluded.values()]
-        found += [Condition(kind="stall", problem=each) for each in problems]
-        regions = state.assignment.regions if state.assignment else ()
-        refused = [each for name, each in self.refused.items() if not regions or name in regions]
-        found += [Condition(kind="refusal", problem=each) for each in refused]
-        waits = tuple(self.replica.log.lagging())
-        if waits and any(self.replica.log.sealed(name) for name in state.regions):
-            found.append(Condition(kind="wait", problem=Problem(code=Code.WAITS_FOR_REGIONS, names=waits)))
-        return found
+        return self._conditions.all(self._stall, max(0, self._of_table.resume_at - self._now))
 
     def record(self) -> StateRecord:
         """Return the state record as of now."""
-        state = self.replica.state
-        return StateRecord(
-            stream=self.stream,
-            applied=self.replica.applied,
-            applied_id=self._applied_id,
-            low_water=self.replica.low_water(self.position),
-            state=state.model_copy(deep=True),
-            table=self.table.model_copy(),
-            due=list(self.outbox.due),
-            conditions=self.conditions(),
-            announced=dict(self.outbox.announced),
-            refused=dict(self.refused),
-            heard={name: at for name, at in self.heard.items() if name in state.regions},
-            intervals=dict(self._intervals),
-            waiting=self._waiting(),
-        )
-
-    def _waiting(self) -> dict[str, Waiting]:
-        found: dict[str, Waiting] = {}
-        for name, pending in self.replica.log.pending.items():
-            parts = [part for each in pending.checkpoints.values() for part in each.parts.values()]
-            if parts:
-                since = min(each.first_time for each in pending.checkpoints.values())
-                files, rows = sum(each.files for each in parts), sum(each.rows for each in parts)
-                found[name] = Waiting(files=files, rows=rows, since=since)
-        return found
-
-    def lagging(self) -> list[str]:
-        """Return the regions that the next cut waits for."""
-        return cuts.behind(self.replica.log, ())
-
-
-def _refusal(problem: Problem) -> Answer:
-    return Answer(False, problem, None, None, None, 0, probe=False)
+        return self._recorder.record(self.position, self.conditions())

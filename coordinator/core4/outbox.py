@@ -1,28 +1,32 @@
-"""The outbox: everything that follows an outcome. The order is record, notifications, view, offsets.
+"""Outbox: everything that follows an outcome. The order is record, notifications, view, offsets.
 
-Notifications are part of the record that precedes them, so a crash between the two repeats them and never
-loses
-them. Their ids are derived, so a repetition is recognised.
+Notifications are part of the record that precedes them. A crash between the two repeats them and never loses
+them. Their ids are derived, so consumers recognise a repetition.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sluicegate.coordinator.core4.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
 from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
-from sluicegate.coordinator.core4.replica import Answer
-from sluicegate.coordinator.core4.state_record import Due, Outcome, StateRecord
+from sluicegate.coordinator.core4.replica import Applied
+from sluicegate.coordinator.core4.state_record import Condition, Due, Notification, StateRecord
 from sluicegate.events.problems import Problem
 from sluicegate.events.version4 import (
     Committed,
     CutAbandoned,
+    CutCommitted,
     CutReverted,
     Envelope,
     Head,
-    OutcomeType,
+    LogRecord,
+    NotificationType,
+    RegionClosed,
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
+    StreamCommand,
+    StreamPolicy,
 )
 
 
@@ -30,25 +34,25 @@ class Outbox:
     """The state record that is to be written, and the notifications that are to be sent."""
 
     def __init__(
-        self, stream: str, due: list[Due], interval: int, announced: Mapping[str, Problem] | None = None
+        self, stream: str, due: Sequence[Due], interval: int, announced: Mapping[str, Problem]
     ) -> None:
-        self.due = due
+        self.due = list(due)
         self._stream = stream
         self._interval = interval
         self._durable = len(due)
-        """How many notifications, from the front, are part of a written record."""
+        """Number of notifications, from the front, are part of a written record."""
         self._recorded = True
         self._changes = self._writing = 0
         self._written_at: int | None = None
         self._view: StateRecord | None = None
         self._release = False
         self._release_at = 0
-        self.announced = dict(announced or {})
+        self.announced = dict(announced)
         """By scope, the stall that was announced last."""
 
     @property
     def busy(self) -> bool:
-        """Return whether a record or a notification is still to be written."""
+        """True if a record or a notification is still to be written."""
         return self._changes > 0 or bool(self.due)
 
     def keep_record(self) -> None:
@@ -61,23 +65,30 @@ class Outbox:
 
     # --- notifications ----------------------------------------------------------------------------
 
-    def answer(self, envelope: Envelope, answer: Answer, problem: Problem | None) -> None:
-        """Answer a registration; `problem` may be one of the stream or the region."""
-        body = RegistrationAnswered(
-            registration=envelope.id,
-            accepted=problem is None,
-            problem=problem,
-            committed=answer.committed,
-            live=answer.live,
-            source_offsets=answer.source_offsets,
-            decision=answer.decision,
-        )
-        # A registration that is read again may have another answer, once a stall is over.
-        name = f"answer/{envelope.id}/{problem.identity if problem else ''}"
-        self._add(OutcomeType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
+    def read(self, record: LogRecord, applied: Applied, state: LogState) -> None:
+        """Announce the effects of a new record."""
+        body, made = record.body, applied.resolved
+        if made is not None and isinstance(body, CutCommitted):
+            self._committed(made, body.snapshot, state)
+        elif made is not None and isinstance(body, CutReverted):
+            self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
+        for savepoint in applied.savepoints:
+            self._saved(savepoint, state)
+        match body:
+            case CutAbandoned() if applied.ignored is None:
+                name = f"abandoned/{body.decision}/{body.attempt}"
+                self._add(NotificationType.ABANDONED, name, body)
+            case StreamPolicy() | StreamCommand() | RegionClosed():
+                # Nothing is announced, but the sender looks at the state.
+                self.note_change()
 
-    def committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
-        """Announce a visible commit."""
+    def answer(self, envelope: Envelope, body: RegistrationAnswered) -> None:
+        """Answer a registration."""
+        # A registration that is read again may have another answer, once a stall is over.
+        name = f"answer/{envelope.id}/{body.problem.identity if body.problem else ''}"
+        self._add(NotificationType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
+
+    def _committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
         body = Committed(
             decision=made.id,
             cut=made.cut,
@@ -87,33 +98,24 @@ class Outbox:
             watermark=made.watermark,
             files=made.files,
         )
-        kind = OutcomeType.PARTIALLY_COMMITTED if made.fallbacks else OutcomeType.COMMITTED
+        kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
         self._add(kind, f"commit/{made.id}", body)
 
-    def reverted(self, body: CutReverted) -> None:
-        """Announce that a decision was given up."""
-        self._add(OutcomeType.REVERTED, f"reverted/{body.decision}", body)
-
-    def abandoned(self, body: CutAbandoned) -> None:
-        """Announce an abandoned attempt."""
-        self._add(OutcomeType.ABANDONED, f"abandoned/{body.decision}/{body.attempt}", body)
-
-    def saved(self, savepoint: Savepoint, state: LogState) -> None:
-        """Announce a savepoint or a drain that is reached."""
-        cut = {name: each.position for name, each in state.regions.items() if each.position is not None}
+    def _saved(self, savepoint: Savepoint, state: LogState) -> None:
         body = SavepointTaken(
             name=savepoint.name,
             drained=savepoint.drain,
             decision=state.decided,
-            cut=cut,
+            cut=state.cut,
             snapshot=state.snapshot,
             watermark=state.watermark,
         )
-        self._add(OutcomeType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
+        self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
 
-    def stalls(self, problems: list[Problem], applied: int) -> None:
-        """Announce each stall once, and its end."""
-        current = {each.region or "": each for each in reversed(problems)}
+    def stalls(self, conditions: list[Condition], applied: int) -> None:
+        """Announce each stall once, and its end. The gravest one of a region, or of the stream, counts."""
+        problems = [each.problem for each in reversed(conditions) if each.kind == "stall"]
+        current = {each.region or "": each for each in problems}
         for scope, problem in current.items():
             known = self.announced.get(scope)
             if known is None or known.identity != problem.identity:
@@ -126,10 +128,10 @@ class Outbox:
     def _add_stall(self, problem: Problem, applied: int, *, ended: bool) -> None:
         body = Stalled(problem=problem, ended=ended)
         name = f"stalled/{applied}/{problem.identity}/{ended}"
-        self._add(OutcomeType.STALLED, name, body, problem.region or "")
+        self._add(NotificationType.STALLED, name, body, problem.region or "")
 
     def _add(
-        self, kind: OutcomeType, name: str, body: Outcome, region: str = "", incarnation: str = ""
+        self, kind: NotificationType, name: str, body: Notification, region: str = "", incarnation: str = ""
     ) -> None:
         identity = hashlib.sha256(f"{self._stream}/{name}".encode()).hexdigest()[:32]
         self.due.append(Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body))
@@ -153,10 +155,6 @@ class Outbox:
     def view(self) -> WriteView | None:
         """Return the write of the newest view, if one is due. Nothing depends on it."""
         return WriteView(self._view) if self._view is not None else None
-
-    def show(self, record: StateRecord) -> None:
-        """Have a view written although no record is due."""
-        self._view = record
 
     def not_released(self, now: int, pause: int) -> None:
         """Release the offsets later: nothing depends on it."""

@@ -1,8 +1,7 @@
 """Overdue: completed checkpoints that lack something for longer than it takes to arrive.
 
-Events out of order are normal, and no stall. A checkpoint that still lacks something after a while, with
-the log
-read to an end fetched after that, stalls its region. All of this is work in hand: no decision depends on it.
+Events out of order are normal, and no stall. A checkpoint that still lacks something after a while, with the
+log read to an end fetched after that, is a stall of its region. No decision depends on it.
 """
 
 from collections.abc import Iterator
@@ -12,13 +11,15 @@ from sluicegate.coordinator.core4.log import Log
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import Envelope
 
-_LOOKS: Final = 10
-"""Number of looks within the time after which something is overdue."""
+_CHECKS: Final = 10
+"""Number of checks within the time after which something is overdue."""
 _MOST: Final = 1_000
 """Events without effect whose place is remembered."""
 
 
 class _Lack(NamedTuple):
+    """An event or a predecessor that a completed checkpoint lacks."""
+
     region: str
     incarnation: str
     checkpoint: int
@@ -32,7 +33,7 @@ class Overdue:
         """`after`: milliseconds after which a lack is overdue."""
         self._log = log
         self._after = after
-        self._look_at = 0
+        self._check_at = 0
         self._since: dict[_Lack, int] = {}
         self._late: set[_Lack] = set()
         self._overdue: set[_Lack] = set()
@@ -55,11 +56,11 @@ class Overdue:
         while len(self._elsewhere) > _MOST:
             del self._elsewhere[next(iter(self._elsewhere))]
 
-    def look(self, now: int, *, caught_up: bool) -> bool:
-        """Look, if it is time. Return whether the log's end must be fetched from now on."""
-        if now < self._look_at:
+    def check(self, now: int, *, caught_up: bool) -> bool:
+        """Check, if it is time. True if the log's end must be fetched from now on."""
+        if now < self._check_at:
             return False
-        self._look_at = now + max(1, self._after // _LOOKS)
+        self._check_at = now + max(1, self._after // _CHECKS)
         self._since = {lack: self._since.get(lack, now) for lack in self._lacks()}
         late = {lack for lack, since in self._since.items() if now - since >= self._after}
         fresh = late - self._late
@@ -77,7 +78,7 @@ class Overdue:
                 yield _Lack(name, pending.incarnation, lacking[0], Code.EVENTS_MISSING)
 
     def problems(self) -> Iterator[Problem]:
-        """Yield what is overdue and still lacks."""
+        """Yield the lacks that are overdue, and completions that cannot be read."""
         still = {*self._lacks()}
         for lack in sorted(self._overdue & still):
             yield self._problem(lack)

@@ -1,8 +1,8 @@
 """PendingCheckpoints: the checkpoints of one incarnation that no decision includes yet.
 
-Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed, all
-events that it names have arrived, no two of them are attempts of one writer, and its predecessor is sealed or
-is the committed position.
+Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed and
+all events that it names have arrived. No two of them may be attempts of one writer, and its predecessor is
+sealed or is the decided position.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
 
 class Checkpoint:
-    """Everything that arrived of one checkpoint."""
+    """Events of one checkpoint that have arrived."""
 
     __slots__ = ("body", "first_offset", "first_time", "last_time", "missing", "parts")
 
@@ -110,8 +110,9 @@ class PendingCheckpoints:
         return True
 
     def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Rejected | None:
-        """Add the first completion of a checkpoint; return why it can never be sealed, if so."""
+        """Add the first completion of a checkpoint; return the reason if it can never be sealed."""
         rejected = self._impossible(number, body.predecessor)
+        # A rejected one is kept, too: it is the first completion, so no later one counts.
         entry = self.entry(number, offset, time)
         entry.body = body
         entry.missing = set(body.events).difference(entry.parts)
@@ -120,12 +121,19 @@ class PendingCheckpoints:
             self._followers[self._key(body.predecessor)] = number
         return rejected
 
+    def add_unreadable(self, number: int, offset: int, time: int) -> None:
+        """Note a completion whose body cannot be read: the checkpoint waits for another one."""
+        if self.entry(number, offset, time).body is None:
+            self.unreadable.add(number)
+
     def _key(self, predecessor: Position | None) -> int | None:
         own = predecessor is not None and predecessor.incarnation == self.incarnation
         return predecessor.checkpoint if own and predecessor is not None else None
 
     def _impossible(self, number: int, predecessor: Position | None) -> Rejected | None:
+        """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
         key, tail = self._key(predecessor), self.tail
+        # Two checkpoints with one predecessor are two courses of events: only a reset can choose.
         follower = self._followers.get(key)
         if follower is not None:
             return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, follower)
@@ -148,6 +156,7 @@ class PendingCheckpoints:
                 # The predecessor has the right number, and was completed for another source range.
                 return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, self._key(entry.body.predecessor))
             if entry.missing:
+                # Uploads may follow the completion.
                 return None
             if (writer := entry.doubled_writer) is not None:
                 return Rejected(number, Code.TWO_ATTEMPTS, writer=writer)

@@ -1,14 +1,14 @@
 """Events of writers and drivers: files, completions, failures, heartbeats, closings."""
 
-from sluicegate.coordinator.core4 import commands
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import RegionState
+from sluicegate.coordinator.core4.log_state import RegionPhase, RegionState
 from sluicegate.coordinator.core4.pending import Part, PendingCheckpoints, Rejected
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import (
     CheckpointCompleted,
     CheckpointFailed,
     Envelope,
+    EventType,
     LogRecord,
     RegionClosed,
     RegionHeartbeat,
@@ -20,17 +20,37 @@ _NOT_LIVE = Problem(code=Code.NOT_LIVE)
 _REPLAYED = Problem(code=Code.REPLAYED)
 
 
-def files_written(log: Log, record: LogRecord) -> Problem | None:
-    """Apply a `files.written`; return why it has no effect, if it has none."""
-    envelope = record.envelope
-    region = _live(log, envelope)
-    if region is None:
+def apply(log: Log, record: LogRecord) -> Problem | None:
+    """Apply an event of a region; return the reason if it has no effect."""
+    envelope, body = record.envelope, record.body
+    region = log.state.regions.get(envelope.region)
+    if region is None or region.live_incarnation != envelope.incarnation:
         return _NOT_LIVE
+    if isinstance(body, RegionHeartbeat | RegionClosed) and body.run != region.run:
+        # An older process of the same incarnation is still alive, or its event arrives late.
+        return _NOT_LIVE
+    match body:
+        case CheckpointCompleted():
+            return completed(log, record, body, region)
+        case CheckpointFailed():
+            return failed(log, envelope, body, region)
+        case RegionHeartbeat():
+            return heartbeat(log, envelope, body, region)
+        case RegionClosed():
+            return closed(log, envelope, body, region)
     if region.covers(envelope.incarnation, envelope.checkpoint):
         return _SETTLED
-    if not log.pending[envelope.region].add_part(
-        envelope.checkpoint, envelope.id, part_of(record), record.time
-    ):
+    if envelope.type is EventType.FILES_WRITTEN:
+        return files_written(log, record, region)
+    log.pending[envelope.region].add_unreadable(envelope.checkpoint, record.offset, record.time)
+    region.idle = False
+    return None
+
+
+def files_written(log: Log, record: LogRecord, region: RegionState) -> Problem | None:
+    """Add the files of one writer attempt to a checkpoint."""
+    envelope, pending = record.envelope, log.pending[record.envelope.region]
+    if not pending.add_part(envelope.checkpoint, envelope.id, part_of(record), record.time):
         return _DUPLICATE
     region.idle = False
     _seal(log, envelope.region, record.time)
@@ -45,54 +65,30 @@ def part_of(record: LogRecord) -> Part:
     )
 
 
-def completed(log: Log, record: LogRecord, body: CheckpointCompleted) -> Problem | None:
+def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: RegionState) -> Problem | None:
     """Apply a completion: the first one of a checkpoint counts, replays of it change nothing."""
-    envelope = record.envelope
-    region, number = _live(log, envelope), envelope.checkpoint
-    if region is None:
-        return _NOT_LIVE
-    pending = log.pending[envelope.region]
-    if region.covers(envelope.incarnation, number):
-        at = region.position
-        if at is not None and at.checkpoint == number and at.digest != body.source_digest:
-            _stall(region, envelope.region, Rejected(number, Code.COMPLETED_DIFFERENTLY), pending)
-        return _SETTLED
-    known = pending.digest_of(number)
-    if known is not None:
-        if known != body.source_digest:
-            _stall(region, envelope.region, Rejected(number, Code.COMPLETED_DIFFERENTLY), pending)
-        return _REPLAYED
+    name, number = record.envelope.region, record.envelope.checkpoint
+    pending, at = log.pending[name], region.position
+    settled = region.covers(record.envelope.incarnation, number)
+    # The digests of checkpoints before the position are not kept.
+    newest = at.digest if settled and at is not None and at.checkpoint == number else None
+    known = newest if settled else pending.digest_of(number)
+    if known is not None and known != body.source_digest:
+        _stall(region, name, Rejected(number, Code.COMPLETED_DIFFERENTLY), pending)
+    if settled or known is not None:
+        return _SETTLED if settled else _REPLAYED
     rejected = pending.complete(number, body, record.offset, record.time)
     if rejected is not None:
-        _stall(region, envelope.region, rejected, pending)
+        _stall(region, name, rejected, pending)
     region.idle = False
     _reopen(region, number)
-    _seal(log, envelope.region, record.time)
+    _seal(log, name, record.time)
     return None
 
 
-def unreadable(log: Log, record: LogRecord) -> Problem | None:
-    """Note a completion whose body cannot be read: its checkpoint waits for another one."""
-    envelope = record.envelope
-    region = _live(log, envelope)
-    if region is None:
-        return _NOT_LIVE
-    if region.covers(envelope.incarnation, envelope.checkpoint):
-        return _SETTLED
-    pending = log.pending[envelope.region]
-    pending.entry(envelope.checkpoint, record.offset, record.time)
-    if pending.digest_of(envelope.checkpoint) is None:
-        pending.unreadable.add(envelope.checkpoint)
-    region.idle = False
-    return None
-
-
-def failed(log: Log, envelope: Envelope, body: CheckpointFailed) -> Problem | None:
+def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionState) -> Problem | None:
     """Stall a region whose files never arrive. The other outcomes are hints; sealed checkpoints stay."""
-    region, number = _live(log, envelope), envelope.checkpoint
-    if region is None:
-        return _NOT_LIVE
-    pending = log.pending[envelope.region]
+    number, pending = envelope.checkpoint, log.pending[envelope.region]
     sealed = any(each.position.checkpoint == number for each in pending.sealed)
     if body.outcome != "lost" or sealed or region.covers(envelope.incarnation, number):
         return _SETTLED
@@ -100,47 +96,31 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed) -> Problem | No
     return None
 
 
-def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat) -> Problem | None:
-    """Note whether a region has work. Its next event contradicts it, also a completion."""
-    region = _live(log, envelope)
-    if region is None:
-        return _NOT_LIVE
-    if body.run != region.run:
-        return _NOT_LIVE
+def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat, region: RegionState) -> Problem | None:
+    """Note the state of the driver. The region's next event contradicts idleness, also a completion."""
     region.idle = body.idle and not body.silent
     return None
 
 
-def closed(log: Log, envelope: Envelope, body: RegionClosed) -> Problem | None:
+def closed(log: Log, envelope: Envelope, body: RegionClosed, region: RegionState) -> Problem | None:
     """End a region after its final checkpoint."""
-    region = _live(log, envelope)
-    if region is None:
-        return _NOT_LIVE
-    if body.run != region.run:
-        return _NOT_LIVE
-    at, final = region.position, body.final
-    own = at is not None and at.incarnation == envelope.incarnation
-    if own and at is not None and (final is None or final < at.checkpoint):
-        problem = Rejected(at.checkpoint, Code.FINAL_TOO_OLD, final)
-        _stall(region, envelope.region, problem, log.pending[envelope.region])
+    pending, at, final = log.pending[envelope.region], region.position, body.final
+    own = at if at is not None and at.incarnation == envelope.incarnation else None
+    if own is not None and (final is None or final < own.checkpoint):
+        _stall(region, envelope.region, Rejected(own.checkpoint, Code.FINAL_TOO_OLD, final), pending)
         return None
-    last = log.pending[envelope.region].last_completed()
+    last = pending.last_completed()
     if last is not None and (final is None or last > final):
-        # Work has overtaken it.
+        # Work has overtaken the closing. Without this rule, a new assignment would read that work again.
         return _SETTLED
-    region.closed, region.final = True, final
+    region.phase, region.final = RegionPhase.CLOSED, final
     return None
-
-
-def _live(log: Log, envelope: Envelope) -> RegionState | None:
-    region = log.state.regions.get(envelope.region)
-    return region if region is not None and region.is_live(envelope.incarnation) else None
 
 
 def _reopen(region: RegionState, number: int) -> None:
     """Undo a closing that work has overtaken: it was the late one of an earlier run."""
-    if region.closed and (region.final is None or number > region.final):
-        region.closed, region.final = False, None
+    if region.phase is RegionPhase.CLOSED and (region.final is None or number > region.final):
+        region.phase, region.final = RegionPhase.LIVE, None
 
 
 def _seal(log: Log, name: str, time: int) -> None:
@@ -150,7 +130,8 @@ def _seal(log: Log, name: str, time: int) -> None:
     if rejected is not None:
         _stall(log.state.regions[name], name, rejected, pending)
     if len(pending.sealed) > before:
-        commands.note_sealed(log, name)
+        # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
+        log.retarget(name, pending.sealed[0].position, awaited_only=True)
 
 
 def _stall(

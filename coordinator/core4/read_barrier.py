@@ -4,19 +4,19 @@ from sluicegate.coordinator.core4.effects import Effect
 
 
 class ReadBarrier:
-    """An end of the log, fetched after the last reason to doubt."""
+    """An end of the log that was fetched after it was last required."""
 
     def __init__(self) -> None:
         self._end: int | None = None
         self._overtaken: Effect | None = None
-        """A fetch that began before the last doubt."""
+        """A fetch that began before an end was last required: its end may be too early."""
 
     @property
     def unknown(self) -> bool:
-        """Return whether an end is still to be fetched."""
+        """True if an end is still to be fetched."""
         return self._end is None
 
-    def doubt(self, running: Effect | None) -> None:
+    def require(self, running: Effect | None) -> None:
         """Require another end; a fetch that is running does not count."""
         self._end = None
         self._overtaken = running
@@ -26,5 +26,5 @@ class ReadBarrier:
         self._end = None if effect is self._overtaken else end
 
     def passed(self, position: int) -> bool:
-        """Return whether everything before the end was read."""
+        """True if everything before the end was read."""
         return self._end is not None and position >= self._end

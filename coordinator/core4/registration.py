@@ -5,14 +5,20 @@ the log alone, so every reader judges alike.
 """
 
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import AssignmentState, Former, Incarnation, RegionState
+from sluicegate.coordinator.core4.log_state import (
+    AssignmentState,
+    Former,
+    Incarnation,
+    RegionPhase,
+    RegionState,
+)
 from sluicegate.events.locations import table_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import Envelope, RegionRegistered
 
 
 def judge(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
-    """Return why a registration is refused; None if it is valid. Nothing is changed."""
+    """Return the reason for a refusal; None if the registration is valid. Change nothing."""
     return (
         _policy_problem(log, envelope, body)
         or _assignment_problem(log, envelope.region, body)
@@ -26,12 +32,10 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
     if state.assignment is None or body.assignment.number > state.assignment.number:
         _begin_assignment(log, body)
     region = state.regions.setdefault(envelope.region, RegionState())
-    if not region.is_live(envelope.incarnation):
+    if region.live_incarnation != envelope.incarnation:
         _begin_incarnation(log, offset, envelope, body)
-    region.bounded, region.owned = body.bounded, region.owned and body.owned
+    region.phase, region.final, region.idle = RegionPhase.LIVE, None, False
     region.single_region, region.run = body.single_region, envelope.id
-    region.idle = region.closed = False
-    region.final = None
 
 
 def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
@@ -51,24 +55,24 @@ def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Pro
 
 
 def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem | None:
-    wanted, held = body.assignment, log.state.assignment
+    wanted, current = body.assignment, log.state.assignment
     if name not in wanted.regions:
         return Problem(code=Code.REGION_NOT_ASSIGNED, region=name, names=wanted.regions)
-    if held is not None and wanted.number < held.number:
-        return Problem(code=Code.ASSIGNMENT_OLDER, number=wanted.number, other=held.number)
-    if held is not None and wanted.number == held.number:
-        if {*wanted.regions} != {*held.regions}:
-            return Problem(code=Code.ASSIGNMENT_DIFFERS, number=held.number, names=tuple(held.regions))
+    if current is not None and wanted.number < current.number:
+        return Problem(code=Code.ASSIGNMENT_OLDER, number=wanted.number, other=current.number)
+    if current is not None and wanted.number == current.number:
+        if {*wanted.regions} != {*current.regions}:
+            return Problem(code=Code.ASSIGNMENT_DIFFERS, number=current.number, names=tuple(current.regions))
         return None
     if wanted.number <= log.state.withdrawn:
         return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
-    return _barrier_problem(log, body) if held is not None else None
+    return _succession_problem(log, body) if current is not None else None
 
 
-def _barrier_problem(log: Log, body: RegionRegistered) -> Problem | None:
-    """Return why the current assignment has not ended, or why this one does not start from its end."""
+def _succession_problem(log: Log, body: RegionRegistered) -> Problem | None:
+    """Return the reason if the current assignment has not ended, or the next one follows another cut."""
     number = body.assignment.number
-    if open_regions := tuple(name for name, _ in log.state.active()):
+    if open_regions := tuple(log.state.active()):
         return Problem(code=Code.ASSIGNMENT_OPEN, number=number, names=open_regions)
     if log.state.pending is not None:
         return Problem(code=Code.ASSIGNMENT_UNRESOLVED, number=number, other=log.state.decided)
@@ -84,34 +88,34 @@ def _begin_assignment(log: Log, body: RegionRegistered) -> None:
         regions = {name: each.model_copy(deep=True) for name, each in state.regions.items()}
         state.former = Former(assignment=state.assignment, regions=regions)
     else:
-        # Nothing of the assignment in between was decided: it ends for ever.
+        # Nothing of the assignment in between was decided, so nobody brings it back.
         for name in [name for name, each in state.regions.items() if each.live]:
-            log.end_incarnation(name)
+            log.end_incarnation(name, RegionPhase.WAITING)
     state.assignment = AssignmentState(number=wanted.number, regions=list(wanted.regions))
-    # Every region is gone, so whatever is pending belongs to nobody.
+    # Every region is gone, so nobody can complete or commit the checkpoints that are still pending.
     log.pending.clear()
     for name, region in state.regions.items():
-        region.live, region.fallbacks, region.fault = False, 0, None
+        region.fallbacks, region.fault = 0, None
         if name in wanted.regions:
-            region.removed = region.closed = region.idle = False
-            region.final = None
+            region.phase, region.final, region.idle = RegionPhase.WAITING, None, False
+        else:
+            region.phase = RegionPhase.LEFT
 
 
-def lives_of(former: Former | None) -> list[str]:
+def suspended(former: Former | None) -> list[str]:
     """Return the incarnations that a withdrawal would bring back."""
     regions = former.regions.values() if former is not None else ()
-    return [each.incarnation.id for each in regions if each.live and each.incarnation is not None]
+    return [life for each in regions if (life := each.live_incarnation) is not None]
 
 
 def withdraw(log: Log, offset: int, number: int) -> Problem | None:
-    """Undo the acceptance of an assignment; return why that is impossible."""
-    state, held, former = log.state, log.state.assignment, log.state.former
-    if held is None or held.number != number or not held.provisional:
+    """Undo the acceptance of an assignment; return the reason if that is impossible."""
+    state, current, former = log.state, log.state.assignment, log.state.former
+    if current is None or current.number != number or not current.provisional:
         return Problem(code=Code.NOT_APPLICABLE, number=number)
-    back = lives_of(former)
     for region in state.regions.values():
         life = region.incarnation
-        if life is not None and life.id not in (*back, *state.ended):
+        if life is not None and life.id not in (*suspended(former), *state.ended):
             state.ended.append(life.id)
     state.assignment = former.assignment if former is not None else None
     state.regions = former.regions if former is not None else {}
@@ -120,8 +124,8 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     log.pending.clear()
     for name, region in state.regions.items():
         if region.live and region.incarnation is not None:
-            # What a zombie of it has sent meanwhile had no effect, and has none now.
-            region.incarnation.since = offset
+            # Events that a zombie of it sent meanwhile had no effect. A recovery reads them again.
+            region.incarnation.from_offset = offset
             log.begin_pending(name, region)
     return None
 
@@ -131,70 +135,60 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
 
 def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
     name, incarnation, regions = envelope.region, envelope.incarnation, log.state.regions
-    region, held = regions.get(name, RegionState()), log.state.assignment
-    same_assignment = held is not None and held.number == body.assignment.number
-    if not same_assignment:
-        # The barrier is passed, so no incarnation of the assignment before is live any more.
-        region = region.model_copy(update={"live": False})
-    if same_assignment and region.is_live(incarnation):
+    region, current = regions.get(name, RegionState()), log.state.assignment
+    same_assignment = current is not None and current.number == body.assignment.number
+    # With another assignment, every incarnation of the one before has ended.
+    live = region.live_incarnation if same_assignment else None
+    if live == incarnation:
         return _restart_problem(log, name, region, body)
     for other, each in regions.items():
         if each.incarnation is not None and each.incarnation.id == incarnation and other != name:
             return Problem(code=Code.INCARNATION_OF_OTHER_REGION, region=name, names=(other,))
     newest = [region.incarnation.id] if region.incarnation is not None else []
-    if incarnation in (*newest, *lives_of(log.state.former), *log.state.ended):
+    if incarnation in (*newest, *suspended(log.state.former), *log.state.ended):
         return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
     if same_assignment and region.removed:
         return Problem(code=Code.REGION_REMOVED, region=name)
-    live = region.incarnation.id if region.live and region.incarnation is not None else None
     if body.replaces != live:
-        # Somebody who does not know of the live incarnation may not end it, nor discard its checkpoints.
+        # A driver without knowledge of the live incarnation may not discard its checkpoints.
         return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)
     if body.base != region.position:
-        # The answer contains the committed position.
+        # The answer contains the position, so the driver can begin there.
         return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
     return None
 
 
 def _restart_problem(log: Log, name: str, region: RegionState, body: RegionRegistered) -> Problem | None:
     """Compare the location of a plain restart with the log."""
-    life = region.incarnation
+    life, at = region.incarnation, region.position
     if life is None:
         return None
-    incarnation = life.id
+    problem = Problem(code=Code.BASE_DIFFERS, region=name, incarnation=life.id)
     if body.base != life.base:
-        return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
-    at = region.position
-    own = at is not None and at.incarnation == incarnation
+        return problem
+    # At a position of an earlier incarnation, nothing of this one is decided.
+    own = at if at is not None and at.incarnation == life.id else None
     newest = body.planned[0].checkpoint if body.planned else None
-    if own and at is not None and (newest is None or newest < at.checkpoint):
-        return Problem(
-            code=Code.LOCATION_OLDER,
-            region=name,
-            incarnation=incarnation,
-            checkpoint=newest,
-            other=at.checkpoint,
-        )
+    if own is not None and (newest is None or newest < own.checkpoint):
+        older = {"code": Code.LOCATION_OLDER, "checkpoint": newest, "other": own.checkpoint}
+        return problem.model_copy(update=older)
     for planned in body.planned:
         known = log.pending[name].digest_of(planned.checkpoint)
-        if own and at is not None and planned.checkpoint == at.checkpoint:
-            known = at.digest
+        if own is not None and planned.checkpoint == own.checkpoint:
+            known = own.digest
         if known is not None and known != planned.digest:
-            return Problem(
-                code=Code.SOURCE_DIFFERS,
-                region=name,
-                incarnation=incarnation,
-                checkpoint=planned.checkpoint,
-            )
+            # The source was changed, or the location comes from a backup of another course of events.
+            differs = {"code": Code.SOURCE_DIFFERS, "checkpoint": planned.checkpoint}
+            return problem.model_copy(update=differs)
     return None
 
 
 def _begin_incarnation(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> None:
-    """Make the incarnation the live one; undecided checkpoints of the former one are discarded."""
+    """Make an incarnation the newest one; undecided checkpoints of the former one are discarded."""
     name = envelope.region
     region = log.state.regions[name]
     if region.live:
-        log.end_incarnation(name)
-    region.incarnation = Incarnation(id=envelope.incarnation, since=offset, base=body.base)
-    region.live, region.fault = True, None
+        log.end_incarnation(name, RegionPhase.WAITING)
+    region.incarnation = Incarnation(id=envelope.incarnation, from_offset=offset, base=body.base)
+    region.fault = None
     log.begin_pending(name, region)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sluicegate.coordinator.core4 import commands, cuts, decisions, progress, registration
 from sluicegate.coordinator.core4.log import Log
-from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint
+from sluicegate.coordinator.core4.log_state import Decision, LogState, Savepoint, reaches
 from sluicegate.coordinator.core4.pending import PendingCheckpoints
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import (
@@ -20,28 +20,13 @@ from sluicegate.events.version4 import (
     CutReverted,
     EventType,
     LogRecord,
-    Position,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
+    RegistrationAnswered,
     StreamCommand,
     StreamPolicy,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The verdict on a registration or a probe, and the region's state at its offset."""
-
-    accepted: bool
-    problem: Problem | None
-    committed: Position | None
-    live: str | None
-    source_offsets: str | None
-    decision: int
-    probe: bool
-    fault: Problem | None = None
-    """Why the region of a plain restart is stalled at this offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +34,9 @@ class Applied:
     """The effect of one record."""
 
     ignored: Problem | None = None
-    """Why it has no effect; None if it has one."""
-    answer: Answer | None = None
+    """Reason for which it has no effect; None if it has one."""
+    answer: RegistrationAnswered | None = None
+    """The answer to a registration or a probe, as of its offset."""
     resolved: Decision | None = None
     """The decision that got its outcome."""
     savepoints: tuple[Savepoint, ...] = ()
@@ -66,7 +52,7 @@ class Replica:
         self.log = Log(stream, state.model_copy(deep=True) if state is not None else LogState())
         self.applied = applied
         self.lost_content = False
-        """Whether records are gone that the unresolved decision of the state record needs."""
+        """True if records are gone that the unresolved decision of the state record needs."""
         self._recorded = applied
         self._refilling = self.log.state.pending is not None
         self._refilled: dict[str, PendingCheckpoints] = {}
@@ -79,6 +65,7 @@ class Replica:
     def step(self, record: LogRecord) -> Applied:
         """Apply a record, or refill from it if the state includes it. Offsets must rise."""
         if record.offset <= self._recorded:
+            # The state has the effect of this record; only the pending checkpoints are not part of it.
             self.refill(record)
             return Applied()
         self.finish_refill()
@@ -91,11 +78,15 @@ class Replica:
         self.applied = record.offset
         body, answer, resolved = record.body, None, None
         if isinstance(body, RegionRegistered):
-            answer = self._register(record, body)
-            ignored = answer.problem
+            ignored, answer = self._register(record, body)
         elif body is None and record.envelope.type is EventType.REGION_REGISTERED:
             ignored = Problem(code=Code.REGISTRATION_UNREADABLE, region=record.envelope.region)
-            answer = Answer(False, ignored, None, None, None, self.state.decided, probe=False)
+            answer = RegistrationAnswered(
+                registration=record.envelope.id,
+                accepted=False,
+                problem=ignored,
+                decision=self.state.decided,
+            )
         elif isinstance(body, CutCommitted | CutReverted):
             made = self.state.pending
             ignored = self._resolve(body)
@@ -107,16 +98,10 @@ class Replica:
     def _apply(self, record: LogRecord) -> Problem | None:
         envelope, body, log = record.envelope, record.body, self.log
         if envelope.type is EventType.FILES_WRITTEN:
-            return progress.files_written(log, record)
+            return progress.apply(log, record)
         match body:
-            case CheckpointCompleted():
-                return progress.completed(log, record, body)
-            case CheckpointFailed():
-                return progress.failed(log, envelope, body)
-            case RegionHeartbeat():
-                return progress.heartbeat(log, envelope, body)
-            case RegionClosed():
-                return progress.closed(log, envelope, body)
+            case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
+                return progress.apply(log, record)
             case StreamPolicy():
                 return self._set_policy(body)
             case StreamCommand():
@@ -124,7 +109,7 @@ class Replica:
             case CutDecided() | CutAbandoned():
                 return self._decide(record.offset, body)
             case None if envelope.type is EventType.CHECKPOINT_COMPLETED:
-                return progress.unreadable(log, record)
+                return progress.apply(log, record)
         return Problem(code=Code.UNEXPECTED)
 
     def _decide(self, offset: int, body: CutDecided | CutAbandoned) -> Problem | None:
@@ -138,27 +123,31 @@ class Replica:
                 decisions.abandon(self.log, body)
         return problem
 
-    def _register(self, record: LogRecord, body: RegionRegistered) -> Answer:
+    def _register(
+        self, record: LogRecord, body: RegionRegistered
+    ) -> tuple[Problem | None, RegistrationAnswered]:
+        """Judge a registration; return the reason if it has no effect, and the answer."""
         envelope, state = record.envelope, self.state
         problem = registration.judge(self.log, envelope, body)
         region = state.regions.get(envelope.region)
         if region is not None and region.run == envelope.id:
-            # The same event again: it has had its effect.
+            # The same event again: it has had its effect, so it is answered, not judged.
             problem = None
         elif problem is None and not body.probe:
             registration.accept(self.log, record.offset, envelope, body)
             state.partition = self.partition if state.partition is None else state.partition
         region = state.regions.get(envelope.region)
-        own = region is not None and region.is_live(envelope.incarnation)
-        return Answer(
-            accepted=problem is None,
-            problem=problem,
-            committed=region.position if region is not None else None,
-            live=region.incarnation.id if region and region.live and region.incarnation else None,
+        live = region.live_incarnation if region is not None else None
+        # A plain restart of a stalled region has its effect; the answer names the stall.
+        stall = region.fault if region is not None and live == envelope.incarnation else None
+        return problem, RegistrationAnswered(
+            registration=envelope.id,
+            accepted=problem is None and stall is None,
+            problem=problem or stall,
+            decided=self.log.position(envelope.region),
+            live=live,
             source_offsets=region.source_offsets if region is not None else None,
             decision=state.decided,
-            probe=body.probe,
-            fault=region.fault if own and region is not None else None,
         )
 
     def _resolve(self, body: CutCommitted | CutReverted) -> Problem | None:
@@ -192,53 +181,55 @@ class Replica:
             if found.digest_of(envelope.checkpoint) is None:
                 found.complete(envelope.checkpoint, body, record.offset, record.time)
         elif body is None and envelope.type is EventType.CHECKPOINT_COMPLETED:
-            found.entry(envelope.checkpoint, record.offset, record.time)
-            if found.digest_of(envelope.checkpoint) is None:
-                found.unreadable.add(envelope.checkpoint)
+            found.add_unreadable(envelope.checkpoint, record.offset, record.time)
         found.seal(record.time)
 
     def _place_of(self, record: LogRecord) -> PendingCheckpoints | None:
-        """Return the pending checkpoints that an event belongs to; None if the state needs it no more."""
+        """Return the pending checkpoints of an event; None if the state does not need it any more."""
         envelope = record.envelope
         if envelope.type not in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED):
             return None
         name, number = envelope.region, envelope.checkpoint
-        made = self.state.pending
-        move = made.moves.get(name) if made is not None else None
-        if move is not None and move.to.incarnation == envelope.incarnation and number <= move.to.checkpoint:
-            after = move.after
-            old = (
-                after is not None and after.incarnation == envelope.incarnation and number <= after.checkpoint
-            )
-            late = made is not None and record.offset > made.offset
-            return None if old or late or record.offset < move.since else self._included(name)
+        if self._is_included(record):
+            return self._included(name)
         region = self.state.regions.get(name)
         if region is None or region.incarnation is None or region.incarnation.id != envelope.incarnation:
             return None
-        if record.offset < region.incarnation.since or region.covers(envelope.incarnation, number):
+        if record.offset < region.incarnation.from_offset or region.covers(envelope.incarnation, number):
             return None
         if not region.live and (region.final is None or number > region.final):
             return None
         return self.log.pending[name]
 
+    def _is_included(self, record: LogRecord) -> bool:
+        """True if the unresolved decision needs the event."""
+        made, envelope = self.state.pending, record.envelope
+        if made is None or record.offset > made.offset or envelope.region not in made.moves:
+            return False
+        before, to = made.before.regions[envelope.region], made.moves[envelope.region]
+        return (
+            reaches(to, envelope.incarnation, envelope.checkpoint)
+            and not before.covers(envelope.incarnation, envelope.checkpoint)
+            and before.incarnation is not None
+            and record.offset >= before.incarnation.from_offset
+        )
+
     def _included(self, name: str) -> PendingCheckpoints:
         """Return the collection of a region's checkpoints that the unresolved decision includes."""
         if name not in self._refilled and self.state.pending is not None:
-            move = self.state.pending.moves[name]
-            self._refilled[name] = PendingCheckpoints(move.to.incarnation, move.after)
+            made = self.state.pending
+            self._refilled[name] = PendingCheckpoints(
+                made.moves[name].incarnation, made.before.regions[name].position
+            )
         return self._refilled[name]
 
     def finish_refill(self) -> None:
-        """Close the collection of what the unresolved decision includes: everything recorded was read."""
+        """Close the collection of the unresolved decision's content: everything recorded was read."""
         made = self.state.pending if self._refilling else None
         self._refilling = False
-        for name, move in made.moves.items() if made is not None else ():
+        for name, to in made.moves.items() if made is not None else ():
             found = self._included(name)
-            if all(each.position != move.to for each in found.sealed):
+            if all(each.position != to for each in found.sealed):
                 self.lost_content = True
                 continue
-            self.log.included[name] = found.split(move.to)
-
-    def low_water(self, position: int) -> int:
-        """Return the smallest offset that a recovery must read, if everything before `position` was read."""
-        return self.log.low_water(position)
+            self.log.included[name] = found.split(to)

@@ -1,36 +1,24 @@
 """Retries: slots for effects in flight, and the failures that count as a stall after a while."""
 
-from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core4.effects import (
-    Announce,
-    Append,
-    Ask,
-    CheckFiles,
-    Effect,
-    FetchEnd,
-    InspectTable,
-    Publish,
-    ReleaseOffsets,
-    WriteRecord,
-    WriteView,
-)
+from sluicegate.coordinator.core4 import effects
+from sluicegate.coordinator.core4.effects import Effect, Result
 from sluicegate.coordinator.core4.state_record import Condition
 from sluicegate.events.problems import Code, Problem
 
 KINDS: Final[dict[type[Effect], str]] = {
-    InspectTable: "inspect",
-    FetchEnd: "fetch_end",
-    CheckFiles: "check",
-    Append: "append",
-    Ask: "ask",
-    Publish: "publish",
-    WriteRecord: "record",
-    Announce: "announce",
-    WriteView: "view",
-    ReleaseOffsets: "offsets",
+    effects.InspectTable: "inspect",
+    effects.FetchEnd: "fetch_end",
+    effects.CheckFiles: "check",
+    effects.Append: "append",
+    effects.Ask: "ask",
+    effects.Publish: "publish",
+    effects.WriteRecord: "record",
+    effects.Announce: "announce",
+    effects.WriteView: "view",
+    effects.ReleaseOffsets: "offsets",
 }
 """One word for each kind of effect, as logs, metrics and status name it."""
 OPTIONAL: Final = frozenset({"view", "offsets"})
@@ -51,7 +39,7 @@ class RetrySlot:
         """Nothing starts before this time, in milliseconds."""
 
     def is_free(self, now: int) -> bool:
-        """Return whether an effect may start."""
+        """True if an effect may start."""
         return self.running is None and now >= self.resume_at
 
     def start(self, effect: Effect) -> Effect:
@@ -81,13 +69,11 @@ class RetrySlot:
         self.resume_at = now + length - length * spread // (4 * _STEPS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Retry:
+class _Retry(NamedTuple):
     """Failures of one kind of effect since its last success."""
 
     reason: str
     since: int
-    last: int
     failures: int
     stalls: bool = False
 
@@ -100,23 +86,20 @@ class Retries:
         self._stall_after = stall_after
         self._open: dict[str, _Retry] = {}
 
-    def failed(self, effect: Effect, now: int, reason: str) -> None:
-        """Note a failure, or a result after which the effect is tried again."""
+    def finished(self, effect: Effect, result: Result, now: int) -> None:
+        """Note a result."""
         kind = KINDS[type(effect)]
-        known = self._open.get(kind, _Retry(reason, now, now, 0))
+        if not isinstance(result, effects.Retried):
+            self.ended(kind)
+            return
+        known = self._open.get(kind, _Retry(result.reason, now, 0))
         lasts = now - known.since >= self._stall_after and kind not in OPTIONAL
-        self._open[kind] = replace(
-            known, reason=reason, last=now, failures=known.failures + 1, stalls=known.stalls or lasts
-        )
+        self._open[kind] = _Retry(result.reason, known.since, known.failures + 1, known.stalls or lasts)
 
     def ended(self, *kinds: str) -> None:
         """Note that these succeeded, or are not needed any more."""
         for kind in kinds:
             self._open.pop(kind, None)
-
-    def succeeded(self, effect: Effect) -> None:
-        """Note a success."""
-        self.ended(KINDS[type(effect)])
 
     @property
     def stall(self) -> Problem | None:
@@ -125,7 +108,7 @@ class Retries:
 
     @property
     def stalled(self) -> bool:
-        """Return whether an effect has failed for so long that the stream is stalled."""
+        """True if an effect has failed for so long that the stream is stalled."""
         return any(each.stalls for each in self._open.values())
 
     def conditions(self) -> list[Condition]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sluicegate.events.version4 import StreamPolicy
+from sluicegate.events.version4 import SingleRegionReason, StreamPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +18,34 @@ class MachineSettings:
     commit_max_bytes: int | None = None
     """Size of the sealed files at which a cut is due at once."""
     alignment_timeout: int = 10_000
-    """How long a due cut waits for lagging regions."""
+    """Time that a due cut waits for lagging regions."""
     silence: int = 60_000
-    """How long an idle region may be silent until it is called not idle, unless its heartbeats are rarer."""
+    """Silence after which an idle region counts as not idle, unless its heartbeats are rarer."""
     record_interval: int = 3_600_000
-    probe_interval: int = 60_000
-    """How often the table is read while nothing is decided. At most a quarter of its snapshots' retention."""
+    """Time after which a record is written although nothing was announced."""
+    head_interval: int = 60_000
+    """Time between two questions about the table's head while nothing is decided.
+
+    At most a quarter of the snapshots' retention: a head that has expired proves nothing.
+    """
     freeze: int = 1_000
     """A longer time between two polls means that the process stood still."""
     first_pause: int = 50
     longest_pause: int = 10_000
     stall_pause: int = 15_000
-    """How often a stalled stream checks whether the cause is gone."""
+    """Time between two checks of a stalled stream."""
     stall_after: int = 30_000
-    """How long an effect may fail until that is a stall."""
+    """Time of failures of an effect that is a stall."""
     overdue_after: int = 10_000
-    """How long a completed checkpoint may lack something until its region stalls for that."""
+    """Time after which a lack of a completed checkpoint is a stall of its region."""
+
+    def policy_to_log(
+        self, logged: StreamPolicy | None, single_region: SingleRegionReason | None
+    ) -> StreamPolicy | None:
+        """Return the policy of these settings and of the table, if the log has another one."""
+        number = logged.number if logged is not None else 0
+        changes: dict[str, object] = {"number": number}
+        if single_region is not None:
+            changes["single_region"] = single_region
+        wanted = self.policy.model_copy(update=changes)
+        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})

@@ -8,20 +8,21 @@ from pydantic import ValidationInfo, field_validator
 from sluicegate.coordinator.core4.log_state import Light, LogState
 from sluicegate.events.problems import Problem
 from sluicegate.events.version4 import (
-    OUTCOME_BODIES,
+    NOTIFICATION_BODIES,
     Committed,
     CutAbandoned,
     CutReverted,
     Head,
-    OutcomeType,
+    NotificationType,
     RegistrationAnswered,
     SavepointTaken,
+    SingleRegionReason,
     Stalled,
 )
 
 RECORD_VERSION: Final = 2
 
-Outcome = RegistrationAnswered | Committed | CutAbandoned | CutReverted | SavepointTaken | Stalled
+Notification = RegistrationAnswered | Committed | CutAbandoned | CutReverted | SavepointTaken | Stalled
 
 
 class TableProgress(Light):
@@ -34,24 +35,24 @@ class TableProgress(Light):
     """-1: no head is known."""
     contradicted: Head | None = None
     """A known head that the table was seen to lack although its history had not expired."""
-    single_region: str | None = None
-    """Why the table makes all writers one failure domain."""
+    single_region: SingleRegionReason | None = None
+    """Reason for which the table makes all writers one failure domain."""
 
 
 class Due(Light):
     """A notification that follows the record it is part of. A repetition after a crash has the same id."""
 
     id: str
-    type: OutcomeType
+    type: NotificationType
     region: str = ""
     incarnation: str = ""
-    body: Outcome
+    body: Notification
 
     @field_validator("body", mode="before")
     @classmethod
     def _by_type(cls, value: object, info: ValidationInfo) -> object:
         kind = info.data.get("type")
-        return OUTCOME_BODIES[kind].model_validate(value) if kind and isinstance(value, dict) else value
+        return NOTIFICATION_BODIES[kind].model_validate(value) if kind and isinstance(value, dict) else value
 
 
 Kind = Literal["stall", "pause", "wait", "retry", "refusal"]

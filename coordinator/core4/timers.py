@@ -5,14 +5,12 @@ All of this is work in hand. The fold of the log compares no times, and no valid
 
 from collections.abc import Iterable, Mapping
 
+from sluicegate.coordinator.core4.pending import Sealed
 from sluicegate.events.version4 import Position
-
-Sealed = tuple[Position, int]
-"""A sealed checkpoint, and the append time of the event that sealed it."""
 
 
 class LogClock:
-    """The broker's clock, estimated from append times."""
+    """The broker's clock, estimated from append times: the two clocks may differ by any amount."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -20,19 +18,15 @@ class LogClock:
         self._fresh = False
 
     def read(self, time: int) -> None:
-        """Note a record's append time. Only the last one counts, since an earlier one may be wrong."""
+        """Note a record's append time. Only the last one counts: the broker's clock may have jumped."""
         self._last = time
         self._fresh = True
 
     def tick(self, now: int) -> None:
-        """Note the time."""
+        """Note the time by the own clock at which the last record was read."""
         if self._fresh or self._read_at is None:
             self._read_at = now
             self._fresh = False
-
-    def time(self, now: int) -> int | None:
-        """The broker's time in milliseconds; None before the own clock was first looked at."""
-        return None if self._read_at is None else self._last + now - self._read_at
 
     def appended(self, time: int, now: int) -> int:
         """Return the time at which a record was appended, by the own clock.
@@ -46,28 +40,31 @@ class LogClock:
 class Alignment:
     """The timer after which lagging regions fall back.
 
-    It counts by the own clock, from when a record was read. Append times count only once: for records that
-    were
-    in the log when this coordinator first had read it to its end.
+    It counts by the own clock, from the moment a record was read. Append times count only for records that
+    were in the log before this coordinator had first read to its end.
     """
 
     def __init__(self, timeout: int, clock: LogClock) -> None:
         self._timeout = timeout
         self._clock = clock
         self._waits: dict[str, tuple[Position, int]] = {}
-        """By region, the first sealed checkpoint after its position, and since when it waits."""
+        """By region, the first sealed checkpoint after its position, and the time from which it waits."""
         self._begun = 0
-        """The wait does not begin before this time: an attempt was abandoned then."""
+        """Time of the newest abandoned attempt: no wait begins before it."""
         self._started = False
-        self._fenced: int | None = None
+        self._end_fetched_for: int | None = None
+        """The wait after whose expiry the log's end was fetched."""
 
     def abandoned(self, now: int) -> None:
         """Begin the wait again: an attempt was abandoned."""
         self._begun = now
 
-    def look(self, sealed: Mapping[str, Sealed], now: int) -> None:
+    def update(self, sealed: Mapping[str, Sealed], now: int) -> None:
         """Note the first sealed checkpoint of each region, with the log read to its end."""
-        self._waits = {name: (at, self._since(name, at, time, now)) for name, (at, time) in sealed.items()}
+        self._waits = {
+            name: (each.position, self._since(name, each.position, each.time, now))
+            for name, each in sealed.items()
+        }
         self._started = True
 
     def _since(self, name: str, at: Position, time: int, now: int) -> int:
@@ -77,19 +74,19 @@ class Alignment:
         return now if self._started else self._clock.appended(time, now)
 
     def since(self, names: Iterable[str], due: int) -> int | None:
-        """Return since when a sealed checkpoint of these regions waits for a cut that was due at `due`."""
+        """Return the time from which a sealed checkpoint of these regions waits; a cut was due at `due`."""
         waits = [self._waits[name][1] for name in names if name in self._waits]
         return max(min(waits), self._begun, due) if waits else None
 
     def expired(self, since: int | None, now: int) -> bool:
-        """Return whether the timeout has passed since then."""
+        """True if the timeout has passed since that time."""
         return since is not None and now >= since + self._timeout
 
     def needs_end(self, since: int | None) -> bool:
-        """Return whether the log's end must be fetched: once after each expiry."""
-        if since == self._fenced:
+        """True if the log's end must be fetched: once after each expiry."""
+        if since == self._end_fetched_for:
             return False
-        self._fenced = since
+        self._end_fetched_for = since
         return True
 
 
@@ -108,11 +105,11 @@ class Cadence:
 
     @property
     def has_maxima(self) -> bool:
-        """Return whether amounts of files can make a cut due."""
+        """True if amounts of files can make a cut due."""
         return self._max_files is not None or self._max_bytes is not None
 
     def is_full(self, files: int, size: int) -> bool:
-        """Return whether this many sealed files, or bytes of them, make a cut due."""
+        """True if this many sealed files, or bytes of them, make a cut due."""
         full = self._max_files is not None and files >= self._max_files
         return full or (self._max_bytes is not None and size >= self._max_bytes)
 

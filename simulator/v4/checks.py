@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core4.effects import Append, Effect, Publish
+from sluicegate.coordinator.core4.log_state import RegionPhase
 from sluicegate.coordinator.core4.replica import Replica
+from sluicegate.coordinator.core4.transitions import is_allowed
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.version4 import (
     Committed,
@@ -16,8 +18,10 @@ from sluicegate.events.version4 import (
     SavepointTaken,
 )
 from sluicegate.lakes.memory import MemorySnapshot
+from sluicegate.simulator.v4.judging import abandonment_problem, decision_problem
 from sluicegate.simulator.v4.node import Node
-from sluicegate.simulator.v4.truth import Truth, Verdict
+from sluicegate.simulator.v4.places import Verdict
+from sluicegate.simulator.v4.truth import Truth
 from sluicegate.simulator.v4.world import COMMIT_USER, STREAM, Item, World
 from sluicegate.simulator.violation import Violation
 
@@ -40,7 +44,6 @@ class Checks:
     """By item, the decision that put it into the table."""
     _watermark: int | None = None
     _told: dict[str, str] = field(default_factory=dict)
-    _by_path: dict[str, int] = field(default_factory=dict)
     _last_decision: int = 0
 
     def step(self) -> None:
@@ -57,12 +60,14 @@ class Checks:
             body, before = entry.body, self.truth.decided
             problem = None
             if isinstance(body, CutDecided):
-                problem = self.truth.problem(body)
+                problem = decision_problem(self.truth, body)
             elif isinstance(body, CutAbandoned):
-                problem = self.truth.abandonment_problem(body)
+                problem = abandonment_problem(self.truth, body)
             self.truth.read(entry.offset, entry.envelope, body)
             shown = None if isinstance(body, FilesWritten) else body
+            phases = {name: each.phase for name, each in self.reference.state.regions.items()}
             applied = self.reference.step(LogRecord(entry.offset, entry.time, entry.envelope, shown))
+            self._check_phases(phases, entry.envelope.type)
             if isinstance(body, CutDecided | CutAbandoned):
                 self._compare_verdict(entry.offset, body, problem, void=applied.ignored is not None)
             self._count(entry.envelope.type, applied.ignored is None)
@@ -70,6 +75,14 @@ class Checks:
             if self.truth.decided > before:
                 self._check_decision(self.truth.verdicts[-1])
             self._read += 1
+
+    def _check_phases(self, before: dict[str, RegionPhase], event: EventType) -> None:
+        """Check that each change of a region's phase is in the table."""
+        regions = self.reference.state.regions
+        for name in before.keys() | regions.keys():
+            was, now = before.get(name), regions[name].phase if name in regions else None
+            if not is_allowed(was, event, now):
+                raise Violation("I4", f"{name} changes from {was} to {now} by {event}")
 
     def _count(self, kind: EventType, valid: bool) -> None:
         self.world.saw(f"{kind}: {'applied' if valid else 'ignored'}")
@@ -93,7 +106,7 @@ class Checks:
             region = state.regions.get(name)
             if region is None:
                 raise Violation("I4", f"{name} is not known at offset {offset}")
-            mine = (place.at, place.fallbacks, place.live, place.faulty, place.gone, place.rests)
+            mine = (place.at, place.fallbacks, place.live, place.stalled, place.gone, place.is_idle)
             theirs = (
                 region.position,
                 region.fallbacks,
@@ -219,15 +232,15 @@ class Checks:
                     raise Violation(
                         "I1", f"decision {body.decision} is announced, but {verdict.outcome or 'open'}"
                     )
-                if sorted(body.fallbacks) != sorted(verdict.late):
-                    raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.late}")
+                if sorted(body.fallbacks) != sorted(verdict.fallbacks):
+                    raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.fallbacks}")
                 if body.watermark != verdict.watermark:
                     raise Violation("I5", f"watermark {body.watermark} announced, not {verdict.watermark}")
             case CutReverted():
                 if truth.verdicts[body.decision - 1].outcome != "reverted":
                     raise Violation("I1", f"decision {body.decision} is announced as reverted")
             case SavepointTaken():
-                if body.name not in truth.saved:
+                if body.name not in truth.reached:
                     raise Violation("I7", f"savepoint {body.name} is announced, but not reached")
             case RegistrationAnswered():
                 accepted = truth.accepted.get(body.registration, False)

@@ -45,7 +45,7 @@ def name_of(effect: Effect) -> str:
 
 @dataclass
 class Fleet:
-    """The processes, and what the frozen ones were about to do."""
+    """The processes, and the effects before which some of them froze."""
 
     world: World
     settings: MachineSettings

@@ -22,87 +22,12 @@ from sluicegate.events.version4 import (
     SingleRegionReason,
 )
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.v4.world import STREAM, Item, World
+from sluicegate.simulator.v4.location import Batch, Location, Offsets, Source
+from sluicegate.simulator.v4.world import STREAM, World
 
-Offsets = dict[str, int]
-"""The next item of each shard."""
 Message = tuple[Envelope, Body]
 HEARTBEAT: Final = 1_000
 """Milliseconds between two heartbeats of an idle driver."""
-
-
-@dataclass
-class Batch:
-    """A planned batch."""
-
-    number: int
-    start: Offsets
-    end: Offsets
-    finished: bool = False
-    """Whether the location has it as done."""
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """Return what the batch reads."""
-        return tuple(
-            (shard, number)
-            for shard in sorted(self.start)
-            for number in range(self.start[shard], self.end[shard])
-        )
-
-    @property
-    def digest(self) -> str:
-        """Return the digest of the source range."""
-        return json.dumps([self.start, self.end], sort_keys=True, separators=(",", ":"))[:128]
-
-
-@dataclass
-class Location:
-    """A checkpoint location: it survives crashes, and it can be lost or be restored from a backup."""
-
-    incarnation: str
-    base: Position | None
-    start: Offsets
-    """Offsets of the source at the base."""
-    replaces: str | None = None
-    """The incarnation that a reset takes the place of."""
-    registered: bool = False
-    """Whether a registration was accepted, as far as the location knows."""
-    batches: list[Batch] = field(default_factory=list)
-
-    @property
-    def offsets(self) -> Offsets:
-        """Return the offsets after the newest planned batch."""
-        return self.batches[-1].end if self.batches else self.start
-
-    @property
-    def next_number(self) -> int:
-        """Return the number of the next batch."""
-        if self.batches:
-            return self.batches[-1].number + 1
-        return self.base.checkpoint + 1 if self.base is not None else 0
-
-    def before(self, batch: Batch) -> Position | None:
-        """Return the position before a batch."""
-        index = self.batches.index(batch)
-        if index == 0:
-            return self.base
-        former = self.batches[index - 1]
-        return Position(incarnation=self.incarnation, checkpoint=former.number, digest=former.digest)
-
-
-@dataclass
-class Source:
-    """Settings of all regions' sources."""
-
-    items: int
-    """Items of each shard."""
-    falling: bool = False
-    """Some batches carry late data, with a lower watermark."""
-    silent: tuple[str, ...] = ()
-    """Regions that state no watermark."""
-    bounded: bool = True
-    """Regions close when they have read everything; else they are idle then."""
 
 
 @dataclass(eq=False)
@@ -137,9 +62,9 @@ class Driver:
     rested_at: int = 0
     """Time of the last heartbeat that said idle."""
     wrong: bool = False
-    """Whether the location is not the newest one."""
+    """True if the location is not the newest one."""
     gone: bool = False
-    """Whether the region is not part of the job any more."""
+    """True if the region is not part of the job any more."""
 
     # --- registration -----------------------------------------------------------------------------
 
@@ -168,7 +93,7 @@ class Driver:
         self.state = "probing" if probe else "registering"
 
     def read_answer(self) -> None:
-        """Read the answer to what was asked, if it is there."""
+        """Read the answer to the newest registration or probe, if it is there."""
         found = self.world.answers.get(self.asked)
         if found is None:
             return
@@ -329,11 +254,11 @@ class Driver:
         self.state = "new"
         return True
 
-    def reset(self, committed: Position | None, live: str | None, offsets: Offsets) -> None:
-        """Begin a new incarnation at the committed position, in place of the live one."""
+    def reset(self, decided: Position | None, live: str | None, offsets: Offsets) -> None:
+        """Begin a new incarnation at the decided position, in place of the live one."""
         self.crash()
         name = self.world.new_id(f"{self.region}.")
-        self.location = Location(name, committed, dict(offsets), live)
+        self.location = Location(name, decided, dict(offsets), live)
         self.state, self.wrong, self.idle = "new", False, False
 
     def lose_files(self) -> bool:

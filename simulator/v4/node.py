@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-from sluicegate.coordinator.core4.committing import ref_of
 from sluicegate.coordinator.core4.effects import (
     Announce,
     Append,
@@ -23,6 +22,7 @@ from sluicegate.coordinator.core4.effects import (
     WriteRecord,
     WriteView,
 )
+from sluicegate.coordinator.core4.heads import ref_of
 from sluicegate.coordinator.core4.machine import StreamMachine
 from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.coordinator.core4.state_record import StateRecord
@@ -54,7 +54,7 @@ FATES: Final[dict[str, tuple[type[Effect], ...]]] = {
     "files refused": (CheckFiles,),
     "view lost": (WriteView,),
 }
-"""What goes wrong with an effect, and with which effects it may."""
+"""Faults of effects, with the effects that can meet them."""
 
 Watch = Callable[["Node", Effect], None]
 

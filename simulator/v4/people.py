@@ -15,7 +15,8 @@ from sluicegate.events.version4 import (
     StreamPolicy,
 )
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.v4.job import Driver, Location, Offsets
+from sluicegate.simulator.v4.job import Driver
+from sluicegate.simulator.v4.location import Location, Offsets
 from sluicegate.simulator.v4.truth import Truth
 from sluicegate.simulator.v4.world import STREAM, World
 
@@ -25,15 +26,15 @@ _WAITING = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.NO_
 
 @dataclass
 class People:
-    """Everybody who gives orders. They know what the commits topic says, and the job's own settings."""
+    """Everybody who gives orders. They read the commits topic, and have the job's own settings."""
 
     world: World
     truth: Truth
     drivers: list[Driver]
     asking: dict[str, str] = field(default_factory=dict)
-    """By region, the id of a probe about the committed position."""
+    """By region, the id of a probe about the decided position."""
     closing: bool = False
-    """Whether the job is stopping, so that another assignment can begin."""
+    """True if the job is stopping, so that another assignment can begin."""
     paused: bool = False
     _orders: int = 0
 
@@ -75,10 +76,10 @@ class People:
                 return False
             return True
         place = self.truth.places.get(driver.region)
-        return place is not None and (place.faulty or driver.wrong) and not place.removed
+        return place is not None and (place.stalled or driver.wrong) and not place.removed
 
     def ask_position(self, driver: Driver) -> None:
-        """Ask for a region's committed position, with a probe of an incarnation that nobody uses."""
+        """Ask for a region's decided position, with a probe of an incarnation that nobody uses."""
         if driver.region in self.asking:
             return
         body = RegionRegistered(assignment=driver.assignment, probe=True)
@@ -94,7 +95,7 @@ class People:
         if found is None:
             return
         del self.asking[driver.region]
-        driver.reset(found.committed, found.live, self._offsets(driver, found))
+        driver.reset(found.decided, found.live, self._offsets(driver, found))
         self.world.saw("region reset")
 
     def _offsets(self, driver: Driver, found: RegistrationAnswered) -> Offsets:
@@ -120,7 +121,7 @@ class People:
         ]
         if truth.number is None or any(not driver.gone for driver in ours):
             return
-        if not ours and not truth.fresh and not truth.active():
+        if not ours and not truth.provisional and not truth.active():
             # A stray assignment was closed: the job begins again after it.
             newest = max(driver.assignment.number for driver in self.drivers)
             last = {d.region: d for d in self.drivers if d.assignment.number == newest}
@@ -159,14 +160,14 @@ class People:
                 return
         if truth.number is None or truth.active() or truth.open is not None or self.asking:
             return
-        number = max(truth.number, truth.burned) + 1
+        number = max(truth.number, truth.withdrawn) + 1
         self._begin(dice, number, truth.decided)
 
     def _begin(self, dice: Dice, number: int, after: int) -> None:
-        """Give the shards to other regions, each from its committed offset."""
+        """Give the shards to other regions, each from its decided offset."""
         shards: Offsets = {}
         for driver in self.working():
-            shards |= self.committed_offsets(driver)
+            shards |= self.decided_offsets(driver)
         names = sorted(shards)
         kept = [driver.region for driver in self.working() if dice.chance(0.5)]
         fresh = [self.world.new_id("x") for _ in range(dice.between(0 if kept else 1, 2))]
@@ -191,8 +192,8 @@ class People:
             Driver(self.world, sample.source, name, assignment, location, offsets, sample.single_region)
         )
 
-    def committed_offsets(self, driver: Driver) -> Offsets:
-        """Return the source offsets of a region's committed position, as a registration would learn them."""
+    def decided_offsets(self, driver: Driver) -> Offsets:
+        """Return the source offsets of a region's decided position, as a registration would learn them."""
         place = self.truth.places.get(driver.region)
         if place is None or place.at is None:
             return driver.home
@@ -220,8 +221,8 @@ class People:
         self.command(command=kind, name=f"{kind}{self._orders}")
 
     def cancel(self, dice: Dice) -> None:
-        if self.truth.barriers:
-            self.command(command="cancel", name=dice.pick(self.truth.barriers).name)
+        if self.truth.savepoints:
+            self.command(command="cancel", name=dice.pick(self.truth.savepoints).name)
 
     def revert(self, dice: Dice) -> None:
         verdict = self.truth.open
@@ -233,7 +234,7 @@ class People:
     def withdraw(self, dice: Dice) -> None:
         """Withdraw the assignment that has just begun: the regions of the one before continue."""
         truth = self.truth
-        if truth.number is None or not truth.fresh:
+        if truth.number is None or not truth.provisional:
             return
         self.command(command="withdraw", number=truth.number)
         if truth.former is None:

@@ -16,7 +16,7 @@ from sluicegate.events.version4 import (
     Envelope,
     EventType,
     Head,
-    OutcomeType,
+    NotificationType,
     Planned,
     Position,
     RegionClosed,
@@ -107,8 +107,8 @@ PROBLEM: Final = Problem(
     names=("a", "b"),
     detail="from outside",
 )
-OUTCOMES: Final[dict[OutcomeType, Body]] = {
-    OutcomeType.REGISTRATION_ANSWERED: RegistrationAnswered(
+OUTCOMES: Final[dict[NotificationType, Body]] = {
+    NotificationType.REGISTRATION_ANSWERED: RegistrationAnswered(
         registration="6f0c",
         accepted=False,
         problem=PROBLEM,
@@ -118,10 +118,10 @@ OUTCOMES: Final[dict[OutcomeType, Body]] = {
         source_offsets='{"p0": 17}',
         decision=5,
     ),
-    OutcomeType.COMMITTED: Committed(
+    NotificationType.COMMITTED: Committed(
         decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=1_234, files=2
     ),
-    OutcomeType.PARTIALLY_COMMITTED: Committed(
+    NotificationType.PARTIALLY_COMMITTED: Committed(
         decision=5,
         cut={"EWR": POSITION},
         fallbacks={"EWR": POSITION, "JFK": None},
@@ -130,12 +130,12 @@ OUTCOMES: Final[dict[OutcomeType, Body]] = {
         watermark=None,
         files=0,
     ),
-    OutcomeType.ABANDONED: CutAbandoned(decision=6, attempt=1, kind="forced", regions=("JFK",)),
-    OutcomeType.REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=HEAD),
-    OutcomeType.SAVEPOINT_TAKEN: SavepointTaken(
+    NotificationType.ABANDONED: CutAbandoned(decision=6, attempt=1, kind="forced", regions=("JFK",)),
+    NotificationType.REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=HEAD),
+    NotificationType.SAVEPOINT_TAKEN: SavepointTaken(
         name="upgrade", drained=True, decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=9
     ),
-    OutcomeType.STALLED: Stalled(problem=PROBLEM, reason="a sentence", ended=True),
+    NotificationType.STALLED: Stalled(problem=PROBLEM, reason="a sentence", ended=True),
 }
 
 
@@ -155,8 +155,8 @@ def envelope_of(kind: EventType) -> Envelope:
     }.get(kind, plain)
 
 
-def notification_of(kind: OutcomeType) -> Notification:
+def notification_of(kind: NotificationType) -> Notification:
     """Return the example of a notification."""
-    answer = kind is OutcomeType.REGISTRATION_ANSWERED
-    region = "EWR" if answer or kind is OutcomeType.STALLED else ""
+    answer = kind is NotificationType.REGISTRATION_ANSWERED
+    region = "EWR" if answer or kind is NotificationType.STALLED else ""
     return Notification(f"id-{kind}", kind, "flights", region, "q1.0" if answer else "", OUTCOMES[kind])

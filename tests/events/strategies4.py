@@ -12,7 +12,14 @@ from pydantic.fields import FieldInfo
 
 from sluicegate.events.attributes4 import PER_CHECKPOINT, PER_REGION
 from sluicegate.events.models import Body, FilesWritten
-from sluicegate.events.version4 import BODIES, NO_CHECKPOINT, OUTCOME_BODIES, Envelope, EventType, OutcomeType
+from sluicegate.events.version4 import (
+    BODIES,
+    NO_CHECKPOINT,
+    NOTIFICATION_BODIES,
+    Envelope,
+    EventType,
+    NotificationType,
+)
 from sluicegate.events.wire4 import Notification
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
@@ -103,10 +110,10 @@ def events(draw: st.DrawFn, kind: EventType) -> Case:
 
 
 @st.composite
-def notifications(draw: st.DrawFn, kind: OutcomeType) -> Notification:
+def notifications(draw: st.DrawFn, kind: NotificationType) -> Notification:
     """Return a message of the commits topic."""
     region = draw(st.just("") | NAMES)
     incarnation = draw(st.just("") | NAMES) if region else ""
     return Notification(
-        draw(IDS), kind, draw(NAMES), region, incarnation, draw(bodies_of(OUTCOME_BODIES[kind]))
+        draw(IDS), kind, draw(NAMES), region, incarnation, draw(bodies_of(NOTIFICATION_BODIES[kind]))
     )

@@ -9,7 +9,7 @@ from sluicegate.events import codec, encoding, envelope, models
 from sluicegate.events.attributes4 import RawHeader
 from sluicegate.events.encoding4 import encode_event, encode_notification
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import EventType, OutcomeType
+from sluicegate.events.version4 import EventType, NotificationType
 from sluicegate.events.wire4 import (
     Flaw,
     read_attributes,
@@ -24,7 +24,7 @@ RawHeaders = tuple[RawHeader, ...]
 KIND = EventType.FILES_WRITTEN
 ENVELOPE = envelope_of(KIND)
 MESSAGE = encode_event(ENVELOPE, BODIES[KIND], TIME)
-NOTIFICATION = encode_notification(notification_of(OutcomeType.COMMITTED), TIME)
+NOTIFICATION = encode_notification(notification_of(NotificationType.COMMITTED), TIME)
 HUGE = [b"%d" % 10**18, b"%d" % 10**30, b"9" * 10_000]
 DEEP = [b"[" * 100_000, b'{"a":' * 100_000]
 BROKEN = [
@@ -269,7 +269,7 @@ def test_broken_json(value: bytes | None) -> None:
         found = read_body(kind, value)
         assert isinstance(found, Problem), kind
         assert found.code is Code.MALFORMED_BODY
-    for outcome in OutcomeType:
+    for outcome in NotificationType:
         headers = encode_notification(notification_of(outcome), TIME).headers
         read = read_notification(headers, value)
         assert isinstance(read, Flaw), outcome

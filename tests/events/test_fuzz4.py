@@ -11,7 +11,7 @@ from sluicegate.events.encoding4 import encode_event, encode_notification
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.version4 import BODIES as MODELS
-from sluicegate.events.version4 import OUTCOME_BODIES, Envelope, EventType, OutcomeType
+from sluicegate.events.version4 import NOTIFICATION_BODIES, Envelope, EventType, NotificationType
 from sluicegate.events.wire4 import (
     Flaw,
     Notification,
@@ -26,7 +26,7 @@ from tests.events.examples4 import BODIES, TIME, envelope_of, notification_of
 RawHeaders = tuple[RawHeader, ...]
 KIND = EventType.FILES_WRITTEN
 MESSAGE = encode_event(envelope_of(KIND), BODIES[KIND], TIME)
-NOTIFICATION = encode_notification(notification_of(OutcomeType.COMMITTED), TIME)
+NOTIFICATION = encode_notification(notification_of(NotificationType.COMMITTED), TIME)
 HUGE = [b"%d" % 10**18, b"%d" % 10**30, b"9" * 10_000]
 NAMES = st.sampled_from(
     [name for name, _ in MESSAGE.headers] + ["ce_", "ce_files ", "ce_lineage", "", "trace"]
@@ -34,7 +34,7 @@ NAMES = st.sampled_from(
 GOOD = st.sampled_from([value for _, value in MESSAGE.headers])
 VALUES = st.none() | st.binary(max_size=80) | GOOD | st.sampled_from([b"0", b"-1", b"1_0", *HUGE])
 TYPES = st.sampled_from(
-    [f"sluicegate.{each}.v{n}".encode() for each in [*EventType, *OutcomeType] for n in (1, 2, 3)]
+    [f"sluicegate.{each}.v{n}".encode() for each in [*EventType, *NotificationType] for n in (1, 2, 3)]
 )
 
 
@@ -89,7 +89,7 @@ JSON_VALUES = st.recursive(
     max_leaves=5,
 )
 FIELDS = st.sampled_from(
-    sorted({name for body in [*MODELS.values(), *OUTCOME_BODIES.values()] for name in body.model_fields})
+    sorted({name for body in [*MODELS.values(), *NOTIFICATION_BODIES.values()] for name in body.model_fields})
 )
 
 

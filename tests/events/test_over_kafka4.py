@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from sluicegate.events.encoding4 import Message, encode_event, encode_notification
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
-from sluicegate.events.version4 import EventType, LogRecord, OutcomeType
+from sluicegate.events.version4 import EventType, LogRecord, NotificationType
 from sluicegate.events.wire4 import Reading, read_files, read_notification, read_record
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.events.examples4 import BODIES, FILES, TIME, envelope_of, notification_of
@@ -57,11 +57,11 @@ async def test_every_event_is_read_as_it_was_written(kafka_bootstrap: str, topic
 
 
 async def test_every_notification_is_read_as_it_was_written(kafka_bootstrap: str, topics: TopicNames) -> None:
-    messages = [encode_notification(notification_of(kind), TIME) for kind in OutcomeType]
+    messages = [encode_notification(notification_of(kind), TIME) for kind in NotificationType]
     await produce(kafka_bootstrap, topics.commits, messages)
     records = await consume(kafka_bootstrap, topics.commits, len(messages))
     found = [read_notification(each.headers, each.value) for each in records]
-    assert found == [notification_of(kind) for kind in OutcomeType]
+    assert found == [notification_of(kind) for kind in NotificationType]
 
 
 async def test_foreign_messages_have_flaws(kafka_bootstrap: str, topics: TopicNames) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.encoding4 import Message, encode_event, encode_notification
-from sluicegate.events.version4 import EventType, LogRecord, OutcomeType
+from sluicegate.events.version4 import EventType, LogRecord, NotificationType
 from sluicegate.events.wire4 import Reading, read_files, read_notification, read_record
 from tests.events.examples4 import BODIES, FILES, TIME, envelope_of, notification_of
 
@@ -29,7 +29,7 @@ def as_message(text: bytes) -> Message:
     return Message(key, value.removesuffix(b"\n"), [(name.decode(), found) for name, found in headers])
 
 
-def recorded(kind: EventType | OutcomeType, message: Message, rewrite: bool) -> Message:
+def recorded(kind: EventType | NotificationType, message: Message, rewrite: bool) -> Message:
     """Compare a message with its file; return the recorded one."""
     path = RECORDED / f"{kind}.txt"
     if rewrite:
@@ -49,8 +49,8 @@ def test_an_event_has_the_recorded_bytes(kind: EventType, rewrite: bool) -> None
         assert read_files(envelope, found.value) == FILES
 
 
-@pytest.mark.parametrize("kind", OutcomeType)
-def test_a_notification_has_the_recorded_bytes(kind: OutcomeType, rewrite: bool) -> None:
+@pytest.mark.parametrize("kind", NotificationType)
+def test_a_notification_has_the_recorded_bytes(kind: NotificationType, rewrite: bool) -> None:
     notification = notification_of(kind)
     found = recorded(kind, encode_notification(notification, TIME), rewrite)
     assert read_notification(found.headers, found.value) == notification
@@ -66,4 +66,4 @@ def test_every_field_of_an_example_is_set() -> None:
 
 
 def test_no_file_is_left_over() -> None:
-    assert {path.stem for path in RECORDED.glob("*.txt")} == {*EventType, *OutcomeType}
+    assert {path.stem for path in RECORDED.glob("*.txt")} == {*EventType, *NotificationType}

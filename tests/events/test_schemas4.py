@@ -9,7 +9,7 @@ from sluicegate.events.attributes4 import wire_type
 from sluicegate.events.encoding4 import encode_event
 from sluicegate.events.schemas import stale_files
 from sluicegate.events.schemas4 import DEFAULT_FOLDER, attribute_schema, main, render
-from sluicegate.events.version4 import BODIES, OUTCOME_BODIES, EventType
+from sluicegate.events.version4 import BODIES, NOTIFICATION_BODIES, EventType
 from tests.events.examples4 import BODIES as EXAMPLES
 from tests.events.examples4 import TIME, envelope_of
 
@@ -23,7 +23,7 @@ def test_the_published_schemas_are_current() -> None:
 def test_every_type_has_a_schema_with_all_its_fields() -> None:
     files = render()
     events = {wire_type(kind).decode(): body for kind, body in BODIES.items()}
-    outcomes = {wire_type(kind).decode(): body for kind, body in OUTCOME_BODIES.items()}
+    outcomes = {wire_type(kind).decode(): body for kind, body in NOTIFICATION_BODIES.items()}
     for wire, body in (events | outcomes).items():
         schema = json.loads(files[f"{wire}.schema.json"])
         assert set(schema["properties"]) == set(body.model_fields)

@@ -17,7 +17,7 @@ from sluicegate.events.version4 import (
     Envelope,
     EventType,
     LogRecord,
-    OutcomeType,
+    NotificationType,
     Position,
     RegionHeartbeat,
 )
@@ -53,10 +53,10 @@ def test_every_event_survives_the_wire(kind: EventType, data: st.DataObject) -> 
     assert_conforming(message.headers)
 
 
-@pytest.mark.parametrize("kind", OutcomeType)
+@pytest.mark.parametrize("kind", NotificationType)
 @MANY
 @given(data=st.data())
-def test_every_notification_survives_the_wire(kind: OutcomeType, data: st.DataObject) -> None:
+def test_every_notification_survives_the_wire(kind: NotificationType, data: st.DataObject) -> None:
     notification = data.draw(notifications(kind))
     message = encode_notification(notification, TIME)
     assert read_notification(tuple(message.headers), message.value) == notification
@@ -86,8 +86,8 @@ def test_what_a_newer_minor_version_adds_is_ignored(kind: EventType) -> None:
     assert read_body(kind, longer) == body
 
 
-@pytest.mark.parametrize("kind", OutcomeType)
-def test_notifications_of_a_newer_minor_version_are_read(kind: OutcomeType) -> None:
+@pytest.mark.parametrize("kind", NotificationType)
+def test_notifications_of_a_newer_minor_version_are_read(kind: NotificationType) -> None:
     message = encode_notification(notification_of(kind), TIME)
     longer = json.dumps({"a_new_field": 1} | json.loads(message.value)).encode()
     headers = (*message.headers, ("ce_newattribute", b"1"), SIGNATURE)
@@ -153,7 +153,7 @@ def test_what_readers_would_refuse_is_not_encoded(envelope: Envelope, complaint:
     "change", [{"id": ""}, {"stream": "a/b"}, {"region": "a b"}, {"body": RegionHeartbeat(run="r")}]
 )
 def test_a_notification_that_readers_would_refuse_is_not_encoded(change: dict[str, Any]) -> None:
-    notification = notification_of(OutcomeType.STALLED)._replace(**change)
+    notification = notification_of(NotificationType.STALLED)._replace(**change)
     with pytest.raises(ValueError, match="cannot be"):
         encode_notification(notification, TIME)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sluicegate.coordinator.core4.committing import ref_of
 from sluicegate.coordinator.core4.effects import (
     Announce,
     Append,
@@ -24,6 +23,7 @@ from sluicegate.coordinator.core4.effects import (
     WriteRecord,
     WriteView,
 )
+from sluicegate.coordinator.core4.heads import ref_of
 from sluicegate.coordinator.core4.machine import StreamMachine
 from sluicegate.coordinator.core4.settings import MachineSettings
 from sluicegate.coordinator.core4.state_record import StateRecord

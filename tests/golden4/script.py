@@ -11,7 +11,7 @@ from tests.golden4.writing import POLICY, SETTINGS, LogWords, policy_of
 
 TIMES = {
     "timeout": "alignment_timeout",
-    "probe": "probe_interval",
+    "probe": "head_interval",
     "record": "record_interval",
     "interval": "commit_interval",
     "files": "commit_max_files",

@@ -12,7 +12,7 @@ from sluicegate.coordinator.core4.log_state import LogState
 from sluicegate.coordinator.core4.record_codec import decode_record, encode_record
 from sluicegate.coordinator.core4.state_record import RECORD_VERSION, Condition, Due, StateRecord
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import OutcomeType, Stalled
+from sluicegate.events.version4 import NotificationType, Stalled
 
 PROBLEM = Problem(code=Code.PAUSED)
 RECORD = StateRecord(
@@ -20,7 +20,7 @@ RECORD = StateRecord(
     applied=17,
     low_water=3,
     state=LogState(partition=1, paused=True),
-    due=[Due(id="d", type=OutcomeType.STALLED, body=Stalled(problem=PROBLEM))],
+    due=[Due(id="d", type=NotificationType.STALLED, body=Stalled(problem=PROBLEM))],
     conditions=[Condition(kind="pause", problem=PROBLEM)],
     announced={"": PROBLEM},
 )

@@ -28,7 +28,7 @@ from tests.golden4.coordinator import STREAM, World
 POLICY = StreamPolicy(
     number=0, partial="allow", max_consecutive_fallbacks=3, allowed_locations=("memory://",)
 )
-SETTINGS = MachineSettings(POLICY, first_pause=100, longest_pause=1_000, probe_interval=10**9)
+SETTINGS = MachineSettings(POLICY, first_pause=100, longest_pause=1_000, head_interval=10**9)
 
 
 class LogWords:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.simulation4.defects import DEFECTS, SEAMS, planted
+from tests.simulation4.defects import DEFECTS
+from tests.simulation4.seams import SEAMS, planted
 
 
 @pytest.mark.parametrize("seam", SEAMS)

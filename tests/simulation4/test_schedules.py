@@ -4,7 +4,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Final
 
-from sluicegate.simulator.v4.schedule import Schedule, draw_plan
+from sluicegate.simulator.v4.plan import draw_plan
+from sluicegate.simulator.v4.schedule import Schedule
 from sluicegate.simulator.violation import Violation
 
 SEEDS: Final = range(1, 151)

@@ -1,0 +1,53 @@
+"""Each change of a region's phase that occurs in a golden case is in the table, and each row occurs."""
+
+from unittest.mock import patch
+
+import pytest
+
+from sluicegate.coordinator.core4.log_state import RegionPhase
+from sluicegate.coordinator.core4.replica import Applied, Replica
+from sluicegate.coordinator.core4.transitions import REGION, is_allowed
+from sluicegate.events.version4 import EventType, LogRecord
+from tests.golden4.script import Script
+from tests.golden4.test_cases import FILES
+
+OF_OTHERS = "another coordinator counts it before it has registered"
+"""No coordinator of this release abandons an attempt before the first cut of an assignment."""
+Change = tuple[RegionPhase | None, EventType, RegionPhase | None]
+
+
+@pytest.fixture(scope="module")
+def changes() -> set[Change]:
+    """Return the changes of all golden cases."""
+    found: set[Change] = set()
+    apply = Replica.apply
+
+    def noting(replica: Replica, record: LogRecord) -> Applied:
+        before = {name: each.phase for name, each in replica.state.regions.items()}
+        applied = apply(replica, record)
+        after = {name: each.phase for name, each in replica.state.regions.items()}
+        for name in before.keys() | after.keys():
+            if before.get(name) != after.get(name):
+                found.add((before.get(name), record.envelope.type, after.get(name)))
+        return applied
+
+    with patch.object(Replica, "apply", noting):
+        for path in FILES:
+            Script().run(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_every_change_is_in_the_table(changes: set[Change]) -> None:
+    assert {each for each in changes if not is_allowed(*each)} == set()
+
+
+def test_every_row_occurs(changes: set[Change]) -> None:
+    unseen = [
+        row.cause
+        for row in REGION
+        if not any(
+            before in row.sources and event is row.event and after in row.targets
+            for before, event, after in changes
+        )
+    ]
+    assert unseen == [OF_OTHERS]
