@@ -9,7 +9,7 @@ from sluicegate.coordinator.core4.effects import Append
 from sluicegate.coordinator.core4.log import Log
 from sluicegate.coordinator.core4.state_record import StateRecord
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.version4 import EventType, LogRecord, RegionHeartbeat
+from sluicegate.events.version4 import EventType, LogRecord, RegionHeartbeat, RegionRegistered
 
 _HEARTBEATS: Final = 3
 """Number of heartbeats in a row that an idle region may miss."""
@@ -33,6 +33,9 @@ class Activity:
         """Note an event of a region's driver."""
         name, body = record.envelope.region, record.body
         if not name or (ignored is not None and ignored.code is Code.NOT_LIVE):
+            return
+        if isinstance(body, RegionRegistered) and (ignored is not None or body.probe):
+            # It is no sign of the live incarnation: another driver asks, or one that was refused.
             return
         if isinstance(body, RegionHeartbeat):
             if body.silent:

@@ -8,6 +8,7 @@ independent checkpoints per pipeline region.
 import hashlib
 import json
 from collections.abc import Container, Mapping
+from fractions import Fraction
 from math import floor
 
 from sluicegate.coordinator.core4.log import Log
@@ -110,7 +111,7 @@ def fallbacks(log: Log, moves: Container[str]) -> list[str]:
 def most_fallbacks(log: Log) -> int:
     """Return how many regions may fall back with one cut, by the logged policy."""
     policy = log.state.policy
-    return floor((policy.max_failure_ratio if policy else 1.0) * sum(1 for _ in log.expected()))
+    return floor(Fraction(str(policy.max_failure_ratio if policy else 1.0)) * sum(1 for _ in log.expected()))
 
 
 def is_forced(log: Log) -> bool:

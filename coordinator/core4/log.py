@@ -53,9 +53,12 @@ class Log:
     def is_idle(self, name: str) -> bool:
         """True if the newest heartbeat says that the region has no work, and nothing of it is pending."""
         region, pending = self.state.regions.get(name), self.pending.get(name)
-        # A long first batch may be under way when a heartbeat says idle: the watermark must not pass it.
+        if region is None or not region.live or not region.idle:
+            return False
+        # A long first batch may be under way when a heartbeat says idle: the watermark must not pass it. The
+        # same holds for the final checkpoint of a closed region, even if nothing of it has arrived yet.
         has_pending = pending is not None and bool(pending.checkpoints)
-        return region is not None and region.live and region.idle and not has_pending
+        return not has_pending and (not region.closed or region.gone)
 
     def expected(self) -> Iterator[str]:
         """Yield the regions that a full cut must move: active and not idle, registered or not."""
@@ -84,9 +87,13 @@ class Log:
         return any(reaches(at, *target) for target in self.targets(name))
 
     def is_held(self, name: str) -> bool:
-        """True if the region's next sealed checkpoint is a target, so that it waits for a full cut."""
-        sealed = self.sealed(name)
-        return bool(sealed) and self.at_barrier(name, sealed[0].position)
+        """True if the region's next sealed checkpoint is a target, so that it waits for a full cut.
+
+        A stalled region waits for a new incarnation instead: it falls back like any other.
+        """
+        sealed, region = self.sealed(name), self.state.regions.get(name)
+        stalled = region is not None and region.fault is not None
+        return bool(sealed) and not stalled and self.at_barrier(name, sealed[0].position)
 
     def is_awaited(self, savepoint: Savepoint, name: str) -> bool:
         """True if a savepoint waits for the region's next sealed checkpoint."""

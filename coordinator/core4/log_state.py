@@ -116,6 +116,8 @@ class AssignmentState(Light):
 
     number: int
     regions: list[str]
+    after: int = 0
+    """Id of the decision with the cut that it follows; 0: there was none."""
     provisional: bool = True
     """True until the first decided cut, which is full. Until then an operator may withdraw it."""
 

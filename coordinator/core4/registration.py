@@ -63,7 +63,8 @@ def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem 
     if current is not None and wanted.number == current.number:
         if {*wanted.regions} != {*current.regions}:
             return Problem(code=Code.ASSIGNMENT_DIFFERS, number=current.number, names=tuple(current.regions))
-        return None
+        # A driver reads the source offsets of the cut that it names: another cut doubles or skips rows.
+        return _follows_other_cut(body, current.after)
     if wanted.number <= log.state.withdrawn:
         return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
     return _succession_problem(log, body) if current is not None else None
@@ -76,9 +77,14 @@ def _succession_problem(log: Log, body: RegionRegistered) -> Problem | None:
         return Problem(code=Code.ASSIGNMENT_OPEN, number=number, names=open_regions)
     if log.state.pending is not None:
         return Problem(code=Code.ASSIGNMENT_UNRESOLVED, number=number, other=log.state.decided)
-    if body.assignment.after != log.state.decided:
-        return Problem(code=Code.ASSIGNMENT_AFTER_OTHER_CUT, number=number, other=log.state.decided)
-    return None
+    return _follows_other_cut(body, log.state.decided)
+
+
+def _follows_other_cut(body: RegionRegistered, decision: int) -> Problem | None:
+    """Return the reason if the assignment names another decision than this one as the one that it follows."""
+    if body.assignment.after == decision:
+        return None
+    return Problem(code=Code.ASSIGNMENT_AFTER_OTHER_CUT, number=body.assignment.number, other=decision)
 
 
 def _begin_assignment(log: Log, body: RegionRegistered) -> None:
@@ -91,7 +97,7 @@ def _begin_assignment(log: Log, body: RegionRegistered) -> None:
         # Nothing of the assignment in between was decided, so nobody brings it back.
         for name in [name for name, each in state.regions.items() if each.live]:
             log.end_incarnation(name, RegionPhase.WAITING)
-    state.assignment = AssignmentState(number=wanted.number, regions=list(wanted.regions))
+    state.assignment = AssignmentState(number=wanted.number, regions=list(wanted.regions), after=wanted.after)
     # Every region is gone, so nobody can complete or commit the checkpoints that are still pending.
     log.pending.clear()
     for name, region in state.regions.items():

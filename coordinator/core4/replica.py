@@ -130,8 +130,9 @@ class Replica:
         envelope, state = record.envelope, self.state
         problem = registration.judge(self.log, envelope, body)
         region = state.regions.get(envelope.region)
-        if region is not None and region.run == envelope.id:
-            # The same event again: it has had its effect, so it is answered, not judged.
+        lives = region is not None and region.live_incarnation == envelope.incarnation
+        if region is not None and lives and region.run == envelope.id:
+            # The same event again, and its effect still holds: it is answered, not judged.
             problem = None
         elif problem is None and not body.probe:
             registration.accept(self.log, record.offset, envelope, body)

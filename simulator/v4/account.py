@@ -4,6 +4,7 @@ It keeps every event, and computes every answer again from them.
 """
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import floor
 
 from sluicegate.events.version4 import Position, StreamPolicy
@@ -34,6 +35,8 @@ class Account:
     """Former incarnations, by region and name."""
     accepted: dict[str, bool] = field(default_factory=dict)
     """By id of the registration."""
+    followed: dict[int, int] = field(default_factory=dict)
+    """By number of an assignment, the decision that it follows."""
 
     @property
     def decided(self) -> int:
@@ -69,7 +72,8 @@ class Account:
         return any(at.incarnation == end[0] and at.checkpoint >= end[1] for end in self.targets(name))
 
     def is_held(self, name: str) -> bool:
-        sealed = self.places[name].sealed() if name in self.places else []
+        place = self.places.get(name)
+        sealed = place.sealed() if place is not None and not place.stalled else []
         return bool(sealed) and self.at_barrier(name, sealed[0])
 
     def may_be_partial(self) -> bool:
@@ -82,7 +86,9 @@ class Account:
         return any(name in self.places and self.places[name].fallbacks >= most for name in self.expected())
 
     def most_fallbacks(self) -> int:
-        return floor((self.policy.max_failure_ratio if self.policy else 1.0) * len(self.expected()))
+        return floor(
+            Fraction(str(self.policy.max_failure_ratio if self.policy else 1)) * len(self.expected())
+        )
 
     def asleep(self) -> dict[str, Place]:
         """Return the regions that a withdrawal brings back to life."""

@@ -23,6 +23,8 @@ def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -
             return False
         if wanted.number == account.number and set(wanted.regions) != set(account.regions):
             return False
+        if wanted.number == account.number and wanted.after != account.followed[wanted.number]:
+            return False
     following = account.number is None or wanted.number > account.number
     if following and wanted.number <= account.withdrawn:
         return False

@@ -99,7 +99,7 @@ class Place:
 
     @property
     def is_idle(self) -> bool:
-        return self.live and self.idle and not self.has_work()
+        return self.live and self.idle and not self.has_work() and (not self.closed or self.gone)
 
     @property
     def gone(self) -> bool:

@@ -173,6 +173,7 @@ class Truth(Account):
                 for name in [name for name, each in self.places.items() if each.live]:
                     self._end(name, None)
             self.number, self.regions, self.provisional = wanted.number, wanted.regions, True
+            self.followed[wanted.number] = wanted.after
             for name, each in self.places.items():
                 each.live, each.fallbacks, each.stalled = False, 0, False
                 if each.life is not None:
