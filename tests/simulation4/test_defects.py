@@ -1,9 +1,37 @@
-"""The seams of the core of version 4, at which defects can be planted, are there."""
+"""Defects planted at the seams of the core of version 4 are seen as the invariants that they break."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final
 
 import pytest
 
 from tests.simulation4.defects import DEFECTS
-from tests.simulation4.seams import SEAMS, planted
+from tests.simulation4.hunting import SEEDS, SEEN_WITHIN, hunt
+from tests.simulation4.seams import SEAMS, Defect, planted
+
+PROCESSES: Final = 2
+UNSEEN: Final = {"a barrier counts as reached", "an unsealed region moves", "what is not proven is absent"}
+"""Defects that no schedule has shown so far (docs/adr/0003-open-points-of-version-4.md)."""
+HUNTED: Final = [defect for defect in DEFECTS if defect.name not in UNSEEN]
+
+
+@pytest.fixture(scope="module")
+def hunts() -> Iterator[Mapping[str, Future[int | None]]]:
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+        yield {defect.name: pool.submit(hunt, DEFECTS.index(defect)) for defect in HUNTED}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("defect", HUNTED, ids=lambda defect: defect.name)
+def test_a_planted_defect_is_seen(defect: Defect, hunts: Mapping[str, Future[int | None]]) -> None:
+    seed = hunts[defect.name].result()
+    assert seed is not None, f"no violation of {defect.invariants} within {SEEN_WITHIN} seeds"
+
+
+def test_every_known_seed_is_of_a_defect() -> None:
+    assert {defect.name for defect in HUNTED} == SEEDS.keys()
 
 
 @pytest.mark.parametrize("seam", SEAMS)
