@@ -13,11 +13,11 @@ PATIENCE: Final = 3.0
 
 
 class Comparison(NamedTuple):
-    """How a table stands to the record."""
+    """Result of comparing a table with its state record."""
 
     finding: Finding
     ahead: bool = False
-    """Whether it has more than the record says, as it also has right after any commit."""
+    """True if the table has more than the record. Right after a commit that is normal."""
 
 
 def compare(name: str, committer: Committer, found: TableState, record: StateRecord) -> Comparison | None:

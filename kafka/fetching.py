@@ -31,7 +31,7 @@ Batches = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class Reading(NamedTuple):
-    """What was read: records by partition, in order, and those of them that cannot be used."""
+    """Result of one read: records by partition, in order, and the records that cannot be decoded."""
 
     batches: Batches
     unreadable: list[ConsumerRecord]

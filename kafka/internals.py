@@ -70,7 +70,7 @@ def discard_coordination_error(consumer: AIOKafkaConsumer) -> None:
 
 
 def sender_ended(producer: AIOKafkaProducer) -> bool:
-    """Return True if the task that sends has ended: from then on every message fails, and nothing tells."""
+    """Return True if the sending task has ended. Every later message fails, without any other sign."""
     return bool(producer._sender.sender_task.done())
 
 

@@ -38,9 +38,9 @@ NOISE: Final = (
     "Could not send %r",
     "Got error produce response",
 )
-"""How the client's messages begin that say no more than that a broker does not answer."""
+"""Prefixes of the client's messages that only report that a broker does not answer."""
 ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_id")
-"""How they begin where the group is only being put together anew; no sign that Kafka is away."""
+"""Prefixes of messages during a rebalance; they are no sign of an outage."""
 
 
 class Outage:
@@ -94,7 +94,7 @@ class ConnectionNoise(logging.Filter):
         self._outage = outage
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown."""
+        """Return True if the record is shown."""
         text = str(record.msg)
         if not text.startswith(NOISE + ROUTINE):
             return True

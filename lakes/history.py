@@ -33,7 +33,7 @@ class TableHistory(NamedTuple):
 
 
 class NoParent(Enum):
-    """Why a snapshot has no parent that can be read."""
+    """Reason for which no parent of a snapshot can be read."""
 
     FIRST = "the table's first snapshot has none"
     UNREADABLE = "it has expired, or is missing"
@@ -80,7 +80,7 @@ class _Walk(NamedTuple):
     last: SnapshotRef
     """The oldest snapshot that was read, without a gap from the head."""
     end: NoParent | None
-    """Why nothing older was read; None if `last` is not above the position of the recorded snapshot."""
+    """Reason for the end of the walk; None if it reached the position of the recorded snapshot."""
 
 
 def _walk(

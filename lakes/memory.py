@@ -42,7 +42,7 @@ FOREIGN_USER: Final = "another-writer"
 
 FaultPoint = Literal["inspect", "ask", "check", "publish.before", "publish.after"]
 Faults = Callable[[FaultPoint], Publication | None]
-"""Consulted at each point: returns None to go on, or raises LakeUnavailable.
+"""Called at each point: returns None to continue, or raises LakeUnavailable.
 
 At `publish.before` it may return Conflict, NotPublished, Refused or OutcomeUnknown, and nothing becomes
 visible; at `publish.after`, where the snapshot is visible, it may return OutcomeUnknown.
@@ -88,7 +88,7 @@ class MemoryTable:
     columns: tuple[str, ...] | None = None
     """The columns that the writer half accepts; None: any."""
     refusal: str | None = None
-    """Why the table is out of scope, if it is."""
+    """Reason for which the table is out of scope; None if it is not."""
     data: dict[str, "list[pa.RecordBatch]"] = field(default_factory=dict)
     """The rows of each path that was written, committed or not."""
     rise: Callable[[], int] = field(default=_by_one, kw_only=True, repr=False)

@@ -1,4 +1,4 @@
-"""What looks after tables that live in memory."""
+"""Upkeep of tables in memory: history, file status, copies."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

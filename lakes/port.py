@@ -50,7 +50,7 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a committer finds before anything is committed."""
+    """State of a table when its committer opens it."""
 
     identity: str
     """Changes when the table is dropped and made again."""
@@ -59,7 +59,7 @@ class TableState:
     newest_decision: int | None
     """The highest decision id of this commit user in the table's history; None if there is none."""
     joined: str | None = None
-    """Why all writers of the table are one region, so that its cuts are full; None if they are not."""
+    """Reason for which all writers of the table are one region, so cuts are full; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,9 @@ class CommitRequest:
     watermark: int | None
     """Milliseconds since the Unix epoch."""
     files: Sequence[FilesWritten]
-    """Possibly too much to hold, and made anew whenever one is asked for: to be gone through once, in order.
+    """Events of the commit. They may exceed the memory and are read on each access: iterate once, in order.
 
-    Going through them may raise; what it raises is not to be caught, and nothing may be visible by then.
+    The iteration may raise. Do not catch that, and make nothing visible before the iteration ends.
     """
 
 
@@ -206,7 +206,7 @@ class Committer(Protocol):
 
 
 class Fate(StrEnum):
-    """How a data file stands to its table."""
+    """Status of a data file in its table."""
 
     REFERENCED = "referenced"
     """A snapshot, branch, tag or changelog has it."""
@@ -219,7 +219,7 @@ class Fate(StrEnum):
 
 
 class Caretaker(Protocol):
-    """What looks after a table beside its commits. Its methods block; not safe for concurrent calls."""
+    """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls."""
 
     uri: str
     """The folder that the paths of the table's files are relative to, as events name it."""
@@ -229,7 +229,7 @@ class Caretaker(Protocol):
         ...
 
     def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
-        """How data files stand to the table: all but DELETED. Raises LakeUnavailable."""
+        """Return the status of each data file; never DELETED. Raises LakeUnavailable."""
         ...
 
     def delete_unreferenced(self, path: str) -> Fate:

@@ -87,6 +87,6 @@ class ReplayTable:
 
 
 def standing(table: TableState, settings: StreamSettings, allowed: tuple[str, ...]) -> LightState:
-    """What a commit needs to know of its stream, without any snapshot that absence could be proven from."""
+    """Return the state of a stream that a commit needs, without a snapshot that could prove an absence."""
     policy = settings.policy().model_copy(update={"allowed_locations": allowed})
     return LightState(table=table.identity, policy=policy)

@@ -1,4 +1,4 @@
-"""Drivers' activity: when each region was heard of, and whether an idle one has become silent.
+"""Drivers' activity: the time of each region's newest event, and the silence of idle regions.
 
 It is work in hand. A silent region counts as not idle only once the coordinator has logged that.
 """

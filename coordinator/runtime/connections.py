@@ -28,12 +28,12 @@ PATIENCE: Final = 2.0
 """Seconds that each connection may take to close."""
 HEARTBEAT_MS: Final = 500
 FETCH_WAIT_MS: Final = 100
-METADATA_MS: Final = 30_000
-"""How long a broker may hold a fetch that finds nothing.
+"""Longest time for which a broker may hold a fetch without records.
 
-aiokafka has one fetch under way for each broker: one of other, quiet partitions holds up a partition that has
-just been assigned, or that was not asked for while its records were being handled.
+aiokafka has one fetch in flight for each broker. A fetch of quiet partitions delays a partition that was just
+assigned, or that was paused while its records were processed.
 """
+METADATA_MS: Final = 30_000
 
 
 async def open_links(

@@ -36,9 +36,9 @@ class KafkaSettings(Connection):
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
     """Of topics when they are created; 3 where there are that many brokers."""
     retention: Seconds = 7 * 86_400.0
-    """How long events and commits stay in the log. What is pending for half of it is appended again."""
+    """Retention of events and commits. Events that are pending for half of it are appended again."""
     max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
-    """What a message of the topics may take; writers split larger events."""
+    """Largest size of a message in the topics; writers split larger events."""
     session_timeout: Seconds = 10.0
     """After this silence another member takes over; the broker has limits for it."""
     seats_folder: str = ""
@@ -64,7 +64,7 @@ class KafkaSettings(Connection):
         return TopicNames(self.topic_prefix)
 
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """How the topics are to be; `ensure_topics` and `verify_topics` take it."""
+        """Return the wanted topics, for `ensure_topics` and `verify_topics`."""
         return topic_specs(
             self.topic_names(),
             partitions=self.partitions,

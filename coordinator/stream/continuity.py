@@ -1,4 +1,4 @@
-"""Whether the log still is the one that a state record was made from."""
+"""Checks that the log continues a state record: same topic, same partition, same commit user."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from sluicegate.kafka.internals import fetch_committed
 
 
 class LogRange(NamedTuple):
-    """What a partition holds: from the first offset to the one behind the last record."""
+    """Offsets of a partition: the first one, and the one after the last record."""
 
     begin: int
     end: int
@@ -49,7 +49,7 @@ class Home(NamedTuple):
 
 
 def obstacle(record: StateRecord, home: Home, log: LogRange, events: Mapping[int, str | None]) -> str | None:
-    """Return why nobody may go on from the record; None if the log continues it as the same commit user."""
+    """Return the reason if no coordinator may continue from the record, else None."""
     return (
         grown(record, home.partition)
         or other_user(record, home.commit_user)
@@ -58,7 +58,7 @@ def obstacle(record: StateRecord, home: Home, log: LogRange, events: Mapping[int
 
 
 def discontinuity(record: StateRecord, log: LogRange, events: Mapping[int, str | None]) -> str | None:
-    """Why the log does not continue the record; None if it does."""
+    """Return the reason if the log does not continue the record, else None."""
     reached = max(record.low_water, record.applied + 1)
     if record.low_water > log.end or record.applied >= log.end:
         return _recreated(f"offset {reached} was reached before, but the log ends at {log.end}")
@@ -71,7 +71,7 @@ def discontinuity(record: StateRecord, log: LogRange, events: Mapping[int, str |
 
 
 def grown(record: StateRecord, partition: int) -> str | None:
-    """Why this partition is not the stream's own; None if it is."""
+    """Return the reason if this is not the partition of the stream, else None."""
     known = record.state.partition
     if known in (None, partition):
         return None
@@ -83,9 +83,9 @@ def grown(record: StateRecord, partition: int) -> str | None:
 
 
 def other_user(record: StateRecord, commit_user: str) -> str | None:
-    """Return why a stream may not go on as this commit user; None if it may.
+    """Return the reason if the stream may not continue as this commit user, else None.
 
-    Also before its first decision: that may be in the table, and the record behind it.
+    The check also holds before the first decision of the record: a later one may be in the table already.
     """
     if record.commit_user in (None, commit_user):
         return None

@@ -78,7 +78,7 @@ class StreamTable:
         """Bodies that turned out to be unreadable, by offset, with the reason."""
 
     async def inspect(self, _: InspectTable) -> Result:
-        """Open the table anew and say where it stands."""
+        """Open the table again and return its state."""
         try:
             return await self._call(self._open_and_inspect)
         except TableRefused as error:
@@ -166,7 +166,7 @@ class StreamTable:
         return problems
 
     def _mending(self, region: str, error: BadFiles) -> str:
-        """What is wrong with a region's files, and the two ways out."""
+        """Format the problem of a region's files, with the two remedies."""
         return (
             f"region {region}: {error}. Mend that (put a missing file back), and it goes on by itself; or "
             f"have its query write anew: sluicegate rewind --stream {self._stream} --region {region} "

@@ -10,8 +10,10 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final
 
+import fastavro
 from backports import zstd
 
 MAGIC: Final = b"Obj\x01"
@@ -149,6 +151,14 @@ class Container:
             found.append(Block(records, data[start:end]))
             start = end + SYNC_SIZE
         return found
+
+
+def records(data: bytes) -> list[dict[str, Any]]:
+    """Decode all records of a container. Raises BadContainer."""
+    try:
+        return [dict(record) for record in fastavro.reader(BytesIO(data)) if isinstance(record, dict)]
+    except (ValueError, EOFError, LookupError, OSError, zlib.error, zstd.ZstdError) as error:
+        raise BadContainer(f"its records cannot be decoded ({error!r})") from error
 
 
 def _read_meta(data: bytes, at: int) -> tuple[dict[bytes, bytes], int]:

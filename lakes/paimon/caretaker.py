@@ -1,4 +1,4 @@
-"""What looks after a Paimon table beside its commits."""
+"""Upkeep of a Paimon table beside its commits: history, file status, copies."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def _schema(storage: LocalStorage, schema_id: int) -> dict[str, Any] | None:
 
 
 def _made_now(raw: bytes) -> bytes:
-    """A schema of another table's life: its first one's time tells a table from its model."""
+    """Return the schema with the current time: the time of the first schema identifies a table."""
     says = json.loads(raw)
     says["timeMillis"] = time.time_ns() // 1_000_000
     return json.dumps(says, indent=2).encode()

@@ -6,11 +6,9 @@ from all manifests of the predecessor, or from a rewritten set with the same fil
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from io import BytesIO
 from typing import Any, Final
 
-import fastavro
-
+from sluicegate.lakes.paimon import avro
 from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable
 
@@ -73,6 +71,6 @@ def records(storage: Storage, name: str | None) -> list[dict[str, Any]]:
     if raw is None:
         raise Gone
     try:
-        return [dict(record) for record in fastavro.reader(BytesIO(raw)) if isinstance(record, dict)]
-    except (ValueError, EOFError, LookupError) as error:
-        raise LakeUnavailable(f"{name} of {storage.uri} cannot be read: {error!r}") from error
+        return avro.records(raw)
+    except avro.BadContainer as error:
+        raise LakeUnavailable(f"{name} of {storage.uri} cannot be read: {error}") from error

@@ -1,7 +1,6 @@
 """Manifest files and manifest lists of a commit, composed from existing bytes without decoding entries."""
 
 import uuid
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,12 +8,19 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 import fastavro
-from backports import zstd
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 
-from sluicegate.lakes.paimon.avro import BadContainer, Block, Container, Header, joined, supported_codec
+from sluicegate.lakes.paimon.avro import (
+    BadContainer,
+    Block,
+    Container,
+    Header,
+    joined,
+    records,
+    supported_codec,
+)
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
 from sluicegate.lakes.paimon.schema_table import SchemaTable
@@ -270,9 +276,9 @@ def _container(storage: Storage, name: str, size: int | None = None) -> Containe
 
 def _decode_list(container: Container) -> list[Meta]:
     try:
-        metas = [dict(meta) for meta in fastavro.reader(BytesIO(container.data)) if isinstance(meta, dict)]
-    except (ValueError, EOFError, LookupError, OSError, zlib.error, zstd.ZstdError) as error:
-        raise Damaged(f"a manifest list of the head cannot be decoded: {error!r}") from error
+        metas = records(container.data)
+    except BadContainer as error:
+        raise Damaged(f"a manifest list of the head cannot be read: {error}") from error
     for meta in metas:
         unknown = [key for key, value in meta.items() if key not in _META_FIELDS and value is not None]
         if unknown:

@@ -296,7 +296,7 @@ def test_a_list_with_other_bytes_inside_stops_the_merge(lake: PaimonLake) -> Non
     number = MIN_COUNT + 1
     outcome = stream.publish(number, stream.head(number), [lake.event([number])])
     assert isinstance(outcome, NotPublished)
-    assert "cannot be decoded" in outcome.reason
+    assert "its records cannot be decoded" in outcome.reason
     path.write_bytes(whole)
     stream.commit(number, [number])
     assert lake.ids() == list(range(1, number + 1))
