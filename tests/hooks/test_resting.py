@@ -100,6 +100,18 @@ def test_a_lineage_that_a_rewind_has_begun_since_is_left_alone(job: Job) -> None
     assert {event.envelope.lineage for event in job.log.events} == {job.lineage(), "marker"}
 
 
+def test_a_record_that_was_deleted_since_is_not_made_again(job: Job) -> None:
+    """Else the next query would not be told that the record of its numbering is lost."""
+    job.feed("a", 1)
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    marker = job.checkpoint / "sluicegate" / "lineage.json"
+    marker.unlink()
+    rest_region(job.options, BACKSTOP)
+    read_to_the_end(job)
+    assert not marker.exists()
+
+
 _DRIVER = """
     import os, sys
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -19,13 +19,14 @@ def close_region(options: Mapping[str, str]) -> int | None:
     BadCheckpointLocation or PublishFailed.
     """
     parsed = SinkOptions.parse(options)
-    marker, final, opened = _at_its_end(parsed)
+    checkpoint = Checkpoint(parsed.checkpoint_location)
+    marker = checkpoint.known_lineage() or _first_lineage(checkpoint, parsed)
+    final, opened = _at_its_end(checkpoint, marker, parsed)
     region = parsed.region
     events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
     if not opened:
         # A source without any data: nothing was opened, and a region that is not open cannot be closed.
-        planned = Checkpoint(parsed.checkpoint_location).planned()
-        events.insert(0, opening_event(region, marker.lineage, marker.parents, planned))
+        events.insert(0, opening_event(region, marker.lineage, marker.parents, checkpoint.planned()))
     shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
     return final
 
@@ -36,33 +37,38 @@ def rest_region(options: Mapping[str, str], timeout: float) -> None:
     Kafka must acknowledge the event within `timeout` seconds. Raises the errors of `close_region`.
     """
     parsed = SinkOptions.parse(options)
-    marker, _, opened = _at_its_end(parsed)
+    checkpoint = Checkpoint(parsed.checkpoint_location)
+    marker = checkpoint.known_lineage()
+    if marker is None and checkpoint.newest_planned() is not None:
+        return  # The record was deleted since. Only the next query may say where the numbering begins.
+    marker = marker or checkpoint.begin_lineage(0, parsed.named_parents())
+    _, opened = _at_its_end(checkpoint, marker, parsed)
     region = parsed.region
     events = [region.event(EventType.REGION_HEARTBEAT, marker.lineage, RegionHeartbeat(idle=True))]
-    if not opened and Checkpoint(parsed.checkpoint_location).newest_planned() is not None:
+    if not opened and checkpoint.newest_planned() is not None:
         return  # A rewind has begun another incarnation since, and its query has not started yet.
     if not opened:
         events.insert(0, opening_event(region, marker.lineage, marker.parents))
     shared_publisher(region.kafka).publish(region.events_topic, events, timeout)
 
 
-def _at_its_end(options: SinkOptions) -> tuple[LineageMarker, int | None, bool]:
-    """Return the incarnation of a query that has ended, its last checkpoint, and True if it was ever opened.
+def _at_its_end(
+    checkpoint: Checkpoint, marker: LineageMarker, options: SinkOptions
+) -> tuple[int | None, bool]:
+    """Return the last checkpoint of an incarnation that has ended, and True if it was ever opened.
 
     Raises BatchUnfinished if the last planned batch is not completed.
     """
-    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
-    marker = checkpoint.known_lineage() or _first_lineage(checkpoint, options)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
     if planned != final:
         raise BatchUnfinished(
-            f"the region {region.name} is not at its end: its query planned batch {planned} and completed "
-            f"{'none' if final is None else final}; start the query again, so that it finishes"
+            f"the region {options.region.name} is not at its end: its query planned batch {planned} and "
+            f"completed {'none' if final is None else final}; start the query again, so that it finishes"
         )
     # The last batch belongs to an earlier incarnation.
     if final is not None and final < marker.first:
         final = None
-    return marker, final, checkpoint.opened(marker.lineage) is not None
+    return final, checkpoint.opened(marker.lineage) is not None
 
 
 def _first_lineage(checkpoint: Checkpoint, options: SinkOptions) -> LineageMarker:
