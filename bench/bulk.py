@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.common import Region, rows
-from sluicegate.events import FileInfo, FilesWritten
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.naming import DIGEST_LENGTH
 from sluicegate.lakes.registry import adapter
 

@@ -20,20 +20,19 @@ from pypaimon import CatalogFactory, Schema
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events import (
+from sluicegate.events.codec import read_event
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
     Assignment,
     Body,
     CheckpointCompleted,
-    Envelope,
     Event,
-    EventType,
     FilesWritten,
     OpeningAnswered,
     RegionOpened,
-    encode,
-    partition_of,
-    read_event,
 )
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.naming import attempt_digest
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 

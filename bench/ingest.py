@@ -42,17 +42,10 @@ from sluicegate.coordinator.runtime.collector import THRESHOLDS, calm_collector
 from sluicegate.coordinator.runtime.service import MOST_RECORDS, Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events import (
-    Assignment,
-    CheckpointCompleted,
-    Envelope,
-    Event,
-    EventType,
-    FilesWritten,
-    RegionOpened,
-    encode,
-    partition_of,
-)
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Assignment, CheckpointCompleted, Event, FilesWritten, RegionOpened
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.naming import DIGEST_LENGTH
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.registry import adapter

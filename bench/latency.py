@@ -46,7 +46,7 @@ from bench.common import (
     wait_for_answer,
 )
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events import CutDecided, FilesWritten
+from sluicegate.events.models import CutDecided, FilesWritten
 from sluicegate.lakes.registry import adapter
 
 FILES: Final = 10

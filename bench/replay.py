@@ -26,19 +26,18 @@ from sluicegate.coordinator.core.state import LightState, StateRecord
 from sluicegate.coordinator.runtime.janitor import Janitor
 from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events import (
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
     Assignment,
     Body,
     CheckpointCompleted,
-    Envelope,
     Event,
-    EventType,
     FileInfo,
     FilesWritten,
     RegionOpened,
-    encode,
-    partition_of,
 )
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.models import StreamPolicy
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.paimon.adapter import ADAPTER

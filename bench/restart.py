@@ -45,7 +45,9 @@ from bench.common import (
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events import CutDecided, Event, partition_of, read_event
+from sluicegate.events.codec import read_event
+from sluicegate.events.models import CutDecided, Event
+from sluicegate.events.partitioning import partition_of
 
 HOME: Final = partition_of(STREAM, PARTITIONS)
 REGIONS: Final = ("stuck", "other")

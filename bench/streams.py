@@ -39,7 +39,7 @@ from bench.common import (
 )
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import CutCommitted
+from sluicegate.events.models import CutCommitted
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames
 

@@ -11,7 +11,7 @@ from sluicegate.cli.pending import undecided
 from sluicegate.cli.refusals import refused_lineages
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import spans
-from sluicegate.events import Parent, Position, StreamCommand
+from sluicegate.events.models import Parent, Position, StreamCommand
 
 
 @click.command()

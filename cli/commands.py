@@ -10,7 +10,10 @@ from sluicegate.cli.kafka import Unreadable, partition_count, read_records
 from sluicegate.coordinator.core.orders import known_regions
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events import Envelope, Event, EventType, StreamCommand, encode, partition_of
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Event, StreamCommand
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.starting import start_client
 
 

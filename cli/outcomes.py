@@ -17,7 +17,9 @@ from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.units import parse_seconds
 from sluicegate.coordinator.telemetry.reasons import waits_for
-from sluicegate.events import Event, StreamCommand, partition_of, read_event
+from sluicegate.events.codec import read_event
+from sluicegate.events.models import Event, StreamCommand
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.models import Body
 from sluicegate.kafka.starting import start_client
 

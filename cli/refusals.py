@@ -7,7 +7,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.cli.kafka import POLL_MS, partition_count
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events import Event, EventType, OpeningAnswered, partition_of, read_event
+from sluicegate.events.codec import read_event
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Event, OpeningAnswered
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.codec import read_envelope
 from sluicegate.events.envelope import Poison
 from sluicegate.kafka.starting import start_client

@@ -7,7 +7,7 @@ from sluicegate.cli.errors import run_async
 from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events import StreamCommand
+from sluicegate.events.models import StreamCommand
 
 
 @click.command()

@@ -15,16 +15,8 @@ from sluicegate.cli.outcomes import parse_timeout, tell
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.overview import MISSED
-from sluicegate.events import (
-    Assignment,
-    Body,
-    Envelope,
-    Event,
-    EventType,
-    OpeningAnswered,
-    Position,
-    RegionOpened,
-)
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Assignment, Body, Event, OpeningAnswered, Position, RegionOpened
 
 if TYPE_CHECKING:
     from sluicegate.writer_hooks.spark.rewind import Rewind

@@ -20,7 +20,8 @@ from sluicegate.cli.outcomes import (
 )
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import duration
-from sluicegate.events import Body, SavepointTaken, StreamCommand
+from sluicegate.events.models import Body, StreamCommand
+from sluicegate.events.notifications import SavepointTaken
 
 RECENT: Final = 15.0
 """Seconds within which a running query sends an event: several times its heartbeat interval."""

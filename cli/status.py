@@ -21,7 +21,7 @@ from sluicegate.cli.status_lines import lines_of
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.overview import overview
-from sluicegate.events import partition_of
+from sluicegate.events.partitioning import partition_of
 
 
 @click.command()

@@ -16,7 +16,7 @@ from sluicegate.cli.outcomes import (
 )
 from sluicegate.coordinator.core.orders import moved
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events import Body, CutCommitted, CutVoided, StreamCommand
+from sluicegate.events.models import Body, CutCommitted, CutVoided, StreamCommand
 
 
 @click.command()

@@ -10,7 +10,7 @@ from sluicegate.lakes import FileWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sluicegate.events import FileInfo
+    from sluicegate.events.models import FileInfo
 
 VARIABLE: Final = "SLUICEGATE_DEMO_SLOW"
 """Environment variable with the plan; the executors' Python processes inherit it from the driver."""

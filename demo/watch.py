@@ -11,16 +11,16 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import PARTITIONS, TOPICS
-from sluicegate.events import (
+from sluicegate.events.codec import read_event
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import (
     CheckpointCompleted,
     CutAbandoned,
     CutCommitted,
-    Envelope,
     Event,
     FilesWritten,
     RegionClosed,
     StreamStalled,
-    read_event,
 )
 
 _POLL_MS: Final = 100

@@ -1,287 +1,272 @@
-"""Decode events from CloudEvents 1.0 messages in Kafka's binary content mode.
+"""Reading of messages of version 4: CloudEvents 1.0 in Kafka's binary content mode.
 
-Attributes are message headers, and the value is the JSON body. See the CloudEvents Kafka protocol binding,
-section 3.2. The extension attributes `stream`, `region`, `lineage`, `checkpoint`, `writer`, `attempt` and
-`files` serve routing and aggregation. `time` is for people who inspect events: no decision depends on it.
+Nothing here raises because of a message. One that cannot be used gives a `Flaw`, which is data. `ce_time` is
+for people who look at events: no reader decides anything by it.
 """
 
-import re
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from sluicegate.events.envelope import (
-    BODIES,
+from sluicegate.events.attributes import (
+    CONTENT_TYPE,
+    EVENT_SHAPES,
     MAJOR_VERSION,
-    NO_CHECKPOINT,
-    Envelope,
-    Event,
-    EventType,
-    Flaw,
-    Origin,
-    Poison,
+    NOTIFICATION_TYPES,
+    SPEC_VERSION,
+    RawHeader,
+    is_source,
+    major_version,
+    read_id,
+    read_name,
+    read_number,
 )
-from sluicegate.events.models import NAME_PATTERN, Body, FilesWritten
+from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, Envelope, EventType, LogRecord
+from sluicegate.events.models import Body, FilesWritten
+from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.problems import Code, Problem, malformed
 
-Header = tuple[str, bytes]
-RawHeader = tuple[str, bytes | None]
-"""Header of a Kafka record, whose value may be absent."""
+_Attributes = Mapping[str, bytes | None]
+_Value = TypeVar("_Value")
+_Kind = TypeVar("_Kind")
 
-SPEC_VERSION: Final = b"1.0"
-CONTENT_TYPE: Final = b"application/json"
-SOURCE: Final = b"/sluicegate"
-
-_TYPE_PREFIX: Final = "sluicegate."
-PER_CHECKPOINT: Final = frozenset(
-    {
-        EventType.FILES_WRITTEN,
-        EventType.CHECKPOINT_COMPLETED,
-        EventType.CHECKPOINT_FAILED,
-    }
-)
-PER_REGION: Final = PER_CHECKPOINT | {
-    EventType.REGION_OPENED,
-    EventType.REGION_HEARTBEAT,
-    EventType.REGION_CLOSED,
-    EventType.LINEAGE_CARRIED,
-}
-
-PER_WRITER: Final = frozenset({EventType.FILES_WRITTEN})
-
-_WIRE_TYPES: Final = {
-    event_type: f"{_TYPE_PREFIX}{event_type}.v{MAJOR_VERSION}".encode() for event_type in EventType
-}
-_TYPES: Final = {
-    wire: (event_type, event_type in PER_REGION, event_type in PER_CHECKPOINT, event_type in PER_WRITER)
-    for event_type, wire in _WIRE_TYPES.items()
-}
-"""Entry for each type on the wire: the type, then True if it needs a region, a checkpoint, a writer."""
-
-_TYPE_PATTERN: Final = re.compile(rb"sluicegate\.[a-z_.]+\.v(\d{1,9})")
-_NAME: Final = re.compile(NAME_PATTERN)
-_MAX_DIGITS: Final = 18  # every number of up to 18 digits fits into 64 bits
-_MAX_ID_LENGTH: Final = 64
-_MAX_REASON_LENGTH: Final = 500
-_CACHED: Final = 16_384
+_OLDER: Final = frozenset({"ce_lineage", "ce_firstoffset", "ce_firsttime"})
+"""Attributes that only releases with protocol version 3 write."""
+_SHOWN: Final = 100
+"""Bytes of a value that a flaw shows; a dead letter has a limit."""
+_LISTED: Final = 5
+"""Attributes that a flaw names at most."""
 
 
-def wire_type(event_type: EventType) -> bytes:
-    """Return the value of `ce_type` for events of a type."""
-    return _WIRE_TYPES[event_type]
+class Flaw(NamedTuple):
+    """A message that cannot be used."""
+
+    problem: Problem
+    stream: str | None
+    """The stream that the message names, if that can be read."""
+
+    @property
+    def stalls(self) -> bool:
+        """True if only a newer release can read it, and its stream waits; else it is a dead letter."""
+        return self.problem.code is Code.RECORD_UNREADABLE and self.stream is not None
 
 
-class BadBody(ValueError):
-    """The body is not valid JSON, or does not match the schema of its type."""
+class Reading(NamedTuple):
+    """A message of the log: its record, or its flaw, or both if only the body is malformed."""
+
+    record: LogRecord | None
+    flaw: Flaw | None
 
 
-# A few names and numbers recur in many events, so a cache avoids most decoding and validation.
-@lru_cache(maxsize=_CACHED)
-def _name(raw: bytes) -> str:
-    text = raw.decode()
-    if not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is not a valid name")
-    return text
+class Notification(NamedTuple):
+    """A message of the commits topic."""
+
+    id: str
+    """Derived from what it announces: a repetition has the same."""
+    type: NotificationType
+    stream: str
+    region: str
+    """Empty if it concerns the whole stream."""
+    incarnation: str
+    body: Body
 
 
-@lru_cache(maxsize=_CACHED)
-def _number(raw: bytes) -> int:
-    if not raw.isdigit() or len(raw) > _MAX_DIGITS:
-        raise ValueError(f"{raw!r} is not a number from 0 to {'9' * _MAX_DIGITS}")
-    return int(raw)
+class _Unusable(Exception):
+    """The first problem of a message."""
 
-
-def _id(raw: bytes) -> str:
-    text = raw.decode()
-    if not 0 < len(text) <= _MAX_ID_LENGTH:
-        raise ValueError(f"an id has 1 to {_MAX_ID_LENGTH} characters")
-    return text
-
-
-_READERS: Final[dict[str, Callable[[bytes], str | int]]] = {
-    "ce_id": _id,
-    "ce_stream": _name,
-    "ce_region": _name,
-    "ce_lineage": _name,
-    "ce_checkpoint": _number,
-    "ce_writer": _name,
-    "ce_attempt": _id,
-    "ce_files": _number,
-    "ce_rows": _number,
-    "ce_firstoffset": _number,
-    "ce_firsttime": _number,
-}
-
-
-def read_envelope(headers: Sequence[RawHeader]) -> Envelope | Poison:
-    """Read an event's attributes from its headers, without decoding its body. Never raises.
-
-    Return Poison if an attribute that the event's type needs is absent, malformed or contradictory. A header
-    without a value counts as absent.
-    """
-    attributes = dict(headers)
-    get = attributes.get
-    try:
-        region = get("ce_region")
-        lineage = get("ce_lineage")
-        checkpoint = get("ce_checkpoint")
-        writer = get("ce_writer")
-        attempt = get("ce_attempt")
-        files = get("ce_files")
-        rows = get("ce_rows")
-        first = get("ce_firstoffset")
-        kind = _TYPES[attributes["ce_type"]]  # type: ignore[index]
-        event_type, needs_region, needs_checkpoint, needs_writer = kind
-        # _make takes half the time of the constructor. A header without a value is None here and raises
-        # AttributeError, because None has no methods.
-        envelope = Envelope._make(
-            (
-                _id(attributes["ce_id"]),  # type: ignore[arg-type]
-                event_type,
-                _name(attributes["ce_stream"]),
-                _name(region) if region is not None else "",
-                _name(lineage) if lineage is not None else "",
-                _number(checkpoint) if checkpoint is not None else NO_CHECKPOINT,
-                _name(writer) if writer is not None else "",
-                _number(files) if files is not None else 0,
-                _id(attempt) if attempt is not None else "",
-                None if first is None else Origin(_number(first), _number(attributes["ce_firsttime"] or b"")),
-                _number(rows) if rows is not None else 0,
-            )
-        )
-    except (KeyError, ValueError, AttributeError):
-        return _explain(headers, attributes)
-    if (
-        get("ce_specversion") != SPEC_VERSION
-        or get("content-type") != CONTENT_TYPE
-        or not ((source := get("ce_source")) == SOURCE or _is_source(source))
-    ):
-        return _explain(headers, attributes)
-    # Compare lengths first: only a message with repeated headers can contain a contradiction.
-    if len(attributes) != len(headers) and (problem := _contradiction(headers)) is not None:
-        return Poison(problem, envelope.stream, Flaw.CONTRADICTION)
-    if needs_region and not (region and lineage):
-        problem = f"a {event_type} needs the attributes ce_region and ce_lineage"
-    elif needs_checkpoint and checkpoint is None:
-        problem = f"a {event_type} needs the attribute ce_checkpoint"
-    elif needs_writer and not (writer and attempt):
-        problem = f"a {event_type} needs the attributes ce_writer and ce_attempt"
-    else:
-        return envelope
-    return Poison(problem, envelope.stream, Flaw.MISSING_ATTRIBUTE)
-
-
-def _is_source(raw: bytes | None) -> bool:
-    """Return True if the source is a non-empty UTF-8 string."""
-    try:
-        return raw is not None and raw.decode() != ""
-    except ValueError:
-        return False
-
-
-def _contradiction(headers: Sequence[RawHeader]) -> str | None:
-    """Return the problem of headers that repeat an attribute with different values, or None.
-
-    Such a message is refused because two readers could take different values from it.
-    """
-    seen: dict[str, bytes | None] = {}
-    for name, value in headers:
-        ours = name.startswith("ce_") or name == "content-type"
-        if ours and seen.setdefault(name, value) != value:
-            return f"the attribute {name[:100]} stands there twice, with different values"
-    return None
-
-
-def _explain(headers: Sequence[RawHeader], attributes: dict[str, bytes | None]) -> Poison:
-    """Return the Poison for headers that did not make an envelope."""
-    stream = _stream_or_none(attributes.get("ce_stream"))
-    contradiction = _contradiction(headers)
-    if contradiction is not None:
-        return Poison(contradiction, stream, Flaw.CONTRADICTION)
-    raw_type = attributes.get("ce_type")
-    if raw_type is None:
-        reason = "no CloudEvents message in binary mode: the header ce_type is missing"
-        return Poison(reason, stream, Flaw.NO_EVENT)
-    shown = _shown(raw_type)
-    match = _TYPE_PATTERN.fullmatch(raw_type)
-    if match and int(match[1]) > MAJOR_VERSION:
-        # Check the version before all other attributes: a newer version may define them differently.
-        reason = f"{shown} is of a newer major version than this release reads (v{MAJOR_VERSION})"
-        return Poison(f"{reason}; upgrade the coordinator", stream, Flaw.NEWER_VERSION)
-    foreign = _context_flaw(attributes)
-    if foreign is not None:
-        return Poison(foreign[0], stream, foreign[1])
-    if raw_type not in _TYPES:
-        return Poison(f"unknown event type {shown!r}", stream, Flaw.UNKNOWN_TYPE)
-    for name, read in _READERS.items():
-        raw = attributes.get(name)
-        if raw is None:
-            continue
-        try:
-            read(raw)
-        except ValueError:
-            reason = f"the attribute {name} has the malformed value {raw[:100]!r}"
-            return Poison(reason, stream, Flaw.MALFORMED_ATTRIBUTE)
-    needed = ["ce_id", "ce_stream", *(["ce_firsttime"] if "ce_firstoffset" in attributes else [])]
-    absent = [name for name in needed if attributes.get(name) is None]
-    return Poison(f"missing: the attribute {' and '.join(absent)}", stream, Flaw.MISSING_ATTRIBUTE)
-
-
-def _context_flaw(attributes: dict[str, bytes | None]) -> tuple[str, Flaw] | None:
-    """Return the first problem of the attributes that every CloudEvents message has, or None."""
-    version = attributes.get("ce_specversion")
-    if version != SPEC_VERSION:
-        found = "is missing" if version is None else f"is {_shown(version)!r}"
-        return f"the attribute ce_specversion {found}; this release reads 1.0", Flaw.SPEC_VERSION
-    source = attributes.get("ce_source")
-    if not _is_source(source):
-        found = "is missing" if source is None else f"has the malformed value {source[:100]!r}"
-        return f"the attribute ce_source {found}; name the producer in it, as a URI reference", Flaw.SOURCE
-    content = attributes.get("content-type")
-    if content != CONTENT_TYPE:
-        found = "is missing" if content is None else f"is {_shown(content)!r}"
-        return f"the header content-type {found}; this release reads application/json", Flaw.CONTENT_TYPE
-    return None
+    def __init__(self, code: Code, *names: str, shown: bytes = b"", number: int | None = None) -> None:
+        # A header may have any name, also a very long one.
+        listed = tuple(_shown(name.encode(errors="replace")) for name in names[:_LISTED])
+        self.problem = Problem(code=code, names=listed, number=number, detail=_shown(shown))
 
 
 def _shown(raw: bytes) -> str:
-    return raw[:100].decode(errors="replace")
+    return raw[:_SHOWN].decode(errors="replace")
 
 
-def _stream_or_none(raw: bytes | None) -> str | None:
+# --- messages -------------------------------------------------------------------------------------
+
+
+def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Reading:
+    """Read a record of the log as the core takes it. The body of a `files.written` is not looked at.
+
+    `time` is its append time in milliseconds since the Unix epoch.
+    """
+    envelope = read_attributes(headers)
+    if isinstance(envelope, Flaw):
+        if envelope.problem.code is Code.RECORD_UNREADABLE:
+            located = envelope.problem.model_copy(update={"number": offset})
+            return Reading(None, envelope._replace(problem=located))
+        return Reading(None, envelope)
+    if envelope.type is EventType.FILES_WRITTEN:
+        return Reading(LogRecord(offset, time, envelope, None), None)
+    body = read_body(envelope.type, value)
+    if isinstance(body, Problem):
+        return Reading(
+            LogRecord(offset, time, envelope, None, body.detail or str(body.code)),
+            Flaw(body, envelope.stream),
+        )
+    return Reading(LogRecord(offset, time, envelope, body), None)
+
+
+def read_attributes(headers: Sequence[RawHeader]) -> Envelope | Flaw:
+    """Read the attributes of an event. Those that its type does not have are ignored.
+
+    A header without a value is as good as absent.
+    """
+    attributes = dict(headers)
     try:
-        return None if raw is None else _name(raw)
-    except ValueError:
-        return None
+        shape = _kind(headers, attributes, EVENT_SHAPES)
+        event = _read(attributes, "ce_id", read_id)
+        stream = _read(attributes, "ce_stream", read_name)
+        region = incarnation = writer = attempt = ""
+        checkpoint, files, rows, size = NO_CHECKPOINT, 0, 0, 0
+        if shape.region:
+            region = _read(attributes, "ce_region", read_name)
+            incarnation = _read(attributes, "ce_incarnation", read_name)
+        if shape.checkpoint:
+            checkpoint = _read(attributes, "ce_checkpoint", read_number)
+        if shape.writer:
+            writer = _read(attributes, "ce_writer", read_name)
+            attempt = _read(attributes, "ce_attempt", read_id)
+            files = _read(attributes, "ce_files", read_number)
+            rows = _read(attributes, "ce_rows", read_number, 0)
+            size = _read(attributes, "ce_bytes", read_number, 0)
+    except _Unusable as found:
+        return Flaw(found.problem, _stream(headers))
+    # `_make` takes half the time of the constructor.
+    place = (stream, region, incarnation, checkpoint)
+    return Envelope._make((event, shape.type, *place, writer, attempt, files, rows, size))
 
 
-def read_body(event_type: EventType, value: bytes | None) -> Body:
-    """Decode a body of the given type. Raises BadBody with the first problem found."""
+def read_notification(headers: Sequence[RawHeader], value: bytes | None) -> Notification | Flaw:
+    """Read a message of the commits topic."""
+    attributes = dict(headers)
     try:
-        # Strict, so that the decoder accepts the same bodies as the published JSON Schema.
-        return BODIES[event_type].model_validate_json(value or b"", strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the body"
-        reason = f"body of {event_type} is malformed at {where}: {first['msg']}"
-        raise BadBody(reason[:_MAX_REASON_LENGTH]) from None
+        kind = _kind(headers, attributes, NOTIFICATION_TYPES)
+        event = _read(attributes, "ce_id", read_id)
+        stream = _read(attributes, "ce_stream", read_name)
+        region = _read(attributes, "ce_region", read_name, "")
+        incarnation = _read(attributes, "ce_incarnation", read_name, "")
+    except _Unusable as found:
+        return Flaw(found.problem, _stream(headers))
+    body = _parse(NOTIFICATION_BODIES[kind], value)
+    if isinstance(body, Problem):
+        return Flaw(body, stream)
+    return Notification(event, kind, stream, region, incarnation, body)
 
 
-def read_files(value: bytes | None) -> FilesWritten:
-    """Decode the body of a `files.written`. Raises BadBody."""
-    body = read_body(EventType.FILES_WRITTEN, value)
-    if not isinstance(body, FilesWritten):
-        raise BadBody("not a files.written")
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+def read_body(event_type: EventType, value: bytes | None) -> Body | Problem:
+    """Read a body of the given type."""
+    return _parse(BODIES[event_type], value)
+
+
+def read_files(envelope: Envelope, value: bytes | None) -> FilesWritten | Problem:
+    """Read the body of a `files.written`; its offset is enough to fetch and read it again.
+
+    It must have as many files as its attributes announce, and no path twice.
+    """
+    body = _parse(FilesWritten, value)
+    if isinstance(body, Problem):
+        return body
+    if len(body.files) != envelope.files:
+        found = f"{len(body.files)} files, and the attribute ce_files is {envelope.files}"
+        return Problem(code=Code.MALFORMED_BODY, names=("files",), detail=found)
+    seen: set[str] = set()
+    for index, file in enumerate(body.files):
+        if file.path in seen:
+            repeated = f"the path {file.path[:_SHOWN]} is listed twice"
+            return Problem(code=Code.MALFORMED_BODY, names=(f"files.{index}.path",), detail=repeated)
+        seen.add(file.path)
     return body
 
 
-def read_event(headers: Sequence[RawHeader], value: bytes | None) -> Event | Poison:
-    """Decode an event with its body. Never raises; returns Poison for a message that is not a valid event."""
-    envelope = read_envelope(headers)
-    if isinstance(envelope, Poison):
-        return envelope
+_Parsed = TypeVar("_Parsed", bound=Body)
+
+
+def _parse(model: type[_Parsed], value: bytes | None) -> _Parsed | Problem:
     try:
-        return Event(envelope, read_body(envelope.type, value))
-    except BadBody as error:
-        return Poison(str(error), envelope.stream, Flaw.MALFORMED_BODY)
+        # Strict, so that exactly what the published JSON Schema permits is accepted.
+        return model.model_validate_json(value or b"", strict=True)
+    except ValidationError as error:
+        return malformed(Code.MALFORMED_BODY, error)
+
+
+# --- attributes -----------------------------------------------------------------------------------
+
+
+def _read(
+    attributes: _Attributes, name: str, read: Callable[[bytes], _Value], absent: _Value | None = None
+) -> _Value:
+    """Read one attribute; without `absent` it is needed."""
+    raw = attributes.get(name)
+    if raw is None:
+        if absent is None:
+            raise _Unusable(Code.MISSING_ATTRIBUTE, name)
+        return absent
+    try:
+        return read(raw)
+    except ValueError:
+        raise _Unusable(Code.MALFORMED_ATTRIBUTE, name, shown=raw) from None
+
+
+def _kind(headers: Sequence[RawHeader], attributes: _Attributes, kinds: Mapping[bytes, _Kind]) -> _Kind:
+    """Check what every message has, and return what its type stands for.
+
+    A message of another major version may have other attributes, so the version is checked first.
+    """
+    doubled = _contradictions(headers) if len(attributes) < len(headers) else ()
+    if "ce_type" in doubled:
+        raise _Unusable(Code.CONTRADICTION, *doubled)
+    raw = attributes.get("ce_type")
+    if raw is None:
+        raise _Unusable(Code.NO_EVENT, "ce_type")
+    kind = kinds.get(raw)
+    major = MAJOR_VERSION if kind is not None else major_version(raw)
+    if major is not None and major > MAJOR_VERSION:
+        raise _Unusable(Code.RECORD_UNREADABLE, shown=raw)
+    if major is not None and (major < MAJOR_VERSION or not _OLDER.isdisjoint(attributes)):
+        raise _Unusable(Code.OLDER_RELEASE, shown=raw, number=major)
+    if doubled:
+        raise _Unusable(Code.CONTRADICTION, *doubled)
+    _check_context(attributes)
+    if kind is None:
+        raise _Unusable(Code.UNKNOWN_TYPE, "ce_type", shown=raw)
+    return kind
+
+
+def _check_context(attributes: _Attributes) -> None:
+    """Check the attributes that have the same values in every message."""
+    version, source = attributes.get("ce_specversion"), attributes.get("ce_source")
+    if version != SPEC_VERSION:
+        raise _Unusable(Code.SPEC_VERSION, "ce_specversion", shown=version or b"")
+    if not is_source(source):
+        raise _Unusable(Code.SOURCE, "ce_source", shown=source or b"")
+    content = attributes.get("content-type")
+    if content != CONTENT_TYPE:
+        raise _Unusable(Code.CONTENT_TYPE, "content-type", shown=content or b"")
+
+
+def _contradictions(headers: Sequence[RawHeader]) -> tuple[str, ...]:
+    """Return the attributes with two values: two readers of one message must not read different ones."""
+    seen: dict[str, bytes | None] = {}
+    found: dict[str, None] = {}
+    for name, value in headers:
+        ours = name.startswith("ce_") or name == "content-type"
+        if ours and seen.setdefault(name, value) != value:
+            found[name] = None
+    return tuple(found)
+
+
+def _stream(headers: Sequence[RawHeader]) -> str | None:
+    """Return the stream that a flawed message names; None if it names none, or two."""
+    values = {value for name, value in headers if name == "ce_stream"}
+    raw = values.pop() if len(values) == 1 else None
+    try:
+        return read_name(raw) if raw is not None else None
+    except ValueError:
+        return None

@@ -1,13 +1,32 @@
-"""Encode events for the log. This module is apart from the codec because the codec uses no clock."""
+"""Writing of messages of version 4. It has no clock: the caller gives the time.
+
+The partition of a message comes from its stream alone (`partition_of`), and its key from `key_of`.
+"""
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from sluicegate.events.codec import CONTENT_TYPE, SOURCE, SPEC_VERSION, Header, read_envelope, wire_type
-from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, Event, EventType, Origin, Poison
-from sluicegate.events.models import FilesWritten
-from sluicegate.events.partitioning import message_key
+from pydantic import TypeAdapter
+
+from sluicegate.events.attributes import (
+    CONTENT_TYPE,
+    EVENT_SHAPES,
+    SOURCE,
+    SPEC_VERSION,
+    Header,
+    wire_type,
+)
+from sluicegate.events.codec import Flaw, Notification, read_attributes, read_notification
+from sluicegate.events.envelope import BODIES, Envelope, EventType
+from sluicegate.events.models import Body, FilesWritten
+from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.partitioning import key_of
+
+_WRITERS: Final[Mapping[type[Body], TypeAdapter[Body]]] = {
+    model: TypeAdapter(model) for model in {*BODIES.values(), *NOTIFICATION_BODIES.values()}
+}
+"""By body. An adapter writes the bytes of the JSON directly, and a model only a string to be encoded."""
 
 
 class Message(NamedTuple):
@@ -18,62 +37,87 @@ class Message(NamedTuple):
     headers: list[Header]
 
 
-def encode(event: Event, time_ms: int | None = None) -> Message:
-    """Encode an event. The caller chooses topic and partition (see `partition_of`).
+def encode_event(envelope: Envelope, body: Body, time_ms: int) -> Message:
+    """Encode an event of the log; `time_ms` is for `ce_time`, in milliseconds since the Unix epoch.
 
-    `time_ms` is the value of `ce_time` in milliseconds since the Unix epoch; None: the current time. Raises
-    ValueError if a reader would refuse the event or decode a different one.
+    Raises ValueError if a reader would refuse the event, or read another one.
     """
-    envelope, body = event
-    headers: list[Header] = [
-        ("ce_id", envelope.id.encode()),
-        ("ce_type", wire_type(envelope.type)),
+    headers = [*_context(envelope.id, envelope.type, envelope.stream, time_ms), *_attributes(envelope)]
+    read = read_attributes(headers)
+    if isinstance(read, Flaw):
+        problem = read.problem
+        raise ValueError(  # noqa: TRY004
+            f"this {envelope.type} cannot be encoded: {problem.code} {' '.join(problem.names)}"
+        )
+    if read != envelope:
+        raise ValueError(f"{envelope} cannot be encoded: it would be read as {read}")
+    if isinstance(body, FilesWritten) and len(body.files) != envelope.files:
+        raise ValueError(f"the envelope has {envelope.files} files, and the body {len(body.files)}")
+    value = _json(body, envelope.type, BODIES[envelope.type])
+    return Message(key_of(envelope.stream, envelope.region, envelope.checkpoint), value, headers)
+
+
+def encode_notification(notification: Notification, time_ms: int) -> Message:
+    """Encode a message of the commits topic.
+
+    Raises ValueError if a reader would refuse it, or read another one.
+    """
+    event, kind, stream, region, incarnation, body = notification
+    headers = _context(event, kind, stream, time_ms)
+    for name, value in (("ce_region", region), ("ce_incarnation", incarnation)):
+        if value:
+            headers.append((name, value.encode()))
+    encoded = _json(body, kind, NOTIFICATION_BODIES[kind])
+    if (read := read_notification(headers, encoded)) != notification:
+        raise ValueError(f"{notification} cannot be encoded: it would be read as {read}")
+    return Message(key_of(stream, region), encoded, headers)
+
+
+def with_counts(envelope: Envelope, body: FilesWritten) -> Envelope:
+    """Return the envelope of a `files.written` with the counts of its body."""
+    rows, size = sum(file.rows for file in body.files), sum(file.size for file in body.files)
+    return envelope._replace(files=len(body.files), rows=rows, bytes=size)
+
+
+def _context(event: str, kind: EventType | NotificationType, stream: str, time_ms: int) -> list[Header]:
+    """Return the headers that every message has."""
+    return [
+        ("ce_id", event.encode()),
+        ("ce_type", wire_type(kind)),
         ("ce_specversion", SPEC_VERSION),
         ("ce_source", SOURCE),
-        ("ce_time", _timestamp(time.time_ns() // 1_000_000 if time_ms is None else time_ms)),
+        ("ce_time", _timestamp(time_ms)),
         ("content-type", CONTENT_TYPE),
-        ("ce_stream", envelope.stream.encode()),
+        ("ce_stream", stream.encode()),
     ]
-    if envelope.region:
-        headers.append(("ce_region", envelope.region.encode()))
-    if envelope.lineage:
-        headers.append(("ce_lineage", envelope.lineage.encode()))
-    if envelope.checkpoint != NO_CHECKPOINT:
+
+
+def _attributes(envelope: Envelope) -> list[Header]:
+    """Return the headers of the attributes that the event's type has."""
+    shape = EVENT_SHAPES[wire_type(envelope.type)]
+    headers: list[Header] = []
+    if shape.region:
+        headers += [
+            ("ce_region", envelope.region.encode()),
+            ("ce_incarnation", envelope.incarnation.encode()),
+        ]
+    if shape.checkpoint:
         headers.append(("ce_checkpoint", b"%d" % envelope.checkpoint))
-    if envelope.writer:
-        headers.append(("ce_writer", envelope.writer.encode()))
-    if envelope.attempt:
-        headers.append(("ce_attempt", envelope.attempt.encode()))
-    if envelope.type is EventType.FILES_WRITTEN:
+    if shape.writer:
+        headers += [("ce_writer", envelope.writer.encode()), ("ce_attempt", envelope.attempt.encode())]
         headers.append(("ce_files", b"%d" % envelope.files))
-    if envelope.rows:
-        headers.append(("ce_rows", b"%d" % envelope.rows))
-    if envelope.origin is not None:
-        headers += origin_headers(envelope.origin)
-    # Decode the result before it is sent: an event that readers refuse would become a dead letter.
-    _check_readable(event, headers)
-    return Message(message_key(envelope), body.model_dump_json().encode(), headers)
+        counts = (("ce_rows", envelope.rows), ("ce_bytes", envelope.bytes))
+        headers += [(name, b"%d" % count) for name, count in counts if count]
+    return headers
+
+
+def _json(body: Body, kind: EventType | NotificationType, model: type[Body]) -> bytes:
+    if type(body) is not model:
+        raise ValueError(f"the body of a {kind} cannot be a {type(body).__name__}")
+    return _WRITERS[model].dump_json(body)
 
 
 def _timestamp(time_ms: int) -> bytes:
-    """Format a time as RFC 3339, in UTC."""
+    """Return a time as RFC 3339 has it."""
     seconds, millis = divmod(time_ms, 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{millis:03d}Z".encode()
-
-
-def origin_headers(origin: Origin) -> list[Header]:
-    """Return the headers that mark a message as the copy of an earlier one."""
-    return [("ce_firstoffset", b"%d" % origin.offset), ("ce_firsttime", b"%d" % origin.time)]
-
-
-def _check_readable(event: Event, headers: Sequence[Header]) -> None:
-    envelope, body = event
-    read = read_envelope(headers)
-    if isinstance(read, Poison):
-        raise ValueError(f"this {envelope.type} cannot be encoded: {read.reason}")  # noqa: TRY004
-    if read != envelope:
-        raise ValueError(f"{envelope} cannot be encoded: it would be read as {read}")
-    if type(body) is not BODIES[envelope.type]:
-        raise ValueError(f"the body of a {envelope.type} cannot be a {type(body).__name__}")
-    if isinstance(body, FilesWritten) and len(body.files) != envelope.files:
-        raise ValueError(f"the envelope says {envelope.files} files, and the body lists {len(body.files)}")

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Code, Problem
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_=.\-][A-Za-z0-9_=.\-/]*")
@@ -16,34 +17,25 @@ _DECODED: Final = 4
 """Maximum number of readings of a text: the text itself, and the results of repeated percent-decoding."""
 
 
-def location_problem(body: FilesWritten, allowed: Sequence[str]) -> str | None:
+def location_problem(body: FilesWritten, allowed: Sequence[str]) -> Problem | None:
     """Return the problem if an event's files are outside all allowed locations, else None."""
     folder = normal(body.location)
     for file in body.files:
         if _escapes(file.path):
-            return f"the path {file.path!r} is not relative to {body.location}"
-    if (deceit := _deceit(body.location)) is not None:
-        return f"the location {body.location!r} {deceit}; the job has to name the folder plainly"
+            return Problem(code=Code.PATH_ESCAPES, names=(file.path, body.location))
+    if (ambiguity := _ambiguity(body.location)) is not None:
+        return Problem(code=Code.LOCATION_AMBIGUOUS, names=(body.location,), detail=ambiguity)
     if not _inside(folder, allowed):
-        return (
-            f"the location {body.location} is outside the allowed ones ({', '.join(allowed)}); "
-            "if it is right, add it to the stream's allowed_locations"
-        )
+        return Problem(code=Code.LOCATION_NOT_ALLOWED, names=(body.location, *allowed))
     return None
 
 
-def table_problem(table: str | None, allowed: Sequence[str]) -> str | None:
-    """Return the problem if the stream refuses files of a job that writes to this table, else None.
+def is_allowed_table(table: str | None, allowed: Sequence[str]) -> bool:
+    """Return False if the stream refuses the files of a job that writes to this table.
 
-    An unknown table (None) is no problem here: each file is validated later.
+    An unknown table (None) is allowed here: each file is validated later.
     """
-    if table is None or (_deceit(table) is None and _inside(normal(table), allowed)):
-        return None
-    return (
-        f"the job writes to {table}, but this stream's files must stand in {', '.join(allowed)}; set the "
-        "job's option `table` to the stream's table, or, if the job is right, the stream's `table` (or "
-        "`allowed_locations`) in the coordinator's settings, and start the query again"
-    )
+    return table is None or (_ambiguity(table) is None and _inside(normal(table), allowed))
 
 
 def _inside(folder: str, allowed: Sequence[str]) -> bool:
@@ -70,7 +62,7 @@ def _escapes(path: str) -> bool:
     return any(".." in _readings(segment) for segment in path.split("/"))
 
 
-def _deceit(location: str) -> str | None:
+def _ambiguity(location: str) -> str | None:
     """Return the problem of a location that readers could interpret in different ways, else None."""
     if _CONTROL.search(location):
         return "has control characters"

@@ -1,12 +1,12 @@
-"""Bodies of all events, as JSON on the wire.
+"""Bodies of the events of the log, as JSON on the wire.
 
-A body repeats nothing that its envelope contains (stream, region, lineage, checkpoint, writer). Times are
-milliseconds since the Unix epoch, sizes are bytes. Unknown fields are ignored, so a newer minor version can
-add some. A breaking change is a new major version in the event's type.
+A body repeats nothing that the attributes of the message contain (stream, region, incarnation, checkpoint,
+writer, attempt). Times are milliseconds since the Unix epoch, sizes are bytes. Unknown fields are ignored, so
+that a newer minor version can add some; a breaking change is a new major version in the event's type.
 """
 
-# Field names are those of protocol version 1: there, `lineage` means incarnation and `voided` means reverted.
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -24,6 +24,11 @@ Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
 SourceDigest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Digest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+DecisionId = Annotated[int, Field(ge=1, le=2**62)]
+Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
+SourceOffsets = Annotated[str, StringConstraints(max_length=65_536)]
+"""Offsets of the source in the engine's own notation, opaque to the coordinator."""
 
 # A parent segment, the root, or a scheme: with any of them a path could leave the event's location.
 _ESCAPES: Final = re.compile(r"(?:^|/)\.\.(?:/|$)|^/|^[A-Za-z][A-Za-z0-9+.\-]*:")
@@ -79,103 +84,107 @@ class FilesWritten(Body):
 
 
 class Position(Body):
-    """A checkpoint of an incarnation of a region."""
+    """A checkpoint of a region, identified by incarnation, number and content."""
 
-    lineage: Name
+    incarnation: Name
     checkpoint: Count
+    digest: SourceDigest
+    """Digest of the source range of this checkpoint. Replays have the same digest."""
 
 
-class Parent(Body):
-    """The checkpoint after which a new incarnation starts."""
+class Head(Body):
+    """A snapshot of the table: its number and the identity of its content."""
 
-    region: Name
-    lineage: Name
-    checkpoint: Count | None
-    """None: the parent completed no checkpoint that the new incarnation builds on."""
+    snapshot: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+    identity: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class Planned(Body):
+    """A checkpoint that the driver's checkpoint location contains."""
+
+    checkpoint: Count
+    digest: SourceDigest
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*names}) < len(names):
+        raise ValueError("each region is named once")
+    return names
 
 
 class Assignment(Body):
-    """Numbered set of the stream's regions; the highest number wins."""
+    """The numbered set of a stream's regions."""
 
     number: Count
-    regions: tuple[Name, ...]
+    regions: Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
+    after: Count = 0
+    """Id of the decision with the final cut of the previous assignment; 0: there is none."""
 
 
-class RegionOpened(Body):
-    """A driver asks to add checkpoints of an incarnation to the stream."""
+SingleRegionReason = Literal["all-to-all", "shared-files", "fixed-buckets", "other"]
+"""Reason why all writers of a stream are one failure domain. Cuts of such a stream are full."""
 
-    parents: tuple[Parent, ...] = ()
+
+class RegionRegistered(Body):
+    """A driver asks to add checkpoints of one incarnation to the stream."""
+
+    base: Position | None = None
+    """Decided position that the incarnation starts from; None: the region has none yet."""
+    replaces: Name | None = None
+    """Live incarnation that this one replaces; None: the region has none, or it is this one."""
+    planned: tuple[Planned, ...] = ()
+    """Newest checkpoints of the location, at most two, newest first. Only plain restarts have any."""
     assignment: Assignment
-    sink: Literal["independent", "all-to-all", "shared-files"] = "independent"
-    """All-to-all: an exchange joins all writers. Shared-files: several writers write to one physical file.
-
-    With either value, the whole stream is one region despite its assignment, and its cuts are full.
-    """
-    bounded: bool = False
-    planned: Count | None = None
-    """Newest checkpoint in the driver's checkpoint location; None if it has none.
-
-    A location that is older than the region's committed position in the same incarnation is refused.
-    """
-    planned_digest: SourceDigest | None = None
-    """Digest of the source range of `planned`; None: unknown to the driver."""
-    previous_digest: SourceDigest | None = None
-    """Digest of the source range of the checkpoint before `planned`.
-
-    It is needed because `planned` itself may not be in the log yet, for example when its batch is planned
-    again.
-    """
-    parent_digest: SourceDigest | None = None
-    """Digest of the source range of the parent in the same region; None if the location lacks that
-    checkpoint."""
-    owned: bool = True
-    """False: the source was restored without claiming ownership of the files of its parents."""
+    single_region: SingleRegionReason | None = None
     table: str | None = None
-    """URI of the folder of the table that the writers write to; None: unknown."""
+    """Table that the writers write to; None: unknown."""
+    bounded: bool = False
+    owned: bool = True
+    """False: the source was restored without claiming ownership of earlier files."""
+    probe: bool = False
+    """True: answer, but change nothing."""
 
 
 class CheckpointCompleted(Body):
     """A driver names the events that make up a checkpoint; only these count."""
 
     events: tuple[EventId, ...]
-    predecessor: Count | None
-    """Checkpoint before this one in the incarnation; None for the incarnation's first."""
+    predecessor: Position | None
+    """Checkpoint before this one, possibly of an earlier incarnation; None for a region's first."""
     source_digest: SourceDigest
-    """Digest of the source range that the checkpoint read: equal for replays, different otherwise."""
     watermark: Millis | None = None
-    listeners: dict[Name, ListenerState] = {}
-    """Opaque state of listeners as of this checkpoint. Absent listeners keep their previous state."""
+    listeners: Mapping[Name, ListenerState] = {}
+    """State of listeners as of this checkpoint. Absent listeners keep their previous state."""
+    source_offsets: SourceOffsets | None = None
 
 
 class CheckpointFailed(Body):
-    """A hint about a checkpoint, or the report that files of a completed checkpoint are lost."""
+    """A hint about a checkpoint, or the report that files of a checkpoint are lost."""
 
-    outcome: Literal["late", "redo", "lost"]
+    outcome: Literal["delayed", "redone", "lost"]
     reason: str = ""
 
 
-class LineageCarried(Body):
-    """Confirmation that the copies before this event contain all events that the incarnation still needs.
-
-    The event has an effect only if the copies are complete.
-    """
-
-    upto: Count
-    """Offset up to which the log had been read when the copies were made."""
-
-
 class RegionHeartbeat(Body):
-    """The driver is alive; `idle` means that its source has no new data."""
+    """The driver is alive. A coordinator also sends one, for an idle region that is silent."""
 
     idle: bool = False
     interval: Count | None = None
     """Milliseconds until the next heartbeat; None: unknown, or no further heartbeat follows."""
+    silent: bool = False
+    """True only in a coordinator's heartbeat: the driver was silent for too long to count as idle."""
+    run: EventId
+    """Id of the registration with which the driver's process began. Events of an older process do not count.
+    """
 
 
 class RegionClosed(Body):
-    """The region ends after its final checkpoint; None if it never completed one."""
+    """A region ends after its final checkpoint."""
 
     final: Count | None
+    """None: this incarnation has completed no checkpoint, so the region ends at its base."""
+    run: EventId
+    """Id of the registration with which the driver's process began."""
 
 
 class StreamPolicy(Body):
@@ -183,146 +192,112 @@ class StreamPolicy(Body):
 
     number: Count
     partial: Literal["allow", "never"] = "never"
-    max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
-    allowed_locations: tuple[str, ...]
+    max_consecutive_fallbacks: Number = 3
+    max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Largest share of active, non-idle regions that may fall back in one cut."""
+    regions: tuple[Name, ...] = ()
+    """Regions that may register; empty: any region may."""
+    allowed_locations: tuple[str, ...] = ()
     """URI prefixes; data files outside all of them are refused."""
     file_names: Literal["checked", "unchecked"] = "checked"
-    """Checked: a data file is refused if its name does not contain the digest of its attempt."""
-    joined: str = ""
-    """Reason why the table makes the stream one region, with full cuts only; empty: no such reason."""
+    """Checked: the name of a data file must contain the digest of its attempt."""
+    single_region: SingleRegionReason | None = None
+    """Set if the table itself makes all writers one region."""
+
+
+Command = Literal[
+    "remove", "discard", "close", "withdraw", "revert", "savepoint", "drain", "cancel", "pause", "resume"
+]
 
 
 class StreamCommand(Body):
-    """An order of an operator. It is part of the log, so every coordinator applies it alike."""
+    """An order of an operator. It is part of the log, so every coordinator applies it alike.
 
-    command: Literal["accept", "resume", "pause", "remove", "void", "drain", "savepoint"]
-    """`accept`: let an incarnation of this region start after a position although it names no parents.
-
-    - `resume`: decide again, after the cause of a logged stall was removed or after a pause.
-    - `pause`: decide nothing until the stream is resumed.
-    - `remove`: stop waiting for this region; its sealed checkpoints are still committed.
-    - `void`: revert the pending decision, and exclude the named checkpoint of the region from later cuts.
-    - `savepoint`: take one full cut that contains every checkpoint completed until now.
-    - `drain`: take a savepoint, then close every region.
+    - `remove`: close a region at its last sealed checkpoint, and end its incarnation.
+    - `discard`: close a region at its decided position, and end its incarnation.
+    - `close`: remove all regions of an assignment.
+    - `withdraw`: undo the acceptance of an assignment that has decided nothing yet.
+    - `revert`: give up the unresolved decision; the named region needs a new incarnation.
+    - `savepoint`: one full cut that contains everything sealed until now.
+    - `drain`: report the cut with which all regions of the assignment have ended.
+    - `cancel`: forget a savepoint or a drain.
+    - `pause`, `resume`: stop and start decisions. `resume` with a head states that no commit of the
+      unresolved decision is in the table at or before that snapshot.
     """
+
+    command: Command
     region: Name | None = None
-    lineage: Name | None = None
-    decision: Annotated[int, Field(ge=1)] | None = None
-    checkpoint: Count | None = None
+    number: Count | None = None
+    """Number of the assignment."""
+    decision: DecisionId | None = None
     name: Name | None = None
     """Name of the savepoint or drain."""
-    behind: Position | None = None
-    """Committed position of the region when the operator accepts the incarnation; its source starts there."""
+    head: Head | None = None
 
     @model_validator(mode="after")
-    def _check_target(self) -> Self:
-        needed = _COMMAND_NEEDS.get(self.command, ())
-        if any(getattr(self, each) is None for each in needed):
-            raise ValueError(f"{self.command} needs {' and '.join(needed)}")
+    def _check_arguments(self) -> Self:
+        missing = [each for each in _NEEDED.get(self.command, ()) if getattr(self, each) is None]
+        if missing:
+            raise ValueError(f"{self.command} needs {' and '.join(missing)}")
         return self
 
 
-_COMMAND_NEEDS: Final = {
-    "accept": ("region", "lineage"),
+_NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "remove": ("region",),
-    "void": ("decision", "region", "checkpoint"),
+    "discard": ("region",),
+    "close": ("number",),
+    "withdraw": ("number",),
+    "revert": ("decision", "region"),
     "savepoint": ("name",),
     "drain": ("name",),
+    "cancel": ("name",),
 }
 
 
 class CutDecided(Body):
     """A decision: commit everything between the previous cut and this one, under this id."""
 
-    decision: Annotated[int, Field(ge=1)]
+    decision: DecisionId
     cut: dict[Name, Position]
+    """Positions of all regions that have one."""
     final: bool = False
-    """True if the cut is full: it contains the final checkpoint of a closed region, or a savepoint."""
-    completions: Annotated[str, StringConstraints(min_length=1, max_length=128)]
-    """Digest of the completions that the commit includes."""
-
-
-class CutAbandoned(Body):
-    """A forced full cut was not reached in time, so all fallback counters start again at 0.
-
-    In the log this event resets the counters. On the commits topic it is a notification. It consumes no
-    decision id.
-    """
-
-    decision: Annotated[int, Field(ge=1)]
-    """Id that the cut would have had. The next decision has the same id."""
-    attempt: Annotated[int, Field(ge=1)]
-    """Number of cuts abandoned since the previous decision, this one included."""
-    regions: tuple[Name, ...]
-    """Regions that did not become ready in time."""
-
-
-class CutVoided(Body):
-    """A decision was reverted: an empty commit has its id, and committed positions are as before it.
-
-    In the log this event restores the committed positions. On the commits topic it is a notification.
-    """
-
-    decision: Annotated[int, Field(ge=1)]
-    region: Name
-    checkpoint: Count
-    """Excluded from later cuts, with all checkpoints after it, until a new incarnation replaces the region's.
-    """
-
-
-class SavepointTaken(Body):
-    """All checkpoints completed before a savepoint was requested are committed."""
-
-    name: Name
-    drained: bool
-    """True if the regions were closed with the savepoint."""
-    decision: int
-    """Newest decision of the savepoint; 0 if there was nothing to commit."""
-    cut: dict[Name, Position]
-    snapshot: int | None
-    watermark: Millis | None
-
-
-class OpeningAnswered(Body):
-    """The coordinator's answer to one `region.opened`."""
-
-    opening: EventId
-    accepted: bool
-    reason: str = ""
-    """Reason for a refusal, with the command that resolves it."""
-    committed: Position | None = None
-    """The region's committed position."""
-    start: Position | None = None
-    """Checkpoint after which an accepted incarnation starts; None after a cut includes the incarnation.
-
-    An incarnation without parents reads its source from after this checkpoint. Everything before it is in the
-    table or will be, even if the pending decision is reverted.
+    """True if the cut reaches a barrier. Only full cuts may reach one."""
+    digest: Digest
+    """Digest of the completions that the decision includes."""
+    head: Head | None = None
+    """Head of the table before this event was appended; None: an empty table. It is not part of the digest.
     """
 
 
 class CutCommitted(Body):
-    """A commit is visible in the table."""
+    """The outcome of a decision: its commit is visible in the table."""
 
-    decision: int
-    cut: dict[Name, Position]
-    fallbacks: dict[Name, Position | None] = {}
-    """Active regions that did not advance, with their committed positions; empty for a full cut."""
-    forced: bool = False
-    """True if the cut had to be full, because a region reached the limit of consecutive fallbacks."""
-    listeners: dict[Name, dict[Name, str]] = {}
-    """State of listeners by region, as of the region's position in the cut."""
-    snapshot: int | None
-    """None: the table's history contains only later snapshots of the same stream."""
-    watermark: Millis | None
-    files: Count
+    decision: DecisionId
+    digest: Digest
+    table: str
+    """Identity of the table."""
+    snapshot: Head | None = None
+    """None: the table's history contains only later snapshots."""
 
 
-class StreamStalled(Body):
-    """The stream, or one region of it, needs an operator; `reason` contains the remedy.
+class CutReverted(Body):
+    """The outcome of a reverted decision: an empty commit has taken its place in the table."""
 
-    On the commits topic this event is a notification. In the event log it is the stall itself: nothing is
-    decided after it until the stream is resumed.
-    """
+    decision: DecisionId
+    digest: Digest
+    """Digest of the revert."""
+    table: str
+    snapshot: Head | None = None
 
-    reason: str
-    region: Name | None = None
+
+class CutAbandoned(Body):
+    """An attempt in which too many regions would have fallen back; it consumes no decision id."""
+
+    decision: DecisionId
+    """Id that the next decision has."""
+    attempt: Number
+    """Number of attempts abandoned since the last decision, this one included."""
+    kind: Literal["forced", "ratio"]
+    """Forced: a full cut was needed; counters start again at 0. Ratio: too many regions; counters rise."""
+    regions: tuple[Name, ...]
+    """Regions that would have fallen back in the attempt."""

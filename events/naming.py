@@ -11,6 +11,7 @@ from typing import Final
 
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Code, Problem
 
 DIGEST_LENGTH: Final = 32
 """Number of hexadecimal digits: 128 bits of SHA-256."""
@@ -20,13 +21,15 @@ AttemptKey = tuple[str, str, str, int, str, str]
 """Stream, region, incarnation, checkpoint, writer, and the attempt's own id."""
 
 
-def attempt_digest(stream: str, region: str, lineage: str, checkpoint: int, writer: str, attempt: str) -> str:
+def attempt_digest(
+    stream: str, region: str, incarnation: str, checkpoint: int, writer: str, attempt: str
+) -> str:
     """Return the digest that the file names of an attempt contain.
 
     The input of the digest is a JSON array of the six values, without spaces, in ASCII. This encoding is
     unambiguous, so different attempts have different inputs.
     """
-    text = json.dumps([stream, region, lineage, checkpoint, writer, attempt], separators=(",", ":"))
+    text = json.dumps([stream, region, incarnation, checkpoint, writer, attempt], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
@@ -35,26 +38,30 @@ def attempt_of(envelope: Envelope) -> AttemptKey:
     return (
         envelope.stream,
         envelope.region,
-        envelope.lineage,
+        envelope.incarnation,
         envelope.checkpoint,
         envelope.writer,
         envelope.attempt,
     )
 
 
-def names_problem(of: AttemptKey, body: FilesWritten) -> str | None:
-    """Return the problem of the first listed file whose name lacks the attempt's digest, or None."""
+def names_problem(of: AttemptKey, body: FilesWritten) -> Problem | None:
+    """Return the problem of the first listed file whose name lacks the attempt's digest, or None.
+
+    Such a file may belong to another attempt, and be committed a second time with that one.
+    """
     digest = attempt_digest(*of)
-    *_, checkpoint, writer, attempt = of
+    _, region, incarnation, checkpoint, writer, attempt = of
     wanted = f"{digest}-"
     for file in body.files:
         name = file.path[file.path.rfind("/") + 1 :]
         start = name.find("-") + 1
         if start == 0 or not name.startswith(wanted, start):
-            return (
-                f"the name of the file {file.path} does not carry {digest}, the digest of checkpoint "
-                f"{checkpoint}, writer {writer} and attempt {attempt}: it may be "
-                "another attempt's, and be committed with that one, too. Only if the writers cannot choose "
-                'names, set file_names = "unchecked" for the stream in the settings of all coordinators'
+            return Problem(
+                code=Code.FILE_NAME_DIFFERS,
+                region=region,
+                incarnation=incarnation,
+                checkpoint=checkpoint,
+                names=(file.path, digest, writer, attempt),
             )
     return None

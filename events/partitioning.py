@@ -2,12 +2,7 @@
 
 from zlib import crc32
 
-from sluicegate.events.envelope import NO_CHECKPOINT, Envelope
-
-
-def message_key(envelope: Envelope) -> bytes:
-    """Return the key of an event of version 3."""
-    return key_of(envelope.stream, envelope.region, envelope.checkpoint)
+from sluicegate.events.envelope import NO_CHECKPOINT
 
 
 def key_of(stream: str, region: str = "", checkpoint: int = NO_CHECKPOINT) -> bytes:

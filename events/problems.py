@@ -53,6 +53,14 @@ class Code(StrEnum):
     COMPLETION_UNREADABLE = "completion-unreadable"
     REGISTRATION_UNREADABLE = "registration-unreadable"
     FILES_EXCLUDED = "files-excluded"
+    FILE_NAME_DIFFERS = "file-name-differs"
+    LOCATION_NOT_ALLOWED = "location-not-allowed"
+    LOCATION_AMBIGUOUS = "location-ambiguous"
+    PATH_ESCAPES = "path-escapes"
+    OTHER_FORMAT = "other-format"
+    BODY_UNREADABLE = "body-unreadable"
+    TOO_MANY_FILES = "too-many-files"
+    TOO_MANY_BYTES = "too-many-bytes"
     WAITS_FOR_REGIONS = "waits-for-regions"
 
     # Conditions of the whole stream.

@@ -1,172 +1,141 @@
-"""The dumb now's judgement of a decision: which rule it breaks, and which invariant that rule is for."""
+"""Validity of registrations, completions, decisions and attempts, by the dumb account."""
 
-from collections.abc import Iterable, Mapping
-
-from sluicegate.events.models import CutDecided, Parent, Position
-from sluicegate.simulator.accounts import Account
-from sluicegate.simulator.standing import Rejection, Standing
-
-Moves = Mapping[str, Position]
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import CheckpointCompleted, CutAbandoned, CutDecided, Position, RegionRegistered
+from sluicegate.simulator.account import Account
+from sluicegate.simulator.places import Life, Place
 
 
-def waited_for(now: Standing) -> list[str]:
-    """The regions that a cut waits for; while a new assignment is pending, those that are in both."""
-    held, following = now.assignment, now.next
-    names = held.regions if held else ()
-    return [name for name in names if following is None or name in following.regions]
-
-
-def owes(now: Standing, names: Iterable[str], moves: Moves) -> list[str]:
-    """Those that have work and do not move, unless they wait for a full cut themselves."""
-    return [name for name in stays(now, names, moves) if not _held(now, name)]
-
-
-def stays(now: Standing, names: Iterable[str], moves: Moves) -> list[str]:
-    """Those that have work and do not move."""
-    return [name for name in names if name not in moves and has_work(now.regions.get(name))]
-
-
-def has_work(account: Account | None) -> bool:
-    """Whether the region is neither idle nor gone; one that was never opened has work."""
-    return account is None or not (account.resting or account.left or account.removed)
-
-
-def _held(now: Standing, name: str) -> bool:
-    account = now.regions.get(name)
-    sealed = account.sealed() if account else []
-    return (
-        account is not None
-        and bool(sealed)
-        and any(account.at_or_beyond(sealed[0], end) for end in ends(now, name))
-    )
-
-
-def ends(now: Standing, name: str) -> list[Position]:
-    """The checkpoints that only a full cut may reach: a closed region's last, a savepoint's target."""
-    account, found = now.regions[name], []
-    if account.closed and account.final is not None and account.live is not None:
-        found.append(Position(lineage=account.live, checkpoint=account.final))
-    if now.savepoint is not None and name in now.savepoint.places:
-        found.append(now.savepoint.places[name])
-    return found
-
-
-def tired(now: Standing, names: Iterable[str]) -> list[str]:
-    """Those that have fallen back as often in a row as they may."""
-    most = now.policy.max_consecutive_fallbacks if now.policy else 1
-    return [name for name in names if name in now.regions and now.regions[name].fallbacks >= most]
-
-
-def may_fall_back(now: Standing) -> bool:
-    """Whether cuts may be partial at all."""
-    policy, held = now.policy, now.assignment
-    if policy is None or policy.partial != "allow" or policy.joined:
+def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -> bool:
+    wanted, name = body.assignment, envelope.region
+    if account.policy is None or name not in wanted.regions:
         return False
-    return not any(now.account(name).joined for name in (held.regions if held else ()))
-
-
-def unreached(now: Standing, moves: Moves) -> list[str]:
-    """The regions of the savepoint that are not at their target with these moves."""
-    found: list[str] = []
-    for name, target in now.savepoint.places.items() if now.savepoint else ():
-        account = now.regions[name]
-        limit = account.lives[target.lineage].limit
-        gone = target.lineage not in account.chain or (limit is not None and target.checkpoint > limit)
-        at = moves.get(name, account.ref)
-        there = at is not None and account.at_or_beyond(at, target)
-        if not (gone or account.removed or there):
-            found.append(name)
-    return found
-
-
-def reject(now: Standing, body: CutDecided) -> Rejection | None:
-    """Why a decision is void where the now stands; None if it is valid."""
-    if body.decision != now.decided + 1:
-        return Rejection("I3", f"decision {body.decision} does not follow {now.decided}")
-    if now.blocked:
-        return Rejection("I4", "the stream is paused or stalled")
-    moves: dict[str, Position] = {}
-    for name, at in body.cut.items():
-        account = now.regions.get(name)
-        if account is None:
-            return Rejection("I1", f"{name} was never opened")
-        if at == account.ref:
-            continue
-        if account.fault:
-            return Rejection("I2", f"{name} is stalled")
-        if at not in account.sealed():
-            known = at.lineage in account.chain
-            return Rejection("I1" if known else "I2", f"{name} is not sealed up to {at.checkpoint}")
-        moves[name] = at
-    refs = {name for name, account in now.regions.items() if account.ref is not None}
-    if not moves or refs - set(body.cut):
-        return Rejection("I1", "no region moves, or one is left out")
-    if lonely := [name for name, at in moves.items() if not _founded(now, name, at, moves)]:
-        return Rejection("I1", f"{lonely} build on checkpoints that are not in the cut")
-    return _reject_partial(now, body, moves)
-
-
-def _reject_partial(now: Standing, body: CutDecided, moves: Moves) -> Rejection | None:
-    late = owes(now, waited_for(now), moves)
-    regions, following = now.regions, now.next
-    carries = any(
-        regions[name].at_or_beyond(at, end) for name, at in moves.items() for end in ends(now, name)
-    )
-    if body.final != carries:
-        return Rejection("I7", "the final mark is wrong")
-    if following is not None and now.assignment is not None:
-        held = now.assignment.number
-        newer = [name for name, at in moves.items() if regions[name].lives[at.lineage].assignment > held]
-        if newer and (late := owes(now, following.regions, moves)):
-            return Rejection("I7", f"the first cut of assignment {following.number} lacks {late}")
-    if carries and ((lacking := stays(now, waited_for(now), moves)) or _half(now, moves)):
-        return Rejection("I7", f"it has a final checkpoint, but lacks {lacking}")
-    if late and not may_fall_back(now):
-        return Rejection("I7", f"{late} may not fall back")
-    if late and (worn := tired(now, late)):
-        return Rejection("I7", f"{worn} fell back as often as they may")
-    return None
-
-
-def _half(now: Standing, moves: Moves) -> bool:
-    """Whether some targets of the savepoint are reached, and some are not."""
-    if now.savepoint is None or not unreached(now, moves):
+    if account.policy.regions and set(wanted.regions) - set(account.policy.regions):
         return False
-    places = now.savepoint.places
-    return any(
-        name in places and now.regions[name].at_or_beyond(at, places[name]) for name, at in moves.items()
-    )
+    if account.number is not None:
+        if wanted.number < account.number:
+            return False
+        if wanted.number == account.number and set(wanted.regions) != set(account.regions):
+            return False
+        if wanted.number == account.number and wanted.after != account.followed[wanted.number]:
+            return False
+    following = account.number is None or wanted.number > account.number
+    if following and wanted.number <= account.withdrawn:
+        return False
+    ended = not account.active() and account.open is None and wanted.after == account.decided
+    if following and account.number is not None and not ended:
+        return False
+    place = account.places.get(name, Place())
+    if not following and place.live and place.life and place.life.name == envelope.incarnation:
+        return _may_restart(place, place.life, body)
+    known = {each.life.name for each in account.places.values() if each.life}
+    known |= {each.life.name for each in account.asleep().values() if each.life}
+    if envelope.incarnation in known | account.ended:
+        return False
+    live = place.life.name if place.live and place.life and not following else None
+    return not (place.removed and not following) and body.base == place.at and body.replaces == live
 
 
-def _founded(now: Standing, name: str, at: Position, moves: Moves) -> bool:
-    """Whether what the move builds on in other regions is in the cut, or was before."""
-    account = now.regions[name]
-    for lineage in account.chain[: account.chain.index(at.lineage) + 1]:
-        for parent in _foundations(now, name, lineage):
-            other = now.regions[parent.region]
-            if other.lives[parent.lineage].floor >= (parent.checkpoint or 0):
-                continue
-            target = Position(lineage=parent.lineage, checkpoint=parent.checkpoint or 0)
-            reached = moves.get(parent.region)
-            if reached is None or not other.at_or_beyond(reached, target):
-                return False
+def _may_restart(place: Place, life: Life, body: RegionRegistered) -> bool:
+    if body.base != life.base:
+        return False
+    own = place.at if place.at and place.at.incarnation == life.name else None
+    newest = max((each.checkpoint for each in body.planned), default=-1)
+    if own is not None and newest < own.checkpoint:
+        return False
+    for each in body.planned:
+        if own is not None and each.checkpoint == own.checkpoint and each.digest != own.digest:
+            return False
+        known = None if place.is_past(each.checkpoint) else life.completions.get(each.checkpoint)
+        if known is not None and known.source_digest != each.digest:
+            return False
     return True
 
 
-def _foundations(now: Standing, name: str, lineage: str) -> list[Parent]:
-    """The checkpoints that a lineage builds on; of a parent that it takes nothing of, those of the parent."""
-    found: list[Parent] = []
-    for parent in now.regions[name].lives[lineage].elsewhere:
-        if parent.checkpoint is not None:
-            found.append(parent)
-            continue
-        account = now.regions[parent.region]
-        for each in account.chain:
-            if each == parent.lineage:
-                break
-            limit = account.lives[each].limit
-            if limit is not None and limit >= 0:
-                found.append(Parent(region=parent.region, lineage=each, checkpoint=limit))
-            found += _foundations(now, parent.region, each)
-        found += _foundations(now, parent.region, parent.lineage)
-    return found
+def cannot_follow(place: Place, number: int, body: CheckpointCompleted) -> bool:
+    sealed, before = place.sealed(), body.predecessor
+    tail = sealed[-1] if sealed else place.at
+    life = place.life
+    if life is None:
+        return False
+    own = before.checkpoint if before is not None and before.incarnation == life.name else None
+    for other, each in life.completions.items():
+        same = each.predecessor is not None and each.predecessor.incarnation == life.name
+        theirs = each.predecessor.checkpoint if same and each.predecessor else None
+        if other != number and other not in life.impossible and not place.is_past(other) and theirs == own:
+            return True
+    if own is not None and own >= number:
+        return True
+    if before == tail:
+        return False
+    tail_own = tail.checkpoint if tail is not None and tail.incarnation == life.name else -1
+    return own is None or own <= tail_own
+
+
+def decision_problem(account: Account, body: CutDecided) -> tuple[str, str] | None:
+    """Return the invariant that a decision would break, and how; None if it is valid."""
+    if body.decision != account.decided + 1 or account.open is not None:
+        return "I3", f"decision {body.decision} does not follow a resolved {account.decided}"
+    if account.paused:
+        return "I4", "the stream is paused"
+    moves = {
+        name: at
+        for name, at in body.cut.items()
+        if name not in account.places or at != account.places[name].at
+    }
+    for name, at in moves.items():
+        place = account.places.get(name)
+        ended = place is not None and not place.live and not place.removed
+        if place is None or ended or at not in place.sealed():
+            return "I1", f"{name} is not sealed up to {at.checkpoint}"
+        if place.stalled:
+            return "I2", f"{name} is stalled"
+    held = {name for name, place in account.places.items() if place.at is not None}
+    if not moves or held - body.cut.keys():
+        return "I1", "nothing moves, or a region is left out"
+    return _partial_problem(account, body, moves)
+
+
+def _partial_problem(
+    account: Account, body: CutDecided, moves: dict[str, Position]
+) -> tuple[str, str] | None:
+    staying = [name for name in account.expected() if name not in moves]
+    touches = any(account.at_barrier(name, at) for name, at in moves.items())
+    if touches != body.final:
+        return "I7", "the final mark is wrong"
+    if account.provisional and staying:
+        return "I7", f"the first cut of the assignment lacks {staying}"
+    if touches:
+        lacking = [
+            name
+            for name in account.places
+            for end in account.targets(name)
+            if name not in moves or moves[name].incarnation != end[0] or moves[name].checkpoint < end[1]
+        ]
+        if staying or lacking or any(account.awaits(each) for each in account.savepoints):
+            return "I7", f"a barrier is reached without {staying or lacking}"
+        return None
+    fallbacks = [name for name in staying if not account.is_held(name)]
+    if fallbacks and (not account.may_be_partial() or account.is_forced()):
+        return "I7", f"{fallbacks} may not fall back"
+    if len(fallbacks) > account.most_fallbacks():
+        return "I7", f"{fallbacks} are too many"
+    return None
+
+
+def abandonment_problem(account: Account, body: CutAbandoned) -> tuple[str, str] | None:
+    """Return the invariant that an abandoned attempt would break."""
+    if (
+        (body.decision, body.attempt) != (account.decided + 1, account.attempts + 1)
+        or account.open
+        or account.paused
+    ):
+        return "I7", "it is out of order"
+    fallbacks = {name for name in account.expected() if not account.is_held(name)}
+    lagging = {name for name in fallbacks if name not in account.places or not account.places[name].sealed()}
+    if not body.regions or not lagging <= set(body.regions) <= fallbacks or not account.may_be_partial():
+        return "I7", f"{body.regions} are not those left behind"
+    forced = account.is_forced()
+    if forced != (body.kind == "forced") or (not forced and len(body.regions) <= account.most_fallbacks()):
+        return "I7", f"{body.kind} is the wrong kind"
+    return None

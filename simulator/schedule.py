@@ -1,242 +1,322 @@
-"""One schedule: a plan's steps interleave drivers, coordinators and faults; all is checked after each."""
+"""One schedule: random steps of drivers, coordinators, people and faults, with checks after each."""
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.effects import AppendAbandoned, AppendDecision, Effect
+from sluicegate.coordinator.core.effects import Effect
 from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.events.models import Assignment, StreamPolicy
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Assignment, SingleRegionReason, StreamPolicy
 from sluicegate.lakes.memory import MemoryTable
+from sluicegate.simulator.checks import Checks
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.driver import Driver
-from sluicegate.simulator.ending import at_rest, check_end, missing, no_rest
 from sluicegate.simulator.fleet import Fleet
-from sluicegate.simulator.invariants import Checker
-from sluicegate.simulator.node import FATES, Fate, Node
-from sluicegate.simulator.orders import Orders
-from sluicegate.simulator.outside import Outside
-from sluicegate.simulator.plan import Plan, Step
-from sluicegate.simulator.refused import Refused
-from sluicegate.simulator.slow import check_slow
-from sluicegate.simulator.source import Job
-from sluicegate.simulator.splits import Splits
-from sluicegate.simulator.troubles import TROUBLES
+from sluicegate.simulator.forging import Forger
+from sluicegate.simulator.job import Driver
+from sluicegate.simulator.location import Location, Source
+from sluicegate.simulator.node import FATES, Node
+from sluicegate.simulator.people import People
+from sluicegate.simulator.plan import TROUBLES, Plan
 from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import Item, World
+from sluicegate.simulator.world import COMMIT_USER, World
 
-QUIET_ROUNDS = 1_500
+QUIET_ROUNDS: Final = 1_500
 """Of 50 milliseconds each, in which everything must come to rest."""
-
-Action = Callable[[int, Dice], object]
+HOUR: Final = 3_600_000
 
 
 class Outcome(NamedTuple):
-    """What a schedule did."""
+    """The sum of a schedule."""
 
     steps: int
     coverage: Counter[str]
 
 
 class Schedule:
-    """A world, its drivers, its coordinators and its people, driven by a plan."""
+    """A world with its drivers, coordinators and people, driven by a plan."""
 
-    def __init__(self, plan: Plan, *, story: list[str] | None = None, view: bool = True) -> None:
-        """With a story, what happens is told in it; without a view, none is ever written."""
-        setting = plan.setting
+    def __init__(self, plan: Plan, *, story: list[str] | None = None) -> None:
+        """`story`: lines about everything that happens are added to it."""
+        dice = Dice(plan.seed ^ 0x5EED)
         self.plan = plan
-        self.taken = 0
-        """How many of the plan's steps were begun."""
         self.steps = 0
-        """These, and those that it took to come to rest."""
         self.world = World(MemoryTable("sim"), story=story)
-        self.world.carries = setting.carry_after is not None
-        self.checker = Checker(self.world)
-        self.checker.timing.timeout = setting.alignment_timeout
-        self.checker.faulting.overdue_after = setting.stall_pause
-        regions = tuple(f"r{number}" for number in range(setting.regions))
-        assignment = Assignment(number=0, regions=regions)
-        job = Job(setting.items, setting.sink, setting.owned, setting.unbounded, setting.falling)
+        self.checks = Checks(self.world)
+        names = tuple(f"r{number}" for number in range(dice.pick((1, 2, 2, 3, 3, 4))))
+        silent = (dice.pick(names),) if dice.chance(0.15) else ()
+        source = Source(dice.between(3, 20), dice.chance(0.4), silent, bounded=dice.chance(0.6))
+        reasons: tuple[SingleRegionReason, ...] = ("all-to-all", "shared-files")
+        single = None if dice.chance(0.85) else dice.pick(reasons)
+        settings = _draw_settings(dice)
+        homes = {name: {f"{name}a": 0, f"{name}b": 0} for name in names}
+        assignment = Assignment(number=0, regions=names)
         self.drivers = [
-            Driver(self.world, job, name, assignment, {f"{name}a": 0, f"{name}b": 0}) for name in regions
+            Driver(
+                self.world,
+                source,
+                name,
+                assignment,
+                Location(f"{name}.0", None, dict(homes[name])),
+                dict(homes[name]),
+                single_region=single,
+            )
+            for name in names
         ]
-        policy = StreamPolicy(
-            number=0,
-            partial="allow" if setting.partial else "never",
-            max_consecutive_fallbacks=setting.most_fallbacks,
-            allowed_locations=("memory://",),
-        )
-        settings = MachineSettings(
-            policy,
-            record_interval=setting.record_interval,
-            probe_interval=setting.probe_interval,
-            stall_pause=setting.stall_pause,
-            overdue_after=setting.stall_pause,
-            alignment_timeout=setting.alignment_timeout,
-            carry_after=setting.carry_after,
-        )
-        self.fleet = Fleet(
-            self.world, settings, self._watch, setting.memory, watched=setting.watched, view=view
-        )
-        self.fleet.gone = self.checker.recovery.gone
-        self.fleet.nodes = [self.fleet.boot() for _ in range(setting.coordinators)]
-        self._outside = Outside(self.world, self.fleet, self.checker)
-        self._orders = Orders(self.world, self.fleet, self.checker, self.drivers)
-        self._splits = Splits(self.world, self.checker, self.drivers)
-        self._refused = Refused(self.world, self.checker.reading)
+        self.fleet = Fleet(self.world, settings, self._watch)
+        self.fleet.nodes = [self.fleet.boot() for _ in range(dice.pick((1, 1, 2, 2, 3)))]
+        self.people = People(self.world, self.checks.truth, self.drivers)
+        self._items = {
+            (shard, number) for home in homes.values() for shard in home for number in range(source.items)
+        }
         self._actions = self._all_actions()
 
     def run(self) -> Outcome:
         """Take all steps, then let everything come to rest without any more faults."""
         for step in self.plan.steps:
-            self.taken += 1
             self.steps += 1
-            self._take(step)
+            self.world.now += step.after
+            self._actions[step.kind](step.who, Dice(step.draw))
+            self.checks.step()
+            self.checks.compare(self.fleet.nodes)
         self._come_to_rest()
-        check_end(self.world, self.checker)
-        self.checker.faulting.check_end(self.fleet.nodes)
-        check_slow(self.world, self.checker.reading)
-        if self.plan.setting.twice and self.fleet.view:
-            self._check_without_view()
         return Outcome(self.steps, self.world.coverage)
 
-    def _check_without_view(self) -> None:
-        """I10: without Redis, the same is committed and told."""
-        other = Schedule(self.plan, view=False)
-        try:
-            other.run()
-        except Violation as broken:
-            raise Violation("I10", f"without a view: {broken}") from broken
-        if [snapshot.ref for snapshot in other.world.table.history] != [
-            snapshot.ref for snapshot in self.world.table.history
-        ]:
-            raise Violation("I10", "without a view, the table has other snapshots")
-        if {due.id for due in other.world.commits} != {due.id for due in self.world.commits}:
-            raise Violation("I10", "without a view, the notifications have other ids")
+    def _watch(self, node: Node, effect: Effect) -> None:
+        self.checks.acts(node, effect)
 
-    def _take(self, step: Step) -> None:
-        self.world.now += step.after
-        dice = Dice(step.draw)
-        if step.kind in TROUBLES:
-            driver = self.drivers[step.who % len(self.drivers)]
-            if TROUBLES[step.kind](driver, dice):
-                self.world.saw(step.kind)
-                self.world.tell("{}: {}", driver.region, step.kind)
-        else:
-            self._actions[step.kind](step.who, dice)
-        self.checker.step()
-        self.checker.faulting.compare(self.fleet.nodes)
-        self._splits.watch()
+    # --- actions ----------------------------------------------------------------------------------
 
-    def _drive(self, who: int, dice: Dice) -> None:
-        driver = self.drivers[who % len(self.drivers)]
-        driver.drive(dice)
-
-    def _wait(self, who: int, dice: Dice) -> None:
-        self.world.now += dice.pick((200, 1_000, 5_000, 20_000))
-        self.world.saw("time passes")
-        self.world.tell("time passes")
-
-    def _all_actions(self) -> dict[str, Action]:
-        fleet, outside, orders = self.fleet, self._outside, self._orders
-        counted: dict[str, Callable[[Dice], object]] = {
-            "foreign": outside.foreign,
-            "impostor": outside.impostor,
-            "unfit table": outside.unfit,
-            "replaced table": outside.replace,
-            "joined table": outside.join,
-            "view wiped": outside.wipe_view,
-            "newer record": outside.newer_record,
-            "expire": outside.expire,
-            "retention": outside.retain,
-            "pause": orders.pause,
-            "log stall": orders.log_stall,
-            "resume": orders.resume,
-            "savepoint": orders.savepoint,
-            "drain": orders.drain,
-            "void": orders.void,
-            "remove": orders.remove,
-            "policy": orders.policy,
-            "resplit": self._splits.split,
-            "others' opening": self._refused.open,
-            "table rolled back": outside.roll_back,
-            "proof expired": outside.expire_proof,
-            "another deployment": outside.usurp,
-            "clock jumps": outside.jump,
-            "wrong append time": outside.misdate,
+    def _undirected(self) -> dict[str, Callable[[Dice], object]]:
+        """Return the actions that are not about one driver or process."""
+        people, forger = self.people, Forger(self.world, self.checks, self.drivers)
+        return {
+            "care": people.care,
+            "assignment": people.see_to_assignment,
+            "reassign": people.reassign,
+            "pause": people.pause,
+            "savepoint": people.savepoint,
+            "cancel": people.cancel,
+            "revert": people.revert,
+            "remove": people.remove,
+            "policy": people.policy,
+            "withdraw": people.withdraw,
+            "foreign": self._foreign,
+            "impostor": self._impostor,
+            "expire": self._expire,
+            "unfit table": self._unfit,
+            "view wiped": self._wipe,
+            "clock jumps": self._jump,
+            "wrong append time": self._misdate,
+            "forged decision": forger.decision,
+            "older policy": forger.policy,
+            "forged attempt": forger.attempt,
+            "forged outcome": forger.outcome,
+            "stray": forger.stray,
+            "wait": self._wait,
         }
-        actions: dict[str, Action] = {
+
+    def _all_actions(self) -> dict[str, Callable[[int, Dice], object]]:
+        fleet = self.fleet
+        actions: dict[str, Callable[[int, Dice], object]] = {
             "drive": self._drive,
             "read": fleet.read,
             "effect": fleet.effect,
             "view": fleet.write_view,
-            "wait": self._wait,
             "crash": fleet.crash,
             "freeze": fleet.freeze,
             "thaw": fleet.thaw,
             "rebalance": fleet.rebalance,
-            "more coordinators": fleet.more,
             "old record": fleet.old_record,
-            "bodies dropped": fleet.drop_bodies,
+            "more": fleet.more,
+            "record lost": fleet.lose_record,
         }
-        actions |= {name: _without_who(act) for name, act in counted.items()}
+        for name in TROUBLES:
+            actions[name] = self._trouble(name)
+        actions |= {name: _without_who(act) for name, act in self._undirected().items()}
         actions |= {fate: _striking(fleet, fate) for fate in FATES}
         return actions
 
+    def _drive(self, who: int, dice: Dice) -> None:
+        working = self.people.working()
+        if working:
+            driver = working[who % len(working)]
+            if driver.state == "running" and driver.batch is None and self.people.closing:
+                return
+            driver.drive(dice)
+
+    def _trouble(self, name: str) -> Callable[[int, Dice], object]:
+        def act(who: int, dice: Dice) -> None:
+            driver = self.drivers[who % len(self.drivers)]
+            if self._befall(name, driver, dice) is not False:
+                self.world.saw(name)
+                self.world.tell("{}: {}", driver.region, name)
+
+        return act
+
+    def _befall(self, name: str, driver: Driver, dice: Dice) -> object:
+        """Let something happen to a driver; return False if it could not."""
+        always: dict[str, Callable[[], object]] = {
+            "deliver": lambda: driver.deliver(dice),
+            "duplicate": lambda: self._duplicate(driver, dice),
+            "zombie": lambda: self._zombie(driver, dice),
+        }
+        if name in always:
+            return always[name]()
+        if driver.state != "running" or driver.gone:
+            return False
+        running: dict[str, Callable[[], object]] = {
+            "restart": driver.crash,
+            "back up": driver.back_up,
+            "restore": lambda: driver.restore(dice),
+            "reset": lambda: self.people.ask_position(driver),
+            "lose files": driver.lose_files,
+            "contradict": lambda: driver.contradict(dice),
+            "replay": lambda: driver.replay(dice),
+            "both attempts": lambda: driver.name_both(dice),
+            "skip": lambda: driver.skip(dice),
+            "late closing": lambda: driver.close_late(dice),
+            "idle in a batch": driver.doze,
+            "heartbeat": lambda: driver.rest() if driver.batch is None and not driver.uploads else False,
+        }
+        return running[name]()
+
+    def _duplicate(self, driver: Driver, dice: Dice) -> bool:
+        """Append an event of the region once more."""
+        own = [entry for entry in self.world.log[-60:] if entry.envelope.region == driver.region]
+        if not own:
+            return False
+        entry = dice.pick(own)
+        if entry.envelope.type in (EventType.REGION_REGISTERED, EventType.REGION_CLOSED):
+            return False
+        self.world.append(entry.envelope, entry.body)
+        return True
+
+    def _zombie(self, driver: Driver, dice: Dice) -> bool:
+        """A task of an older attempt writes on, for any batch of the location."""
+        if not driver.location.batches:
+            return False
+        batch = dice.pick(driver.location.batches)
+        at = (driver.region, driver.location.incarnation, batch.number)
+        driver.late.append(self.world.files_event(at, "w0", self.world.new_id("z"), batch.items[:1]))
+        return True
+
+    def _foreign(self, dice: Dice) -> None:
+        self.world.table.foreign_commit()
+        self.world.saw("foreign commit")
+
+    def _impostor(self, dice: Dice) -> None:
+        """A foreign job commits as our commit user, with its own low ids."""
+        newest = self.checks.truth.decided
+        if newest > 1:
+            self.world.table.foreign_commit(made_by=(COMMIT_USER, dice.between(0, newest - 1)))
+            self.world.saw("foreign commit as our user")
+
+    def _expire(self, dice: Dice) -> None:
+        """Expire snapshots that nobody needs: those before the newest of ours, when nothing is open."""
+        table, truth = self.world.table, self.checks.truth
+        if truth.open is not None or self.fleet.frozen or self.fleet.asleep:
+            return
+        ours = [each.id for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
+        if ours and table.head is not None:
+            table.expire(max(1, table.head.id - ours[-1] + 1))
+            self.fleet.records.clear()
+            self.world.saw("history expired")
+
+    def _unfit(self, dice: Dice) -> None:
+        self.world.table.refusal = None if self.world.table.refusal else "the table is refused for a while"
+        self.world.saw("table out of scope" if self.world.table.refusal else "table in scope again")
+
+    def _wipe(self, dice: Dice) -> None:
+        self.world.view = None
+        self.world.saw("view wiped")
+
+    def _jump(self, dice: Dice) -> None:
+        self.world.skew = dice.pick((0, 0, 700, -700, HOUR, -HOUR))
+        self.world.saw("broker's clock jumps")
+
+    def _misdate(self, dice: Dice) -> None:
+        self.world.glitch = dice.pick((HOUR, -HOUR, 1000 * HOUR))
+        self.world.saw("one wrong append time")
+
+    def _wait(self, dice: Dice) -> None:
+        self.world.now += dice.pick((200, 1_000, 5_000, 20_000))
+        self.world.saw("time passes")
+
+    # --- the end ----------------------------------------------------------------------------------
+
     def _come_to_rest(self) -> None:
-        """No more faults: everything that was sealed must be committed, whoever does it."""
+        """No more faults: everything must be committed, whoever does it."""
         self.world.tell("--- no more faults ---")
-        self._outside.mend()
+        self.world.table.refusal = None
         self.fleet.quiet()
-        self.checker.step()
-        self._orders.halted = True
-        self._orders.resume(Dice(0))
-        dice = Dice(self.plan.setting.seed)
-        for _ in range(QUIET_ROUNDS):
+        self.checks.step()
+        if self.people.paused:
+            self.people.pause(Dice(0))
+        self.checks.step()
+        for savepoint in list(self.checks.truth.savepoints):
+            self.people.command(command="cancel", name=savepoint.name)
+        dice = Dice(self.plan.seed)
+        for round_ in range(QUIET_ROUNDS):
             self.steps += 1
             self.world.now += 50
-            for driver in self.drivers:
-                driver.finish(dice)
-            self.checker.step()
-            self._splits.watch()
-            if self._splits.hopeless():
-                self._orders.allow_deeper()
-            self.fleet.run_all(self.checker.step)
-            self.checker.step()
-            self.checker.faulting.compare(self.fleet.nodes)
-            if at_rest(self.drivers, self.fleet, self.checker):
+            self._finish(dice, round_)
+            self.checks.step()
+            self.fleet.run_all(self.checks.step)
+            self.checks.step()
+            self.checks.compare(self.fleet.nodes)
+            if self._at_rest():
                 return
-        self._check_fallen_back()
-        raise no_rest(self.drivers, self.fleet, self.checker)
+        missing = sorted(self._items - self.checks.items)
+        lacking = f"{len(missing)} items, {missing[:3]} first"
+        states = {driver.region: driver.state for driver in self.people.working()}
+        conditions = [str(each.problem) for each in self.fleet.nodes[0].machine.conditions()]
+        raise Violation("I12", f"no rest: {lacking} are missing; drivers {states}; {conditions}")
 
-    def _check_fallen_back(self) -> None:
-        """I11: a region that fell back must come as far as it would have come by full cuts."""
-        lacking = missing(self.drivers, self.checker)
-        fell_back = {name for verdict in self.checker.reading.valid.values() for name in verdict.fallbacks}
-        if any(item in lacking for name in fell_back for item in _items_of(self.drivers, name)):
-            check_slow(self.world, self.checker.reading)
+    def _finish(self, dice: Dice, round_: int) -> None:
+        self.people.match(dice)
+        self.people.care(dice)
+        self.people.see_to_assignment(dice)
+        for driver in self.people.working():
+            for _ in range(3):
+                if not (driver.state == "running" and driver.batch is None and self.people.closing):
+                    driver.drive(dice)
+        while any(driver.deliver(dice) for driver in self.drivers):
+            pass
 
-    def _watch(self, node: Node, effect: Effect) -> None:
-        self.checker.effect(effect)
-        if isinstance(effect, AppendDecision | AppendAbandoned):
-            self.checker.step()
-            self.checker.timing.acted(node.acting_since, node.wanted_at[id(effect)])
-
-
-def _items_of(drivers: list[Driver], region: str) -> list[Item]:
-    """What is read by a region that was not replaced."""
-    shards = [
-        shard
-        for driver in drivers
-        if driver.region == region and not driver.stopped
-        for shard in driver.reading
-    ]
-    return [(shard, number) for shard in shards for number in range(drivers[0].job.items)]
+    def _at_rest(self) -> bool:
+        if self._items - self.checks.items:
+            return False
+        done = all(driver.state in ("closed", "stopped") or driver.idle for driver in self.people.working())
+        return done and self.checks.truth.open is None and not self.people.closing
 
 
-def _without_who(act: Callable[[Dice], object]) -> Action:
+def _draw_settings(dice: Dice) -> MachineSettings:
+    """Return random settings of the coordinators."""
+    policy = StreamPolicy(
+        number=0,
+        partial="allow" if dice.chance(0.8) else "never",
+        max_consecutive_fallbacks=dice.pick((1, 1, 2, 3)),
+        max_failure_ratio=dice.pick((1.0, 1.0, 0.5, 0.34)),
+        allowed_locations=("memory://",),
+    )
+    stall_pause = dice.pick((100, 1_000, 15_000))
+    return MachineSettings(
+        policy,
+        commit_interval=dice.pick((0, 0, 0, 500, 5_000)),
+        commit_max_files=dice.pick((None, None, 3)),
+        record_interval=dice.pick((500, 20_000)),
+        head_interval=dice.pick((2_000, 300_000)),
+        stall_pause=stall_pause,
+        overdue_after=stall_pause,
+        silence=dice.pick((1_000, 60_000)),
+        alignment_timeout=dice.pick((100, 100, 400, 1_500, 10_000)),
+    )
+
+
+def _without_who(act: Callable[[Dice], object]) -> Callable[[int, Dice], object]:
     return lambda who, dice: act(dice)
 
 
-def _striking(fleet: Fleet, fate: Fate) -> Action:
+def _striking(fleet: Fleet, fate: str) -> Callable[[int, Dice], object]:
     return lambda who, dice: fleet.strike(fate, dice)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluicegate.events import FileInfo, FilesWritten
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes import Adapter, FileWriter

@@ -12,15 +12,10 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events import (
-    Event,
-    EventType,
-    OpeningAnswered,
-    Parent,
-    RegionOpened,
-    partition_of,
-    read_event,
-)
+from sluicegate.events.codec import read_event
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Event, OpeningAnswered, Parent, RegionOpened
+from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.kafka.starting import start_client

@@ -13,7 +13,8 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events import Body, CutCommitted, CutVoided, Event, OpeningAnswered, Position, read_event
+from sluicegate.events.codec import read_event
+from sluicegate.events.models import Body, CutCommitted, CutVoided, Event, OpeningAnswered, Position
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import HookError

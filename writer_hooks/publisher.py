@@ -22,7 +22,9 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
-from sluicegate.events import Event, Message, encode, partition_of
+from sluicegate.events.encoding import Message, encode
+from sluicegate.events.models import Event
+from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.points import arm_from
 from sluicegate.kafka.outages import KAFKA, quiet_clients
 from sluicegate.kafka.pauses import spread

@@ -7,7 +7,8 @@ from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from sluicegate.events import NO_CHECKPOINT, Assignment, Body, Envelope, Event, EventType, FilesWritten
+from sluicegate.events.envelope import Envelope, EventType, NO_CHECKPOINT
+from sluicegate.events.models import Assignment, Body, Event, FilesWritten
 from sluicegate.events.naming import attempt_digest
 from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.topics import TopicNames

@@ -1,1 +1,1 @@
-"""The pure core: log records, time and outcomes in, effects out. No event loop, clock, randomness or I/O."""
+"""The core of protocol version 4: pure, synchronous, deterministic."""

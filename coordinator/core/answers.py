@@ -1,62 +1,52 @@
-"""The answers to openings: each is given once, when it is known what the stream makes of it."""
+"""Answers to registrations, from the moment the registration is read until the answer may be sent."""
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.outbox import Outbox
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.locations import table_problem
-from sluicegate.events.models import Position
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.models import RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Problem
 
 
-class _Asked(NamedTuple):
-    """An opening that was read."""
-
-    envelope: Envelope
-    refusal: str | None
-    table: str | None
-    """Where its job writes to."""
-    start: Position | None
-
-
-@dataclass
 class Answers:
-    """The openings that are not answered yet."""
+    """The answers that wait until log and table were read.
 
-    refused: dict[str, str]
-    """By region, why its last opening was refused, until one is accepted or its own query goes on."""
-    _asked: list[_Asked] = field(default_factory=list)
+    A state record hides the registrations that it includes from the next reader. So none is written while
+    answers wait.
+    """
+
+    def __init__(self, outbox: Outbox, refused: Mapping[str, Problem]) -> None:
+        self.refused = dict(refused)
+        """By region, the refusal of its newest registration; for status."""
+        self._outbox = outbox
+        self._waiting: list[tuple[LogRecord, RegistrationAnswered]] = []
 
     @property
-    def due(self) -> bool:
-        """Whether an opening is not answered."""
-        return bool(self._asked)
+    def waiting(self) -> bool:
+        """True if an answer waits."""
+        return bool(self._waiting)
 
-    def note(
-        self,
-        envelope: Envelope,
-        refusal: str | None,
-        table: str | None = None,
-        start: Position | None = None,
-    ) -> None:
-        """Take an opening that was read; `start` is where the log lets its lineage start."""
-        self._asked.append(_Asked(envelope, refusal, table, start))
+    def add(self, record: LogRecord, answer: RegistrationAnswered) -> None:
+        """Keep the answer to a registration that was judged."""
+        self._waiting.append((record, answer))
 
-    def forget(self, region: str) -> None:
-        """Show no refusal of the region: an operator has given an order, or its own query goes on."""
-        self.refused.pop(region, None)
+    def refuse(self, record: LogRecord, problem: Problem) -> None:
+        """Keep the answer to a registration that cannot be judged."""
+        registration = record.envelope.id
+        self.add(record, RegistrationAnswered(registration=registration, accepted=False, problem=problem))
 
-    def give(self, book: Book, outbox: Outbox, locations: tuple[str, ...], halted: str | None) -> None:
-        """Answer all of them; `halted` is why the whole stream does not go on."""
-        for envelope, refusal, table, start in self._asked:
-            region = book.state.regions.get(envelope.region)
-            elsewhere = table_problem(table, locations)
-            wrong = [halted, refusal or (region.fault if region else None)]
-            # A job of another table has no other problem: what else is wrong is about the right job.
-            reason = elsewhere or ". Also: ".join(dict.fromkeys(each for each in wrong if each)) or None
-            self.refused.pop(envelope.region, None)
-            if reason is not None:
-                self.refused[envelope.region] = reason
-            outbox.answer(envelope, reason, region.ref if region else None, start)
-        self._asked = []
+    def send(self, stall: Problem | None) -> None:
+        """Send all answers; a stall of the stream turns them into refusals."""
+        for record, verdict in self._waiting:
+            answer = verdict
+            if stall is not None:
+                answer = verdict.model_copy(update={"accepted": False, "problem": stall})
+            self._outbox.answer(record.envelope, answer)
+            if isinstance(record.body, RegionRegistered) and record.body.probe:
+                # A probe changes nothing, not even the status.
+                continue
+            self.refused.pop(record.envelope.region, None)
+            if answer.problem is not None:
+                self.refused[record.envelope.region] = answer.problem
+        self._waiting = []

@@ -1,230 +1,266 @@
-"""Cuts: choosing one, and judging one at its own offset.
+"""Cuts: the choice of the next one, and the validity of a logged one.
 
-A commit's content is a function of the log up to its decision, and of nothing else: time decides when a
-partial cut is proposed, never whether it is valid.
+A commit's content is a function of the log up to its decision. Time triggers partial cuts, and never makes a
+decision valid. Fallback, its maximum and the forced full cut follow the Flink discussion of
+independent checkpoints per pipeline region.
 """
 
+import hashlib
+import json
 from collections.abc import Container, Mapping
+from fractions import Fraction
+from math import floor
 
-from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.decisions import completions_digest, included
-from sluicegate.coordinator.core.descent import Place, bases, last
-from sluicegate.coordinator.core.owing import (
-    Moves,
-    exhausted,
-    expected,
-    finals,
-    may_be_partial,
-    owing,
-    reaches,
-    staying,
-    unreached,
-)
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import reaches
+from sluicegate.coordinator.core.pending import Sealed
 from sluicegate.events.models import CutAbandoned, CutDecided, Position
+from sluicegate.events.problems import Code, Problem
 
-Choice = CutDecided | CutAbandoned
+Moves = Mapping[str, Position]
+"""By region, the sealed position that it moves to."""
 
 
-def choose(book: Book, barred: Container[str] = (), *, expired: bool = False) -> Choice | None:
-    """The next cut, as far as everything is sealed; None while it is worth waiting.
+# --- choosing -------------------------------------------------------------------------------------
 
-    A barred region has files that the table would not take; it does not move. Once the alignment has
-    expired, those that owe fall back, or the full cut that was forced is abandoned.
+
+def choose(
+    log: Log, excluded: Container[str] = (), *, expired: bool = False
+) -> CutDecided | CutAbandoned | None:
+    """Return the next cut, or the attempt to abandon; None while regions are waited for.
+
+    `excluded` are regions whose files the table would not take. `expired`: the alignment timeout has passed,
+    so lagging regions fall back.
     """
-    state = book.state
-    if state.assignment is None or state.policy is None:
+    state = log.state
+    if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
-    frontiers = _frontiers(book, barred)
-    if not frontiers:
+    whole = _frontiers(log, excluded)
+    # A full cut first: it is the only one that may reach the barrier.
+    if whole and not unmoved(log, whole) and barrier_reached(log, whole):
+        return decision(log, whole)
+    moves = {name: at for name in whole if (at := _before_barrier(log, name)) is not None}
+    lacking = fallbacks(log, moves)
+    if moves and not lacking and not state.assignment.provisional:
+        return decision(log, moves)
+    if not expired or state.assignment.provisional or not may_be_partial(log):
         return None
-    whole = _with_parents(book, frontiers)
-    waits_for = state.next.regions if state.next else expected(book)
-    if whole and not staying(book, waits_for, whole) and not _unfinished(book, whole):
-        return _decision(book, whole)
-    moves = _open_moves(book, frontiers)
-    late = owing(book, expected(book), moves)
-    if moves and not late:
-        return _decision(book, moves)
-    if not expired or not may_be_partial(book):
-        return None
-    if exhausted(book, late):
-        number = state.decided + 1
-        return CutAbandoned(decision=number, attempt=state.attempt + 1, regions=tuple(sorted(late)))
-    return _decision(book, moves) if moves else None
+    # From here on, the regions that do not move fall back, or there are too many of them.
+    if is_forced(log):
+        return _abandon(log, "forced", lacking) if lacking else None
+    if len(lacking) > most_fallbacks(log):
+        return _abandon(log, "ratio", lacking)
+    return decision(log, moves) if moves else None
 
 
-def left_behind(book: Book, choice: Choice) -> set[str]:
-    """Who owes and does not move."""
-    if isinstance(choice, CutAbandoned):
-        return set(choice.regions)
-    refs = {name: region.ref for name, region in book.state.regions.items()}
-    moves = {name: at for name, at in choice.cut.items() if at != refs[name]}
-    return set(owing(book, expected(book), moves))
+def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
+    """Return the regions that could move in a partial cut; their alignment timeouts count."""
+    return [name for name in _frontiers(log, excluded) if _before_barrier(log, name) is not None]
 
 
-def waiting(book: Book, barred: Container[str] = ()) -> list[str]:
-    """The regions that could move in a partial cut."""
-    return list(_open_moves(book, _frontiers(book, barred)))
+def _frontiers(log: Log, excluded: Container[str]) -> dict[str, Position]:
+    found: dict[str, Position] = {}
+    for name, region in sorted(log.state.regions.items()):
+        sealed = log.sealed(name)
+        movable = bool(sealed) and region.fault is None and name not in excluded
+        if movable and log.may_move(name, sealed[-1].position):
+            found[name] = sealed[-1].position
+    return found
 
 
-def _frontiers(book: Book, barred: Container[str]) -> dict[str, Position]:
-    return {
-        name: position
-        for name, region in book.state.regions.items()
-        if region.fault is None and name not in barred and (position := book.frontier(name))
-    }
+def _before_barrier(log: Log, name: str) -> Position | None:
+    """Return the last sealed position that is no target, and follows none; None if there is none."""
+    found: Position | None = None
+    for each in log.sealed(name):
+        if log.at_barrier(name, each.position):
+            break
+        found = each.position
+    return found
 
 
-def _open_moves(book: Book, frontiers: Moves) -> dict[str, Position]:
-    """The moves that need not wait for a full cut."""
-    return _with_parents(book, _without_finals(book, _in_force(book, frontiers)))
+def _abandon(log: Log, kind: str, lacking: list[str]) -> CutAbandoned:
+    state = log.state
+    return CutAbandoned.model_validate(
+        {"decision": state.decided + 1, "attempt": state.attempt + 1, "kind": kind, "regions": tuple(lacking)}
+    )
 
 
-def refusal(book: Book, body: CutDecided) -> str | None:
-    """Why a decision is void at the offset that the book has reached; None if it is valid."""
-    state = book.state
-    if body.decision != state.decided + 1:
-        return f"decision {body.decision} does not follow {state.decided}"
-    if state.blocked is not None:
-        return "the stream is stalled"
-    regions = state.regions
-    moves = {name: at for name, at in body.cut.items() if name not in regions or at != regions[name].ref}
-    problem = next((found for name in moves if (found := _move_problem(book, name, moves[name]))), None)
-    if problem is not None:
-        return problem
-    if not moves:
-        return "no region moves"
-    if body.cut != _vector(book, moves):
-        return "the cut leaves out a region"
-    if _with_parents(book, moves) != moves:
-        return "the cut has a region without the checkpoints that it builds on"
-    if body.final != _carries_final(book, moves):
-        return "the final mark is wrong"
-    problem = _fallback_problem(book, moves)
-    if problem is None and body.completions != completions_digest(included(book, moves)):
-        problem = "the digest of the completions differs"
-    return problem
-
-
-def _move_problem(book: Book, name: str, to: Position) -> str | None:
-    region = book.state.regions.get(name)
-    if region is None:
-        return f"region {name} was never opened"
-    if region.fault is not None:
-        return f"region {name} is stalled"
-    if not any((at, number) == (to.lineage, to.checkpoint) for at, number, _ in book.sealed(name)):
-        return f"checkpoint {to.checkpoint} of region {name} is not sealed beyond its ref"
-    return None
-
-
-def abandonment_refusal(book: Book, body: CutAbandoned) -> str | None:
-    """Why an abandonment is void at the offset that the book has reached; None if it is valid."""
-    state = book.state
-    if (body.decision, body.attempt) != (state.decided + 1, state.attempt + 1):
-        return f"attempt {body.attempt} at decision {body.decision} does not follow {state.attempt}"
-    if state.blocked is not None or not may_be_partial(book) or not exhausted(book, expected(book)):
-        return "no full cut is forced"
-    return None
-
-
-def _fallback_problem(book: Book, moves: Moves) -> str | None:
-    following = book.state.next
-    if following is not None and _in_force(book, moves) != moves and owing(book, following.regions, moves):
-        return f"the first cut of assignment {following.number} is not full"
-    late = owing(book, expected(book), moves)
-    final = _carries_final(book, moves)
-    if final and (staying(book, expected(book), moves) or _unfinished(book, moves)):
-        return "a cut with a final checkpoint is not full"
-    if not late:
-        return None
-    if not may_be_partial(book):
-        return "the cut is not full"
-    if tired := exhausted(book, late):
-        return f"region {tired[0]} fell back as often as it may: the cut is not full"
-    return None
-
-
-def _with_parents(book: Book, moves: Moves) -> dict[str, Position]:
-    """The moves without those that build on checkpoints of other regions which are not in the cut."""
-    kept = dict(moves)
-    while lacking := [name for name, at in kept.items() if not _stands_on(book, name, at, kept)]:
-        for name in lacking:
-            del kept[name]
-    return kept
-
-
-def _stands_on(book: Book, name: str, at: Position, moves: Moves) -> bool:
-    region = book.state.regions[name]
-    for lineage in region.chain[: region.chain.index(at.lineage) + 1]:
-        for parent in bases(book, Place(name, lineage)):
-            decided = book.state.regions[parent.region].lineages[parent.lineage].decided
-            if decided is not None and decided >= last(parent):
-                continue
-            target = Position(lineage=parent.lineage, checkpoint=last(parent))
-            if parent.region not in moves or not reaches(book, parent.region, moves[parent.region], target):
-                return False
-    return True
-
-
-def _in_force(book: Book, moves: Moves) -> dict[str, Position]:
-    """The moves up to the last checkpoint of a lineage that was opened under the assignment in force."""
-    state = book.state
-    if state.next is None or state.assignment is None:
-        return dict(moves)
-    kept: dict[str, Position] = {}
-    for name, at in moves.items():
-        lineages = state.regions[name].lineages
-        if lineages[at.lineage].assignment <= state.assignment.number:
-            kept[name] = at
-            continue
-        for lineage, number, _ in book.sealed(name):
-            if lineages[lineage].assignment > state.assignment.number:
-                break
-            kept[name] = Position(lineage=lineage, checkpoint=number)
-    return kept
-
-
-def _without_finals(book: Book, moves: Moves) -> dict[str, Position]:
-    """The moves up to before the checkpoints that only a full cut may reach."""
-    kept: dict[str, Position] = {}
-    for name, at in moves.items():
-        ends = list(finals(book, name))
-        if not any(reaches(book, name, at, end) for end in ends):
-            kept[name] = at
-            continue
-        for lineage, number, _ in book.sealed(name):
-            position = Position(lineage=lineage, checkpoint=number)
-            if any(reaches(book, name, position, end) for end in ends):
-                break
-            kept[name] = position
-    return kept
-
-
-def _decision(book: Book, moves: Moves) -> CutDecided:
+def decision(log: Log, moves: Moves) -> CutDecided:
+    """Return the event of the decision for these moves; the caller adds the table's head."""
     return CutDecided(
-        decision=book.state.decided + 1,
-        cut=_vector(book, moves),
-        final=_carries_final(book, moves),
-        completions=completions_digest(included(book, moves)),
+        decision=log.state.decided + 1,
+        cut=whole_cut(log, moves),
+        final=reaches_barrier(log, moves),
+        digest=digest_of(log, moves),
     )
 
 
-def _vector(book: Book, moves: Moves) -> dict[str, Position]:
-    """The whole cut: the moves, and the refs of the regions that stay."""
-    stay = {name: region.ref for name, region in book.state.regions.items() if region.ref is not None}
-    return dict(sorted({**stay, **moves}.items()))
+# --- fallbacks ------------------------------------------------------------------------------------
 
 
-def _carries_final(book: Book, moves: Moves) -> bool:
-    return any(reaches(book, name, at, end) for name, at in moves.items() for end in finals(book, name))
+def unmoved(log: Log, moves: Container[str]) -> list[str]:
+    """Return the expected regions that a cut does not move; a full cut has none."""
+    return [name for name in log.expected() if name not in moves]
 
 
-def _unfinished(book: Book, moves: Mapping[str, Position]) -> bool:
-    """Whether the moves reach a part of the savepoint's targets only."""
-    savepoint = book.state.savepoint
-    if savepoint is None:
+def fallbacks(log: Log, moves: Container[str]) -> list[str]:
+    """Return the regions that fall back to their position with a cut: unmoved, and not held by a barrier."""
+    return [name for name in unmoved(log, moves) if not log.is_held(name)]
+
+
+def most_fallbacks(log: Log) -> int:
+    """Return how many regions may fall back with one cut, by the logged policy."""
+    policy = log.state.policy
+    return floor(Fraction(str(policy.max_failure_ratio if policy else 1.0)) * sum(1 for _ in log.expected()))
+
+
+def is_forced(log: Log) -> bool:
+    """True if the next cut must be full: a region fell back as often in a row as it may."""
+    policy, regions = log.state.policy, log.state.regions
+    most = policy.max_consecutive_fallbacks if policy else 1
+    return any(name in regions and regions[name].fallbacks >= most for name in log.expected())
+
+
+def single_region_reason(log: Log) -> str | None:
+    """Return the reason for which the stream is one failure domain; None if its regions are independent."""
+    state = log.state
+    if state.policy is not None and state.policy.single_region is not None:
+        return state.policy.single_region
+    active = (state.regions[name] for name in state.active() if name in state.regions)
+    return next((each.single_region for each in active if each.single_region), None)
+
+
+def may_be_partial(log: Log) -> bool:
+    """True if a cut may leave regions at their positions."""
+    policy = log.state.policy
+    return policy is not None and policy.partial == "allow" and single_region_reason(log) is None
+
+
+# --- barriers -------------------------------------------------------------------------------------
+
+
+def reaches_barrier(log: Log, moves: Moves) -> bool:
+    """True if a move reaches a target, which only full cuts may."""
+    return any(log.at_barrier(name, at) for name, at in moves.items())
+
+
+def barrier_reached(log: Log, moves: Moves) -> bool:
+    """True if these moves reach every target, or none."""
+    if not reaches_barrier(log, moves):
+        return True
+    state = log.state
+    if any(log.is_awaited(each, name) for each in state.savepoints for name in each.awaited):
         return False
-    return bool(unreached(book, moves)) and any(
-        name in savepoint.targets and reaches(book, name, at, savepoint.targets[name])
-        for name, at in moves.items()
-    )
+    return all(reaches(moves.get(name), *target) for name in state.regions for target in log.targets(name))
+
+
+# --- validity -------------------------------------------------------------------------------------
+
+
+def problem_of(log: Log, body: CutDecided) -> Problem | None:
+    """Return the reason for which a decision is void at the current offset; None if it is valid."""
+    state, number = log.state, body.decision
+    if number != state.decided + 1:
+        return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
+    if state.pending is not None:
+        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
+    if state.paused:
+        return Problem(code=Code.PAUSED, number=number)
+    moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
+    for name, at in moves.items():
+        if problem := _move_problem(log, name, at):
+            return problem
+    if not moves:
+        return Problem(code=Code.NOTHING_MOVES, number=number)
+    # The vector names the regions that stay, too: a reader of one event knows the whole cut.
+    if body.cut != whole_cut(log, moves):
+        return Problem(code=Code.INCOMPLETE_CUT, number=number)
+    return _fullness_problem(log, number, moves) or _content_problem(log, body, moves)
+
+
+def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
+    region = log.state.regions.get(name)
+    sealed = any(each.position == at for each in log.sealed(name))
+    if region is None or not sealed or not log.may_move(name, at):
+        return Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
+    if region.fault is not None:
+        return Problem(code=Code.REGION_STALLED, region=name)
+    return None
+
+
+def _fullness_problem(log: Log, number: int, moves: Moves) -> Problem | None:
+    """Return the reason if too few regions move."""
+    provisional = log.state.assignment is not None and log.state.assignment.provisional
+    if provisional or reaches_barrier(log, moves):
+        lacking = unmoved(log, moves)
+        if lacking or not barrier_reached(log, moves):
+            return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
+        return None
+    lacking = fallbacks(log, moves)
+    if lacking and (not may_be_partial(log) or is_forced(log)):
+        return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
+    if len(lacking) > most_fallbacks(log):
+        return Problem(code=Code.TOO_MANY_BEHIND, number=number, names=tuple(lacking))
+    return None
+
+
+def _content_problem(log: Log, body: CutDecided, moves: Moves) -> Problem | None:
+    if body.final != reaches_barrier(log, moves) or body.digest != digest_of(log, moves):
+        return Problem(code=Code.OTHER_DIGEST, number=body.decision)
+    return None
+
+
+def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
+    """Return the reason for which an abandoned attempt is void at the current offset."""
+    state, number = log.state, body.decision
+    if (number, body.attempt) != (state.decided + 1, state.attempt + 1):
+        return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
+    if state.pending is not None:
+        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
+    if state.paused:
+        return Problem(code=Code.PAUSED, number=number)
+    forced = is_forced(log)
+    if not may_be_partial(log) or (body.kind == "forced") != forced:
+        return Problem(code=Code.NOT_FORCED, number=number)
+    named = {*body.regions}
+    if not named or not {*log.lagging()} <= named <= {*fallbacks(log, ())}:
+        return Problem(code=Code.NOT_APPLICABLE, number=number, names=body.regions)
+    if not forced and len(body.regions) <= most_fallbacks(log):
+        return Problem(code=Code.NOT_FORCED, number=number, names=body.regions)
+    return None
+
+
+# --- content --------------------------------------------------------------------------------------
+
+
+def whole_cut(log: Log, moves: Moves) -> dict[str, Position]:
+    """Return the whole vector: the moves, and the positions of the regions that stay."""
+    return dict(sorted({**log.state.cut, **moves}.items()))
+
+
+def included(log: Log, moves: Moves) -> dict[str, list[Sealed]]:
+    """Return, by region, the sealed checkpoints that the moves include, in commit order."""
+    found: dict[str, list[Sealed]] = {}
+    for name in sorted(moves):
+        found[name] = []
+        for each in log.sealed(name):
+            found[name].append(each)
+            if each.position == moves[name]:
+                break
+    return found
+
+
+def digest_of(log: Log, moves: Moves) -> str:
+    """Return the digest of the completions that the moves include."""
+    content = [
+        [name, each.position.incarnation, each.position.checkpoint, each.position.digest, _events(each)]
+        for name, checkpoints in included(log, moves).items()
+        for each in checkpoints
+    ]
+    text = json.dumps([log.stream, content], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _events(sealed: Sealed) -> list[str]:
+    body = sealed.checkpoint.body
+    return list(dict.fromkeys(body.events)) if body is not None else []

@@ -1,39 +1,33 @@
-"""What the core wants done, and what it is told of the outcome: data on both sides.
+"""Effects of the core, and their results, as data.
 
-Effects that are handed out together are independent of each other. What depends on an outcome is
-handed out after it, so the order of a commit is: ask, publish, record, announce, view, offsets.
-A void is a commit too, of no files; its event in the log comes between the publication and the record.
-An effect may be run again after any crash.
+Effects that are handed out together are independent. One that depends on a result is handed out after it. So
+the order of a commit is: ask, publish, append the outcome, record, announce, view, offsets. After a crash,
+each effect may be repeated.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
-from sluicegate.coordinator.core.state import Due, StateRecord
-from sluicegate.events.models import CutAbandoned, CutDecided, CutVoided, StreamPolicy
-from sluicegate.lakes.port import (
-    Answer,
-    Conflict,
-    NotPublished,
-    OutcomeUnknown,
-    Publication,
-    SnapshotRef,
-    TableState,
-)
+from sluicegate.coordinator.core.state_record import Due, StateRecord
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Body, Head
+from sluicegate.events.problems import Problem
+from sluicegate.lakes.port import Answer, Conflict, NotPublished, OutcomeUnknown, Publication, TableState
 
 
 @dataclass(frozen=True, slots=True)
 class InspectTable:
-    """Check that the table is in scope and say where it stands. Result: TableState, TableUnfit or Failed."""
+    """Check that the table is in scope, and read its state. Result: TableState, TableUnfit or Failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchEnd:
-    """Fetch the end offset of the stream's partition. Result: EndOffset or Failed."""
+    """Fetch the end offset of the partition. Result: EndOffset or Failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartsOf:
-    """The `files.written` events that a cut would take from one region."""
+    """Offsets of the `files.written` events that a cut would take from one region."""
 
     region: str
     offsets: tuple[int, ...]
@@ -41,7 +35,7 @@ class PartsOf:
 
 @dataclass(frozen=True, slots=True)
 class CheckFiles:
-    """Check that the events' files could be committed to the stream's table.
+    """Check that the table would take the files of these events.
 
     Result: FilesChecked, TableReplaced or Failed.
     """
@@ -49,60 +43,32 @@ class CheckFiles:
     parts: tuple[PartsOf, ...]
     allowed_locations: tuple[str, ...]
     table: str
-    """The identity that the stream knows."""
-    names_checked: bool = True
-    """Whether the names of the files must carry the digests of their attempts."""
+    names_checked: bool
 
 
 @dataclass(frozen=True, slots=True)
-class AppendPolicy:
-    """Append `stream.policy` to the log. Result: Appended or Failed."""
+class Append:
+    """Append an event of the coordinator to the log. Result: Appended or Failed (it may be in the log)."""
 
-    body: StreamPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class AppendDecision:
-    """Append `cut.decided` to the log. Result: Appended or Failed (which leaves open whether it was)."""
-
-    body: CutDecided
+    type: EventType
+    body: Body
+    region: str = ""
+    incarnation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendAbandoned:
-    """Append `cut.abandoned` to the log. Result: Appended or Failed."""
-
-    body: CutAbandoned
-
-
-@dataclass(frozen=True, slots=True)
-class AppendVoided:
-    """Append `cut.voided` to the log. Result: Appended or Failed."""
-
-    body: CutVoided
-
-
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """Append the events at these offsets again, in order, then `lineage.carried`. Result: Appended or Failed.
-
-    The copies name where their originals stood first. The result is the offset of the last event.
-    """
-
-    region: str
-    lineage: str
-    upto: int
-    offsets: tuple[int, ...]
+NO_DIGEST: Final = ""
+"""In place of a digest, in a question about the next decision: it is expected to be absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the table whether it has the decision. Result: an Answer of the port, or Failed."""
+    """Ask the table whether it has a decision. Result: an Answer of the port, or Failed."""
 
     decision: int
     digest: str
     table: str
-    recorded: SnapshotRef | None
+    known: Head | None
+    """A head that no commit of this decision precedes; None: the table was empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +77,11 @@ class Publish:
 
     decision: int
     digest: str
-    head: SnapshotRef | None
+    head: Head | None
     watermark: int | None
     offsets: tuple[int, ...]
     allowed_locations: tuple[str, ...]
-    names_checked: bool = True
+    names_checked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,25 +100,21 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class WriteView:
-    """Write the stream's view to the state store, in one atomic write. Result: Done or Failed."""
+    """Write the stream's view to the state store, atomically. Result: Done or Failed."""
 
     record: StateRecord
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseOffsets:
-    """Set the group offset to the smallest offset still needed in the partition. Result: Done or Failed."""
+    """Set the group's offset to the smallest one that the partition still needs. Result: Done or Failed."""
 
 
 Effect = (
     InspectTable
     | FetchEnd
     | CheckFiles
-    | AppendPolicy
-    | AppendDecision
-    | AppendAbandoned
-    | AppendVoided
-    | Carry
+    | Append
     | Ask
     | Publish
     | WriteRecord
@@ -169,43 +131,39 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The effect was not seen to succeed; it may have. It is tried again later."""
+    """The effect was not seen to succeed; it may have."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TableUnfit:
-    """The table is out of scope or unusable until somebody changes it."""
+    """The table is out of scope, or unusable until somebody changes it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndOffset:
-    """The offset behind the last record of the partition."""
+    """The offset after the last record of the partition."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The event stands in the log at this offset."""
+    """The event is in the log at this offset."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class FilesChecked:
-    """Per region that cannot be committed as it is, the reason; empty if all can."""
+    """By region, the reason for which its files cannot be committed; empty if all can."""
 
-    problems: dict[str, str]
+    problems: dict[str, Problem]
 
-
-Append = AppendPolicy | AppendDecision | AppendAbandoned | AppendVoided
-"""What goes to the log, and is read back from it."""
 
 Retried = Failed | Conflict | NotPublished | OutcomeUnknown
-"""Results after which an effect is tried again; each has its reason."""
-
+"""Results after which an effect is tried again."""
 Result = Done | Failed | TableState | TableUnfit | EndOffset | Appended | FilesChecked | Answer | Publication

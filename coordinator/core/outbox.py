@@ -1,132 +1,150 @@
-"""What follows an outcome, in this order: the record, the notifications in it, the view, the offsets.
+"""Outbox: everything that follows an outcome. The order is record, notifications, view, offsets.
 
-Notifications stand in the record that precedes them, so a crash between the two repeats and never
-drops them; their ids are derived, so that a repetition is recognised.
+Notifications are part of the record that precedes them. A crash between the two repeats them and never loses
+them. Their ids are derived, so consumers recognise a repetition.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
-from sluicegate.coordinator.core.state import Decision, Due, LightState, Notice, Order, Retrying, StateRecord
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.coordinator.core.log_state import Decision, LogState, Savepoint
+from sluicegate.coordinator.core.replica import Applied
+from sluicegate.coordinator.core.state_record import Condition, Due, Notification, StateRecord
+from sluicegate.events.envelope import Envelope, LogRecord
 from sluicegate.events.models import (
     CutAbandoned,
     CutCommitted,
-    CutVoided,
-    OpeningAnswered,
-    Position,
-    SavepointTaken,
-    StreamStalled,
+    CutReverted,
+    Head,
+    RegionClosed,
+    StreamCommand,
+    StreamPolicy,
 )
-from sluicegate.lakes.port import SnapshotRef
+from sluicegate.events.notifications import (
+    Committed,
+    NotificationType,
+    RegistrationAnswered,
+    SavepointTaken,
+    Stalled,
+)
+from sluicegate.events.problems import Problem
 
 
 class Outbox:
-    """The state record that is to be written and the notifications that are to be sent."""
+    """The state record that is to be written, and the notifications that are to be sent."""
 
-    def __init__(self, stream: str, due: list[Due], interval: int) -> None:
+    def __init__(
+        self, stream: str, due: Sequence[Due], interval: int, announced: Mapping[str, Problem]
+    ) -> None:
+        self.due = list(due)
         self._stream = stream
         self._interval = interval
-        self.due = due
         self._durable = len(due)
-        """How many notifications, from the front, stand in a written record."""
+        """Number of notifications, from the front, are part of a written record."""
         self._recorded = True
-        self._changes = 0
-        self._writing = 0
+        self._changes = self._writing = 0
         self._written_at: int | None = None
         self._view: StateRecord | None = None
         self._release = False
         self._release_at = 0
-        self._shown: StateRecord | None = None
-        """The last record that was written."""
-        self._told: dict[str | None, str] = {}
+        self.announced = dict(announced)
+        """By scope, the stall that was announced last."""
 
     @property
     def busy(self) -> bool:
-        """Whether a record or a notification is still to be written."""
+        """True if a record or a notification is still to be written."""
         return self._changes > 0 or bool(self.due)
 
     def keep_record(self) -> None:
-        """Write no record: what stands there is a newer release's. Notifications go out without one."""
+        """Write no record, since a newer release wrote the one that is there."""
         self._recorded = False
 
     def note_change(self) -> None:
         """Have a record written."""
         self._changes += 1
 
-    def answer(
-        self, envelope: Envelope, refusal: str | None, committed: Position | None, start: Position | None
-    ) -> None:
-        """Answer an opening."""
-        body = OpeningAnswered(
-            opening=envelope.id,
-            accepted=refusal is None,
-            reason=refusal or "",
-            committed=committed,
-            start=start if refusal is None else None,
+    # --- notifications ----------------------------------------------------------------------------
+
+    def read(self, record: LogRecord, applied: Applied, state: LogState) -> None:
+        """Announce the effects of a new record."""
+        body, made = record.body, applied.resolved
+        if made is not None and isinstance(body, CutCommitted):
+            self._committed(made, body.snapshot, state)
+        elif made is not None and isinstance(body, CutReverted):
+            self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
+        for savepoint in applied.savepoints:
+            self._saved(savepoint, state)
+        match body:
+            case CutAbandoned() if applied.ignored is None:
+                name = f"abandoned/{body.decision}/{body.attempt}"
+                self._add(NotificationType.ABANDONED, name, body)
+            case StreamPolicy() | StreamCommand() | RegionClosed():
+                # Nothing is announced, but the sender looks at the state.
+                self.note_change()
+
+    def answer(self, envelope: Envelope, body: RegistrationAnswered) -> None:
+        """Answer a registration."""
+        # A registration that is read again may have another answer, once a stall is over.
+        name = f"answer/{envelope.id}/{body.problem.identity if body.problem else ''}"
+        self._add(NotificationType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
+
+    def _committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
+        body = Committed(
+            decision=made.id,
+            cut=made.cut,
+            fallbacks=made.fallbacks,
+            listeners={name: each.listeners for name, each in state.regions.items() if each.listeners},
+            snapshot=snapshot,
+            watermark=made.watermark,
+            files=made.files,
         )
-        # What was refused for a stall may be accepted when it is read again: other content, another id.
-        self._add(EventType.OPENING_ANSWERED, f"answer/{envelope.id}/{refusal or ''}", body, envelope)
+        kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
+        self._add(kind, f"commit/{made.id}", body)
 
-    def committed(self, decision: Decision, snapshot: SnapshotRef | None) -> None:
-        """Tell that a commit is visible."""
-        partial = bool(decision.fallbacks)
-        body = CutCommitted(
-            decision=decision.id,
-            cut=decision.cut,
-            fallbacks=decision.fallbacks,
-            snapshot=snapshot.id if snapshot else None,
-            watermark=decision.watermark,
-            files=decision.files,
-            forced=decision.forced,
-            listeners=decision.listeners,
-        )
-        event_type = EventType.CUT_PARTIALLY_COMMITTED if partial else EventType.CUT_COMMITTED
-        self._add(event_type, f"commit/{decision.id}", body)
-
-    def abandoned(self, body: CutAbandoned) -> None:
-        """Tell that a forced full cut did not come about."""
-        self._add(EventType.CUT_ABANDONED, f"abandoned/{body.decision}/{body.attempt}", body)
-
-    def voided(self, body: CutVoided) -> None:
-        """Tell that a decision was given up."""
-        self._add(EventType.CUT_VOIDED, f"voided/{body.decision}", body)
-
-    def saved(self, order: Order, state: LightState, by: Decision | None = None) -> None:
-        """Tell that a savepoint is taken, by this decision or by what is committed already."""
-        refs = {name: region.ref for name, region in state.regions.items() if region.ref is not None}
+    def _saved(self, savepoint: Savepoint, state: LogState) -> None:
         body = SavepointTaken(
-            name=order.name,
-            drained=order.drain,
-            decision=state.committed,
-            cut=by.cut if by else refs,
+            name=savepoint.name,
+            drained=savepoint.drain,
+            decision=state.decided,
+            cut=state.cut,
             snapshot=state.snapshot,
-            watermark=by.watermark if by else state.watermark,
+            watermark=state.watermark,
         )
-        self._add(EventType.SAVEPOINT_TAKEN, f"savepoint/{order.name}/{state.committed}", body)
+        self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
 
-    def stalled(self, region: str | None, reason: str | None, applied: int) -> None:
-        """Tell once that the stream, or a region, is stalled for this reason."""
-        if reason is None:
-            if self._told.pop(region, None) is not None:
-                # Who asks for the state sees that it is over.
-                self._changes += 1
-        elif self._told.get(region) != reason:
-            self._told[region] = reason
-            body = StreamStalled(reason=reason, region=region)
-            self._add(EventType.STREAM_STALLED, f"stalled/{region or ''}/{applied}/{reason}", body)
+    def stalls(self, conditions: list[Condition], applied: int) -> None:
+        """Announce each stall once, and its end. The gravest one of a region, or of the stream, counts."""
+        problems = [each.problem for each in reversed(conditions) if each.kind == "stall"]
+        current = {each.region or "": each for each in problems}
+        for scope, problem in current.items():
+            known = self.announced.get(scope)
+            if known is None or known.identity != problem.identity:
+                self._add_stall(problem, applied, ended=False)
+        for scope, problem in self.announced.items():
+            if scope not in current:
+                self._add_stall(problem, applied, ended=True)
+        self.announced = current
 
-    def next(
-        self, record: Callable[[], StateRecord], now: int, *, writable: bool, interval: int | None = None
-    ) -> Effect | None:
-        """The next effect, if one is due; a record only when the state may be written.
+    def _add_stall(self, problem: Problem, applied: int, *, ended: bool) -> None:
+        body = Stalled(problem=problem, ended=ended)
+        name = f"stalled/{applied}/{problem.identity}/{ended}"
+        self._add(NotificationType.STALLED, name, body, problem.region or "")
 
-        With an interval the record is renewed that often, if that is more often than usual.
-        """
+    def _add(
+        self, kind: NotificationType, name: str, body: Notification, region: str = "", incarnation: str = ""
+    ) -> None:
+        identity = hashlib.sha256(f"{self._stream}/{name}".encode()).hexdigest()[:32]
+        self.due.append(Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body))
+        self._changes += 1
+
+    # --- effects ----------------------------------------------------------------------------------
+
+    def next(self, record: Callable[[], StateRecord], now: int, *, writable: bool) -> Effect | None:
+        """Return the next effect, if one is due; a record only while the state may be written."""
         if not self._recorded:
             return Announce(self.due[0]) if self.due else None
-        if writable and (self._changes > 0 or self._stale(now, interval)):
+        if writable and (self._changes > 0 or self._is_old(now)):
             self._writing = self._changes
             return WriteRecord(record())
         if self._durable > 0:
@@ -136,29 +154,21 @@ class Outbox:
         return None
 
     def view(self) -> WriteView | None:
-        """The write of the newest view, if one is due. It holds nothing else back."""
+        """Return the write of the newest view, if one is due. Nothing depends on it."""
         return WriteView(self._view) if self._view is not None else None
 
-    def show(self, record: Callable[[], StateRecord], retries: list[Retrying], stalled: str | None) -> None:
-        """Have a view written that shows what is tried again, though no record can or need be written."""
-        base = self._shown or record()
-        if {each.effect for each in base.retries} - {each.effect for each in retries}:
-            # Who reads the record would take what is over for something that lasts.
-            self._changes += 1
-        self._view = base.model_copy(update={"retries": retries, "stalled": stalled})
-
     def not_released(self, now: int, pause: int) -> None:
-        """The offsets were not released: nothing waits for them, so they are tried again at leisure."""
+        """Release the offsets later: nothing depends on it."""
         self._release_at = now + pause
 
     def done(self, effect: Effect, now: int) -> None:
-        """Take note of an effect that is durable."""
+        """Note an effect that is durable."""
         match effect:
             case WriteRecord(record):
                 self._changes -= self._writing
                 self._durable = len(record.due)
                 self._written_at = now
-                self._view = self._shown = record
+                self._view = record
                 self._release = True
             case Announce():
                 self.due.pop(0)
@@ -168,18 +178,5 @@ class Outbox:
             case ReleaseOffsets():
                 self._release = False
 
-    def _stale(self, now: int, interval: int | None) -> bool:
-        return self._written_at is not None and now - self._written_at >= (interval or self._interval)
-
-    def _add(
-        self,
-        event_type: EventType,
-        name: str,
-        body: Notice,
-        envelope: Envelope | None = None,
-    ) -> None:
-        identity = hashlib.sha256(f"{self._stream}/{name}".encode()).hexdigest()[:32]
-        region = envelope.region if envelope else (getattr(body, "region", None) or "")
-        lineage = envelope.lineage if envelope else ""
-        self.due.append(Due(id=identity, type=event_type, region=region, lineage=lineage, body=body))
-        self._changes += 1
+    def _is_old(self, now: int) -> bool:
+        return self._written_at is not None and now - self._written_at >= self._interval

@@ -1,160 +1,114 @@
-"""Completions and events that ought to have arrived: a region stalls for them once they are overdue.
+"""Overdue: completed checkpoints that lack something for longer than it takes to arrive.
 
-What comes out of order is filled a moment later, and is no stall. It is one when it still lacks after a
-while, and the log has been read to an end fetched after that. All of this is work in hand: no decision
-depends on it.
+Events out of order are normal, and no stall. A checkpoint that still lacks something after a while, with the
+log read to an end fetched after that, is a stall of its region. No decision depends on it.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.book import WAY_OUT, Book
+from sluicegate.coordinator.core.log import Log
 from sluicegate.events.envelope import Envelope
+from sluicegate.events.problems import Code, Problem
 
-_LOOKS: Final = 10
-"""So often in the time after which something is overdue."""
+_CHECKS: Final = 10
+"""Number of checks within the time after which something is overdue."""
 _MOST: Final = 1_000
-"""Events of which it is known where they lie, of those without effect and of those that are decided."""
-
-Place = tuple[str, str, int]
-"""Region, lineage and checkpoint."""
-
-
-class _Place(NamedTuple):
-    region: str
-    lineage: str
-    checkpoint: int
+"""Events without effect whose place is remembered."""
 
 
 class _Lack(NamedTuple):
-    """A completed checkpoint that lacks its predecessor's completion, or events that it names."""
+    """An event or a predecessor that a completed checkpoint lacks."""
 
-    place: _Place
-    kind: Literal["predecessor", "events"]
+    region: str
+    incarnation: str
+    checkpoint: int
+    code: Code
 
 
 class Overdue:
-    """What the completed checkpoints of one stream lack for longer than it takes to arrive."""
+    """The overdue checkpoints of one stream."""
 
-    def __init__(self, book: Book, after: int, known: Mapping[str, Place]) -> None:
-        """`after` in milliseconds; `known` is where the record says that named events lie."""
-        self._book = book
+    def __init__(self, log: Log, after: int) -> None:
+        """`after`: milliseconds after which a lack is overdue."""
+        self._log = log
         self._after = after
-        self._look_at = 0
+        self._check_at = 0
         self._since: dict[_Lack, int] = {}
         self._late: set[_Lack] = set()
-        """What has lacked for so long, as of the last look."""
-        self._overdue: dict[str, list[_Lack]] = {}
-        """By region, what lacks though the log was read to an end fetched after it was late."""
-        self._lies: dict[_Lack, tuple[str, _Place]] = {}
-        """An event that a checkpoint names, and where it lies instead."""
-        self._unused = {event: _Place(*place) for event, place in known.items()}
-        self._decided: dict[str, _Place] = {}
-        """The places of the last decisions' events."""
-
-    @property
-    def known(self) -> dict[str, Place]:
-        """Where named events lie, for the record: a successor may not read them again."""
-        return dict(self._lies.values())
+        self._overdue: set[_Lack] = set()
+        self._elsewhere: dict[str, tuple[str, int]] = {}
+        """By event id, region and checkpoint of events that had no effect."""
 
     def unused(self, envelope: Envelope) -> None:
-        """Remember where an event lies that has no effect there: somebody may name it elsewhere."""
-        _remember(self._unused, envelope.id, _Place(envelope.region, envelope.lineage, envelope.checkpoint))
+        """Remember the place of an event without effect: another checkpoint may name it."""
+        self._elsewhere.pop(envelope.id, None)
+        self._elsewhere[envelope.id] = (envelope.region, envelope.checkpoint)
+        if len(self._elsewhere) > _MOST:
+            del self._elsewhere[next(iter(self._elsewhere))]
 
     def decided(self) -> None:
-        """Remember where the events lie that the last decision includes: a later checkpoint may name them."""
-        for (region, lineage), ledger in self._book.included.items():
-            for number, entry in ledger.checkpoints.items():
-                for event in entry.parts:
-                    _remember(self._decided, event, _Place(region, lineage, number))
+        """Remember the places of the events that the newest decision includes."""
+        for name, checkpoints in self._log.included.items():
+            for each in checkpoints:
+                for event in each.checkpoint.parts:
+                    self._elsewhere[event] = (name, each.position.checkpoint)
+        while len(self._elsewhere) > _MOST:
+            del self._elsewhere[next(iter(self._elsewhere))]
 
-    def look(self, now: int, *, caught_up: bool) -> bool:
-        """Look, if it is time. Return whether an end of the log must be fetched from now on."""
-        if now < self._look_at:
+    def check(self, now: int, *, caught_up: bool) -> bool:
+        """Check, if it is time. True if the log's end must be fetched from now on."""
+        if now < self._check_at:
             return False
-        self._look_at = now + max(1, self._after // _LOOKS)
+        self._check_at = now + max(1, self._after // _CHECKS)
         self._since = {lack: self._since.get(lack, now) for lack in self._lacks()}
         late = {lack for lack, since in self._since.items() if now - since >= self._after}
         fresh = late - self._late
         if caught_up:
-            self._overdue = {}
-            for lack in sorted(late & self._late):
-                self._overdue.setdefault(lack.place.region, []).append(lack)
-            self._find()
+            self._overdue = late & self._late
         self._late = late
         return bool(fresh)
 
-    def reason(self, region: str) -> str | None:
-        """Why a region cannot go on for something that is overdue; None if it can."""
-        for lack in self._overdue.get(region, ()):
-            if (found := self._sentence(lack)) is not None:
-                return found
-        return None
-
     def _lacks(self) -> Iterator[_Lack]:
-        """The first lack of each kind, of every lineage."""
-        for (region, lineage), ledger in self._book.ledgers.items():
-            if ledger.gaps:
-                yield _Lack(_Place(region, lineage, next(iter(ledger.gaps))), "predecessor")
-            number = next((number for number, entry in ledger.checkpoints.items() if entry.missing), None)
-            if number is not None:
-                yield _Lack(_Place(region, lineage, number), "events")
+        """Yield the first lack of each kind, of every region."""
+        for name, pending in self._log.pending.items():
+            if (gap := pending.gap()) is not None:
+                yield _Lack(name, pending.incarnation, gap[0], Code.PREDECESSOR_MISSING)
+            if (lacking := next(pending.lacking(), None)) is not None:
+                yield _Lack(name, pending.incarnation, lacking[0], Code.EVENTS_MISSING)
 
-    def _find(self) -> None:
-        """Look where the events lie that are overdue."""
-        lies: dict[_Lack, tuple[str, _Place]] = {}
-        for lack in (each for found in self._overdue.values() for each in found if each.kind == "events"):
-            for event in sorted(self._missing(lack.place)):
-                if (place := self._place_of(event)) is not None:
-                    lies[lack] = (event, place)
-                    break
-        self._lies = lies
+    def problems(self) -> Iterator[Problem]:
+        """Yield the lacks that are overdue, and completions that cannot be read."""
+        still = {*self._lacks()}
+        for lack in sorted(self._overdue & still):
+            yield self._problem(lack)
+        for name, pending in self._log.pending.items():
+            for number in sorted(pending.unreadable)[:1]:
+                yield Problem(
+                    code=Code.COMPLETION_UNREADABLE,
+                    region=name,
+                    incarnation=pending.incarnation,
+                    checkpoint=number,
+                )
 
-    def _missing(self, place: _Place) -> set[str]:
-        ledger = self._book.ledgers.get((place.region, place.lineage))
-        entry = ledger.checkpoints.get(place.checkpoint) if ledger else None
-        return entry.missing if entry is not None else set()
-
-    def _place_of(self, event: str) -> _Place | None:
-        for ledgers in (self._book.ledgers, self._book.included):
-            for (region, lineage), ledger in ledgers.items():
-                for number, entry in ledger.checkpoints.items():
-                    if event in entry.parts:
-                        return _Place(region, lineage, number)
-        return self._unused.get(event) or self._decided.get(event)
-
-    def _sentence(self, lack: _Lack) -> str | None:
-        region, lineage, number = lack.place
-        ledger = self._book.ledgers.get((region, lineage))
-        if ledger is None:
-            return None
-        if lack.kind == "predecessor":
-            before = ledger.gaps.get(number)
-            return None if before is None else _lacks_predecessor(lack.place, before)
-        event, lies = self._lies.get(lack, ("", None))
-        if lies is None or event not in self._missing(lack.place):
-            return None
-        where = "before that lineage was opened"
-        if lies != lack.place:
-            where = f"for checkpoint {lies.checkpoint} of lineage {lies.lineage} of region {lies.region}"
-        return (
-            f"region {region}: checkpoint {number} of lineage {lineage} names event {event}, which its "
-            f"writer sent {where}, so the checkpoint never becomes complete. "
-            f"Correct the writer, and {WAY_OUT}"
+    def _problem(self, lack: _Lack) -> Problem:
+        pending = self._log.pending[lack.region]
+        problem = Problem(
+            code=lack.code, region=lack.region, incarnation=lack.incarnation, checkpoint=lack.checkpoint
         )
+        if lack.code is Code.PREDECESSOR_MISSING:
+            gap = pending.gap()
+            return problem.model_copy(update={"other": gap[1] if gap is not None else None})
+        missing = sorted(pending.checkpoints[lack.checkpoint].missing)
+        for event in missing:
+            if (place := self._place_of(event)) is not None:
+                found = {"code": Code.EVENT_MISPLACED, "event": event, "names": place[:1], "other": place[1]}
+                return problem.model_copy(update=found)
+        return problem.model_copy(update={"event": missing[0], "number": len(missing)})
 
-
-def _remember(places: dict[str, _Place], event: str, place: _Place) -> None:
-    places.pop(event, None)
-    places[event] = place
-    if len(places) > _MOST:
-        del places[next(iter(places))]
-
-
-def _lacks_predecessor(place: _Place, before: int) -> str:
-    return (
-        f"region {place.region}: checkpoint {place.checkpoint} of lineage {place.lineage} follows {before}, "
-        "which was never completed in this stream, so it waits. If the query wrote to another stream "
-        "before, start it in an empty checkpoint location, with a source that begins right after the "
-        f"committed rows; else {WAY_OUT}"
-    )
+    def _place_of(self, event: str) -> tuple[str, int] | None:
+        for name, pending in self._log.pending.items():
+            for number, entry in pending.checkpoints.items():
+                if event in entry.parts:
+                    return name, number
+        return self._elsewhere.get(event)

@@ -1,37 +1,51 @@
-"""What the core needs to know of the settings; whoever runs it reads them."""
+"""Settings of the core; whoever runs it reads them. Times are in milliseconds."""
 
 from dataclasses import dataclass
 
-from sluicegate.events.models import StreamPolicy
+from sluicegate.events.models import SingleRegionReason, StreamPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
-    """What the core needs to know; times in milliseconds."""
+    """Settings of one stream's machine."""
 
     policy: StreamPolicy
-    """Wanted; its number does not count."""
+    """The policy to be logged; its number is ignored."""
+    commit_interval: int = 0
+    """Shortest time between two decisions, unless one of the maxima is reached; 0: decide at once."""
+    commit_max_files: int | None = None
+    """Number of sealed files at which a cut is due at once."""
+    commit_max_bytes: int | None = None
+    """Size of the sealed files at which a cut is due at once."""
+    alignment_timeout: int = 10_000
+    """Time that a due cut waits for lagging regions."""
+    silence: int = 60_000
+    """Silence after which an idle region counts as not idle, unless its heartbeats are rarer."""
     record_interval: int = 3_600_000
-    """At most a quarter of the log's retention."""
-    probe_interval: int = 60_000
-    """How often a stream without work looks at its table.
+    """Time after which a record is written although nothing was announced."""
+    head_interval: int = 60_000
+    """Time between two questions about the table's head while nothing is decided.
 
-    At most a quarter of the retention of the table's snapshots.
+    At most a quarter of the snapshots' retention: a head that has expired proves nothing.
     """
     freeze: int = 1_000
-    """A longer gap between two polls means that the process stood still."""
+    """A longer time between two polls means that the process stood still."""
     first_pause: int = 50
     longest_pause: int = 10_000
     stall_pause: int = 15_000
-    """How often a stalled stream looks whether the cause is gone."""
+    """Time between two checks of a stalled stream."""
     stall_after: int = 30_000
-    """For how long an effect fails, and is tried again, until that counts as a stall."""
+    """Time of failures of an effect that is a stall."""
     overdue_after: int = 10_000
-    """For how long a completed checkpoint lacks something, until its region stalls for that."""
-    alignment_timeout: int = 10_000
-    """How long something sealed waits for regions that owe, before they fall back."""
-    carry_after: int | None = None
-    """Age in the log at which what is pending is appended again: a share of the log's retention.
+    """Time after which a lack of a completed checkpoint is a stall of its region."""
 
-    None: the log keeps everything.
-    """
+    def policy_to_log(
+        self, logged: StreamPolicy | None, single_region: SingleRegionReason | None
+    ) -> StreamPolicy | None:
+        """Return the policy of these settings and of the table, if the log has another one."""
+        number = logged.number if logged is not None else 0
+        changes: dict[str, object] = {"number": number}
+        if single_region is not None:
+            changes["single_region"] = single_region
+        wanted = self.policy.model_copy(update=changes)
+        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})

@@ -3,7 +3,7 @@
 from typing import Final
 
 from sluicegate.coordinator.core.state import LightState, RegionState, StateRecord
-from sluicegate.events import Position
+from sluicegate.events.models import Position
 
 REMOVED: Final = "an operator removed it: commits do not wait for it; starting its query takes that back"
 UNOWNED: Final = (

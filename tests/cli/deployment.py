@@ -12,18 +12,11 @@ from click.testing import CliRunner, Result
 
 from sluicegate.cli import main
 from sluicegate.coordinator.settings.model import Settings, load
-from sluicegate.events import (
-    CheckpointCompleted,
-    Envelope,
-    Event,
-    EventType,
-    OpeningAnswered,
-    Poison,
-    RegionClosed,
-    encode,
-    partition_of,
-    read_event,
-)
+from sluicegate.events.codec import Poison, read_event
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import CheckpointCompleted, Event, OpeningAnswered, RegionClosed
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import ensure_topics
 
 PARTITIONS = 3

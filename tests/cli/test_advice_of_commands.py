@@ -12,7 +12,7 @@ from sluicegate.cli import kafka
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import Position
+from sluicegate.events.models import Position
 from sluicegate.lakes.port import CommitRequest
 from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker

@@ -4,7 +4,8 @@ import pytest
 
 from sluicegate.cli import refusals
 from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
-from sluicegate.events import EventType, Parent, Position, StreamCommand
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Parent, Position, StreamCommand
 from tests.cli.deployment import Deployment, as_json
 
 pytestmark = pytest.mark.kafka

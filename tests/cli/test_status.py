@@ -9,7 +9,8 @@ import pytest
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.core.orders import obey
 from sluicegate.coordinator.core.state import Decision, LightState, LineageState, RegionState, StateRecord
-from sluicegate.events import Assignment, Position, StreamCommand, partition_of
+from sluicegate.events.models import Assignment, Position, StreamCommand
+from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.port import SnapshotRef
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 

@@ -4,12 +4,11 @@ import io
 
 from sluicegate.demo.progress import Display, describe
 from sluicegate.demo.watch import Progress
-from sluicegate.events import (
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
     CheckpointCompleted,
     CutCommitted,
-    Envelope,
     Event,
-    EventType,
     FileInfo,
     FilesWritten,
     Position,

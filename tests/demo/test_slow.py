@@ -7,13 +7,12 @@ import pytest
 
 from sluicegate.demo.slow import Slowness, SlowWriter
 from sluicegate.demo.watch import Progress
-from sluicegate.events import (
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
     CheckpointCompleted,
     CutAbandoned,
     CutCommitted,
-    Envelope,
     Event,
-    EventType,
     FileInfo,
     Position,
 )

@@ -1,273 +1,214 @@
-"""Events survive the wire, and look there as the CloudEvents binding for Kafka says."""
+"""Messages of version 4 survive the wire, and look there as the CloudEvents binding for Kafka says."""
 
 import json
-import types
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError
-from pydantic.fields import FieldInfo
 
-from sluicegate.events import (
-    BODIES,
-    NO_CHECKPOINT,
-    CheckpointCompleted,
-    Envelope,
-    Event,
-    EventType,
-    FileInfo,
-    FilesWritten,
-    Origin,
-    Poison,
-    RegionHeartbeat,
-    encode,
-    message_key,
-    partition_of,
+from sluicegate.events.codec import (
+    Reading,
+    read_attributes,
     read_body,
-    read_envelope,
-    read_event,
+    read_files,
+    read_notification,
+    read_record,
 )
+from sluicegate.events.encoding import encode_event, encode_notification, with_counts
+from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord
+from sluicegate.events.models import CheckpointCompleted, FileInfo, FilesWritten, Position, RegionHeartbeat
+from sluicegate.events.notifications import NotificationType
+from sluicegate.events.partitioning import key_of
+from sluicegate.events.splitting import HEADROOM, split_files
+from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
+from tests.events.strategies import events, notifications
 
-NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
-IDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=64)
-PER_REGION = {
-    EventType.REGION_OPENED,
-    EventType.FILES_WRITTEN,
-    EventType.CHECKPOINT_COMPLETED,
-    EventType.CHECKPOINT_FAILED,
-    EventType.REGION_HEARTBEAT,
-    EventType.REGION_CLOSED,
-    EventType.LINEAGE_CARRIED,
-}
-PER_CHECKPOINT = {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}
-PER_WRITER = {EventType.FILES_WRITTEN}
-
-
-def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a type as the bodies use them, so that a new field or event is covered by itself."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return constrained(arguments[0], arguments[1:])
-    if origin in (Union, types.UnionType):
-        return st.one_of([values_of(each) for each in arguments])
-    if origin is Literal:
-        return st.sampled_from(arguments)
-    if origin is tuple:
-        return st.lists(values_of(arguments[0]), max_size=4).map(tuple)
-    if origin is dict:
-        return st.dictionaries(values_of(arguments[0]), values_of(arguments[1]), max_size=4)
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return bodies_of(hint)
-    return {
-        type(None): st.none(),
-        bool: st.booleans(),
-        int: st.integers(-(2**63), 2**63 - 1),
-        bytes: st.binary(max_size=50),
-        str: st.text(max_size=30),
-    }[hint]
+MANY = settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+SIGNATURE = ("sluicegate-group", b"g")
 
 
-def constrained(hint: Any, constraints: tuple[Any, ...]) -> st.SearchStrategy[Any]:
-    if hint is int:
-        bounds = [each for field in constraints if isinstance(field, FieldInfo) for each in field.metadata]
-        low = max([each.ge for each in bounds if hasattr(each, "ge")], default=-(2**63))
-        return st.integers(low, 2**63 - 1)
-    if hint is str:
-        wanted = next(each for each in constraints if isinstance(each, StringConstraints))
-        if wanted.pattern:
-            return NAMES
-        if any(isinstance(each, AfterValidator) for each in constraints):
-            return st.from_regex(r"[a-z=.]{3,9}(/[^/.]{1,5}){0,2}", fullmatch=True)
-        return st.text(min_size=wanted.min_length or 0, max_size=min(wanted.max_length or 30, 30))
-    return values_of(hint)
-
-
-@st.composite
-def bodies_of(draw: st.DrawFn, model: type[BaseModel]) -> Any:
-    hints = get_type_hints(model, include_extras=True)
-    values = {name: draw(values_of(hints[name])) for name in model.model_fields}
-    try:
-        return model(**values)
-    except ValidationError:  # fields that do not go together
-        return reject()
-
-
-@st.composite
-def events(draw: st.DrawFn, event_type: EventType) -> Event:
-    body = draw(bodies_of(BODIES[event_type]))
-    region = draw(NAMES) if event_type in PER_REGION or draw(st.booleans()) else ""
-    lineage = draw(NAMES) if region else ""
-    checkpoint = draw(st.integers(0, 10**18 - 1)) if event_type in PER_CHECKPOINT else NO_CHECKPOINT
-    writer = draw(NAMES if event_type in PER_WRITER else st.just("") | NAMES)
-    attempt = draw(IDS if event_type in PER_WRITER else st.just("") | IDS)
-    files = len(body.files) if isinstance(body, FilesWritten) else 0
-    event_id = draw(IDS)
-    count = st.integers(0, 10**18 - 1)
-    origin = draw(st.none() | st.builds(Origin, count, count))
-    rows = draw(count) if event_type is EventType.FILES_WRITTEN else 0
-    place = (draw(NAMES), region, lineage, checkpoint)
-    return Event(Envelope(event_id, event_type, *place, writer, files, attempt, origin, rows), body)
-
-
-@pytest.mark.parametrize("event_type", EventType)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("kind", EventType)
+@MANY
 @given(data=st.data())
-def test_every_event_survives_the_wire(event_type: EventType, data: st.DataObject) -> None:
-    event = data.draw(events(event_type))
-    message = encode(event)
-    assert read_envelope(tuple(message.headers)) == event.envelope
-    assert read_event(tuple(message.headers), message.value) == event
+def test_every_event_survives_the_wire(kind: EventType, data: st.DataObject) -> None:
+    envelope, body = data.draw(events(kind))
+    message = encode_event(envelope, body, TIME)
+    held = None if kind is EventType.FILES_WRITTEN else body
+    read = Reading(LogRecord(7, 8, envelope, held), None)
+    assert read_record(7, 8, tuple(message.headers), message.value) == read
+    assert read_body(kind, message.value) == body
+    if kind is EventType.FILES_WRITTEN:
+        assert read_files(envelope, message.value) == body
+    assert_conforming(message.headers)
 
 
-@pytest.mark.parametrize("event_type", EventType)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("kind", NotificationType)
+@MANY
 @given(data=st.data())
-def test_fields_of_a_newer_minor_version_are_ignored(event_type: EventType, data: st.DataObject) -> None:
-    event = data.draw(events(event_type))
-    message = encode(event)
-    body = {"a_new_field": {"deep": [1, None]}} | json.loads(message.value)
-    headers = (*message.headers, ("ce_newattribute", b"\xff"), ("traceparent", b"00-1-1-00"))
-    assert read_event(headers, json.dumps(body).encode()) == event
+def test_every_notification_survives_the_wire(kind: NotificationType, data: st.DataObject) -> None:
+    notification = data.draw(notifications(kind))
+    message = encode_notification(notification, TIME)
+    assert read_notification(tuple(message.headers), message.value) == notification
+    assert message.key == key_of(notification.stream, notification.region)
+    assert_conforming(message.headers)
 
 
-def full_event() -> Event:
-    envelope = Envelope("6f0c", EventType.FILES_WRITTEN, "flights", "EWR", "q1.0", 7, "part-3", 1, "a1")
-    files = (FileInfo(path="m=1/a.parquet", size=10, rows=2, partition={"m": "1"}, metadata=b"\xfa\xfb\xff"),)
-    body = FilesWritten(format="paimon", format_version=1, location="file:/t", schema_id=0, files=files)
-    return Event(envelope, body)
-
-
-def test_the_wire_format_is_golden() -> None:
-    """What is on topics already must stay readable: change these lines only with a new major version."""
-    message = encode(full_event(), time_ms=1_234_567_890_042)
-    assert message.key == b"flights/EWR/7"
-    assert message.headers == [
-        ("ce_id", b"6f0c"),
-        ("ce_type", b"sluicegate.files.written.v1"),
-        ("ce_specversion", b"1.0"),
-        ("ce_source", b"/sluicegate"),
-        ("ce_time", b"2009-02-13T23:31:30.042Z"),
-        ("content-type", b"application/json"),
-        ("ce_stream", b"flights"),
-        ("ce_region", b"EWR"),
-        ("ce_lineage", b"q1.0"),
-        ("ce_checkpoint", b"7"),
-        ("ce_writer", b"part-3"),
-        ("ce_attempt", b"a1"),
-        ("ce_files", b"1"),
-    ]
-    assert json.loads(message.value) == {
-        "format": "paimon",
-        "format_version": 1,
-        "location": "file:/t",
-        "schema_id": 0,
-        "files": [
-            {
-                "path": "m=1/a.parquet",
-                "size": 10,
-                "rows": 2,
-                "partition": {"m": "1"},
-                "min_event_time": None,
-                "max_event_time": None,
-                "metadata": "-vv_",
-            }
-        ],
-    }
-
-
-@pytest.mark.parametrize("event_type", EventType)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_headers_conform_to_cloudevents_binary_mode(event_type: EventType, data: st.DataObject) -> None:
-    headers = encode(data.draw(events(event_type))).headers
+def assert_conforming(headers: list[tuple[str, bytes]]) -> None:
+    """Check what CloudEvents asks of headers in binary mode."""
     names = [name for name, _ in headers]
     assert len(names) == len(set(names))
-    assert {"ce_id", "ce_source", "ce_specversion", "ce_type"} <= set(names)
-    attributes = dict(headers)
-    assert attributes["ce_specversion"] == b"1.0"
-    assert attributes["content-type"] == b"application/json"
+    assert {"ce_id", "ce_source", "ce_specversion", "ce_type", "ce_time", "content-type"} <= set(names)
     for name, value in headers:
-        if name != "content-type":
-            prefix, _, attribute = name.partition("_")
-            # CloudEvents allows a-z and 0-9 in attribute names, and asks for values that are not empty.
-            assert prefix == "ce"
-            assert attribute.isalnum()
-            assert attribute == attribute.lower()
-        assert value
-        value.decode()
+        attribute = name.removeprefix("ce_")
+        # CloudEvents allows a-z and 0-9 in attribute names, and asks for values that are not empty.
+        assert name == "content-type" or (attribute.isalnum() and attribute == attribute.lower())
+        assert value.decode()
 
 
-HEARTBEAT = Envelope("1", EventType.REGION_HEARTBEAT, "s", "r", "l")
+@pytest.mark.parametrize("kind", EventType)
+def test_what_a_newer_minor_version_adds_is_ignored(kind: EventType) -> None:
+    envelope, body = envelope_of(kind), BODIES[kind]
+    message = encode_event(envelope, body, TIME)
+    longer = json.dumps({"a_new_field": {"deep": [1, None]}} | json.loads(message.value)).encode()
+    headers = (*message.headers, ("ce_newattribute", b"\xff"), ("traceparent", b"00"), SIGNATURE)
+    assert read_attributes(headers) == envelope
+    assert read_body(kind, longer) == body
+
+
+@pytest.mark.parametrize("kind", NotificationType)
+def test_notifications_of_a_newer_minor_version_are_read(kind: NotificationType) -> None:
+    message = encode_notification(notification_of(kind), TIME)
+    longer = json.dumps({"a_new_field": 1} | json.loads(message.value)).encode()
+    headers = (*message.headers, ("ce_newattribute", b"1"), SIGNATURE)
+    assert read_notification(headers, longer) == notification_of(kind)
+
+
+@pytest.mark.parametrize("kind", [EventType.CUT_DECIDED, EventType.REGION_HEARTBEAT])
+def test_attributes_that_a_type_does_not_have_are_ignored(kind: EventType) -> None:
+    headers = encode_event(envelope_of(kind), BODIES[kind], TIME).headers
+    others = [("ce_writer", b"not a name"), ("ce_checkpoint", b"-3"), ("ce_files", b"9")]
+    assert read_attributes((*headers, *others)) == envelope_of(kind)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"yesterday", b"\xff"])
+def test_no_reader_depends_on_the_time(value: bytes | None) -> None:
+    kind = EventType.CUT_DECIDED
+    headers = encode_event(envelope_of(kind), BODIES[kind], TIME).headers
+    changed = [(name, value if name == "ce_time" else held) for name, held in headers]
+    assert read_attributes(changed) == envelope_of(kind)
+
+
+def test_repeated_equal_headers_and_foreign_ones_are_harmless() -> None:
+    kind = EventType.FILES_WRITTEN
+    headers = encode_event(envelope_of(kind), BODIES[kind], TIME).headers
+    foreign = [("trace", b"1"), ("trace", b"2"), ("trace", None)]
+    assert read_attributes((*headers, *headers, *foreign)) == envelope_of(kind)
+
+
+def test_attributes_are_read_without_the_body() -> None:
+    kind = EventType.FILES_WRITTEN
+    headers = encode_event(envelope_of(kind), BODIES[kind], TIME).headers
+    for value in (None, b"\xff", b"{}"):
+        assert read_record(1, 2, headers, value) == Reading(LogRecord(1, 2, envelope_of(kind), None), None)
+
+
+HEARTBEAT = envelope_of(EventType.REGION_HEARTBEAT)
 
 
 @pytest.mark.parametrize(
     ("envelope", "complaint"),
     [
-        (HEARTBEAT._replace(id=""), "ce_id"),
-        (HEARTBEAT._replace(id="x" * 65), "ce_id"),
-        (HEARTBEAT._replace(stream="a/b"), "ce_stream"),
-        (HEARTBEAT._replace(stream="a\n"), "ce_stream"),
-        (HEARTBEAT._replace(stream="x" * 201), "ce_stream"),
-        (HEARTBEAT._replace(region=""), "ce_region"),
-        (HEARTBEAT._replace(lineage=""), "ce_lineage"),
-        (HEARTBEAT._replace(writer="part 3"), "ce_writer"),
-        (HEARTBEAT._replace(checkpoint=-2), "ce_checkpoint"),
-        (HEARTBEAT._replace(checkpoint=10**18), "ce_checkpoint"),
+        (HEARTBEAT._replace(id=""), "malformed-attribute ce_id"),
+        (HEARTBEAT._replace(id="x" * 65), "malformed-attribute ce_id"),
+        (HEARTBEAT._replace(stream="a/b"), "malformed-attribute ce_stream"),
+        (HEARTBEAT._replace(stream="a\n"), "malformed-attribute ce_stream"),
+        (HEARTBEAT._replace(stream="x" * 201), "malformed-attribute ce_stream"),
+        (HEARTBEAT._replace(region=""), "malformed-attribute ce_region"),
+        (HEARTBEAT._replace(incarnation=""), "malformed-attribute ce_incarnation"),
+        (HEARTBEAT._replace(writer="part-3"), "would be read as"),
+        (HEARTBEAT._replace(checkpoint=3), "would be read as"),
         (HEARTBEAT._replace(files=1), "would be read as"),
         (HEARTBEAT._replace(type=EventType.REGION_CLOSED), "cannot be a RegionHeartbeat"),
-        (HEARTBEAT._replace(type=EventType.CHECKPOINT_FAILED), "ce_checkpoint"),
+        (HEARTBEAT._replace(type=EventType.CHECKPOINT_FAILED), "malformed-attribute ce_checkpoint"),
+        (HEARTBEAT._replace(type=EventType.CUT_DECIDED), "would be read as"),
     ],
 )
 def test_what_readers_would_refuse_is_not_encoded(envelope: Envelope, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        encode(Event(envelope, RegionHeartbeat()))
+        encode_event(envelope, RegionHeartbeat(run="r"), TIME)
+
+
+@pytest.mark.parametrize(
+    "change", [{"id": ""}, {"stream": "a/b"}, {"region": "a b"}, {"body": RegionHeartbeat(run="r")}]
+)
+def test_a_notification_that_readers_would_refuse_is_not_encoded(change: dict[str, Any]) -> None:
+    notification = notification_of(NotificationType.STALLED)._replace(**change)
+    with pytest.raises(ValueError, match="cannot be"):
+        encode_notification(notification, TIME)
 
 
 def test_the_number_of_files_must_agree() -> None:
-    envelope, body = full_event()
-    with pytest.raises(ValueError, match="says 2 files, and the body lists 1"):
-        encode(Event(envelope._replace(files=2), body))
+    envelope = envelope_of(EventType.FILES_WRITTEN)
+    with pytest.raises(ValueError, match="has 3 files, and the body 2"):
+        encode_event(envelope._replace(files=3), FILES, TIME)
+
+
+def test_counts_come_from_the_body() -> None:
+    envelope = envelope_of(EventType.FILES_WRITTEN)
+    assert with_counts(envelope._replace(files=0, rows=0, bytes=0), FILES) == envelope
 
 
 def test_numbers_survive_as_they_are() -> None:
-    """Values beyond 2**53, such as Iceberg's snapshot ids, are no floating-point numbers on the way."""
-    body = CheckpointCompleted(events=("a",), predecessor=2**63 - 1, source_digest="d", watermark=-(2**63))
-    read = read_body(EventType.CHECKPOINT_COMPLETED, body.model_dump_json().encode())
-    assert read == body
+    """Values that a double cannot hold, such as Iceberg's snapshot ids, are no doubles on the way."""
+    body = CheckpointCompleted(
+        events=("a",),
+        predecessor=Position(incarnation="q", checkpoint=2**63 - 1, digest="d"),
+        source_digest="d",
+        watermark=-(2**63),
+    )
+    assert read_body(EventType.CHECKPOINT_COMPLETED, body.model_dump_json().encode()) == body
 
 
 @pytest.mark.parametrize(
-    ("envelope", "key"),
+    ("kind", "key"),
     [
-        (Envelope("1", EventType.STREAM_POLICY, "s"), b"s"),
-        (Envelope("1", EventType.REGION_HEARTBEAT, "s", "r", "l"), b"s/r"),
-        (Envelope("1", EventType.FILES_WRITTEN, "s", "r", "l", 0), b"s/r/0"),
+        (EventType.STREAM_POLICY, b"flights"),
+        (EventType.REGION_HEARTBEAT, b"flights/EWR"),
+        (EventType.FILES_WRITTEN, b"flights/EWR/7"),
     ],
 )
-def test_keys_are_golden(envelope: Envelope, key: bytes) -> None:
-    assert message_key(envelope) == key
+def test_a_key_is_what_the_event_is_of(kind: EventType, key: bytes) -> None:
+    assert encode_event(envelope_of(kind), BODIES[kind], TIME).key == key
 
 
-@pytest.mark.parametrize(
-    ("stream", "of_1", "of_8", "of_12"),
-    [("flights", 0, 2, 6), ("orders", 0, 6, 2), ("a", 0, 3, 3), ("stream-with.dots_1", 0, 7, 3)],
-)
-def test_partitions_are_golden(stream: str, of_1: int, of_8: int, of_12: int) -> None:
-    """Another partition for a stream would stall it: these numbers never change."""
-    assert [partition_of(stream, partitions) for partitions in (1, 8, 12)] == [of_1, of_8, of_12]
+def test_parts_of_an_event_are_events_with_their_own_counts() -> None:
+    files = tuple(FileInfo(path=f"p{i}", size=i, rows=1, metadata=b"x" * 300) for i in range(40))
+    limit = HEADROOM + 3_000
+    parts = split_files(FILES.model_copy(update={"files": files}), limit)
+    plain = envelope_of(EventType.FILES_WRITTEN)
+    envelopes = [with_counts(plain._replace(id=f"e{i}"), part) for i, part in enumerate(parts)]
+    messages = [encode_event(*each, TIME) for each in zip(envelopes, parts, strict=True)]
+    assert len(messages) > 3
+    assert sum(each.files for each in envelopes) == 40
+    assert [read_files(*each) for each in zip(envelopes, (m.value for m in messages), strict=True)] == parts
 
 
-@given(NAMES, st.integers(1, 500))
-def test_a_partition_is_one_of_the_topic(stream: str, partitions: int) -> None:
-    assert 0 <= partition_of(stream, partitions) < partitions
+def test_the_headroom_of_a_split_holds_the_longest_key_and_headers() -> None:
+    name, number = "x" * 200, 10**18 - 1
+    place = (name, name, name, number)
+    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, *place, name, "𝄞" * 64, 0, number, number)
+    body = FilesWritten(format="f", format_version=1, location="l", schema_id=0, files=())
+    message = encode_event(envelope, body, TIME)
+    framing = 61 + 20 + sum(4 + len(key) + len(value) for key, value in message.headers)
+    assert len(message.key) + framing < HEADROOM
 
 
-def test_a_bad_body_is_poison_of_its_stream() -> None:
-    message = encode(full_event())
-    poison = read_event(message.headers, b'{"format": "paimon"')
-    assert isinstance(poison, Poison)
-    assert poison.stream == "flights"
-    assert not poison.newer_version
-    assert "files.written" in poison.reason
+def test_examples_have_the_attributes_of_their_types() -> None:
+    for kind in EventType:
+        assert (envelope_of(kind).checkpoint == NO_CHECKPOINT) == (kind not in WITH_CHECKPOINT)
+
+
+WITH_CHECKPOINT = {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}

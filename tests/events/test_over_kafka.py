@@ -1,92 +1,86 @@
-"""Events and their parts through a real broker and the client that the coordinator uses."""
+"""Every message of version 4 through a real broker and the client that the coordinator uses."""
 
 import uuid
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
-from sluicegate.events import (
-    Envelope,
-    Event,
-    EventType,
-    FileInfo,
-    FilesWritten,
-    Message,
-    Poison,
-    encode,
-    partition_of,
-    read_envelope,
-    read_event,
-)
-from sluicegate.events.splitting import split_files
+from sluicegate.events.codec import Reading, read_files, read_notification, read_record
+from sluicegate.events.encoding import Message, encode_event, encode_notification
+from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.notifications import NotificationType
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
+from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 3
-LIMIT = 20_000
+PARTITION = partition_of("flights", PARTITIONS)
 
 
 @pytest.fixture
-async def topic(kafka_bootstrap: str) -> str:
+async def topics(kafka_bootstrap: str) -> TopicNames:
     names = TopicNames(f"t{uuid.uuid4().hex[:12]}")
-    await ensure_topics(kafka_bootstrap, topic_specs(names, partitions=PARTITIONS, max_message_bytes=LIMIT))
-    return names.events
+    await ensure_topics(kafka_bootstrap, topic_specs(names, partitions=PARTITIONS))
+    return names
 
 
-def event_of(body: FilesWritten) -> Event:
-    name = "n" * 200
-    envelope = Envelope(
-        uuid.uuid4().hex,
-        EventType.FILES_WRITTEN,
-        name,
-        name,
-        name,
-        10**18 - 1,
-        name,
-        len(body.files),
-        "a" * 64,
-    )
-    return Event(envelope, body)
-
-
-async def produce(bootstrap: str, topic: str, partition: int, messages: list[Message]) -> None:
+async def produce(bootstrap: str, topic: str, messages: list[Message]) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as producer:
         for message in messages:
             await producer.send_and_wait(
-                topic, message.value, message.key, partition=partition, headers=message.headers
+                topic, message.value, message.key, partition=PARTITION, headers=message.headers
             )
 
 
-async def consume(bootstrap: str, topic: str, partition: int, count: int) -> list[ConsumerRecord]:
-    place = TopicPartition(topic, partition)
+async def consume(bootstrap: str, topic: str, count: int) -> list[ConsumerRecord]:
+    place = TopicPartition(topic, PARTITION)
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([place])
         return [await consumer.getone() for _ in range(count)]
 
 
-async def test_parts_of_the_largest_size_are_accepted_and_read_back(kafka_bootstrap: str, topic: str) -> None:
-    files = tuple(
-        FileInfo(path=f"part-{i}", size=i, rows=i, metadata=b"x" * (i * 37 % 3000)) for i in range(300)
-    )
-    body = FilesWritten(format="paimon", format_version=1, location="file:/t", schema_id=0, files=files)
-    events = [event_of(part) for part in split_files(body, LIMIT)]
-    assert max(len(encode(event).value) for event in events) > LIMIT - 4500
-    partition = partition_of(events[0].envelope.stream, PARTITIONS)
-    await produce(kafka_bootstrap, topic, partition, [encode(event) for event in events])
-    records = await consume(kafka_bootstrap, topic, partition, len(events))
-    assert [read_event(record.headers, record.value) for record in records] == events
-    assert [read_envelope(record.headers) for record in records] == [event.envelope for event in events]
+async def test_every_event_is_read_as_it_was_written(kafka_bootstrap: str, topics: TopicNames) -> None:
+    messages = [encode_event(envelope_of(kind), BODIES[kind], TIME) for kind in EventType]
+    await produce(kafka_bootstrap, topics.events, messages)
+    records = await consume(kafka_bootstrap, topics.events, len(messages))
+    assert [(each.key, each.value) for each in records] == [(each.key, each.value) for each in messages]
+    for kind, record in zip(EventType, records, strict=True):
+        body = None if kind is EventType.FILES_WRITTEN else BODIES[kind]
+        expected = LogRecord(record.offset, record.timestamp, envelope_of(kind), body)
+        assert read_record(record.offset, record.timestamp, record.headers, record.value) == Reading(
+            expected, None
+        )
+        if body is None:
+            assert read_files(envelope_of(kind), record.value) == FILES
 
 
-async def test_foreign_messages_are_poison(kafka_bootstrap: str, topic: str) -> None:
-    good = encode(event_of(FilesWritten(format="f", format_version=1, location="l", schema_id=0, files=())))
+async def test_every_notification_is_read_as_it_was_written(kafka_bootstrap: str, topics: TopicNames) -> None:
+    messages = [encode_notification(notification_of(kind), TIME) for kind in NotificationType]
+    await produce(kafka_bootstrap, topics.commits, messages)
+    records = await consume(kafka_bootstrap, topics.commits, len(messages))
+    found = [read_notification(each.headers, each.value) for each in records]
+    assert found == [notification_of(kind) for kind in NotificationType]
+
+
+async def test_foreign_messages_have_flaws(kafka_bootstrap: str, topics: TopicNames) -> None:
+    kind = EventType.CUT_DECIDED
+    good = encode_event(envelope_of(kind), BODIES[kind], TIME)
     without_values = [(name, None) for name, _ in good.headers]
     messages = [
         good._replace(headers=[]),
         good._replace(headers=without_values),  # type: ignore[arg-type]
         good._replace(value=b"\xff"),
+        good._replace(value=None),  # type: ignore[arg-type]
     ]
-    await produce(kafka_bootstrap, topic, 0, messages)
-    for record in await consume(kafka_bootstrap, topic, 0, len(messages)):
-        assert isinstance(read_event(record.headers, record.value), Poison)
+    await produce(kafka_bootstrap, topics.events, messages)
+    records = await consume(kafka_bootstrap, topics.events, len(messages))
+    flaws = [read_record(each.offset, each.timestamp, each.headers, each.value).flaw for each in records]
+    assert [flaw and flaw.problem.code for flaw in flaws] == [
+        Code.NO_EVENT,
+        Code.NO_EVENT,
+        Code.MALFORMED_BODY,
+        Code.MALFORMED_BODY,
+    ]

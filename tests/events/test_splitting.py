@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.events import Envelope, Event, EventType, FileInfo, FilesWritten, encode
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.splitting import HEADROOM, FileTooLarge, split_files
 
 MILLIS = st.none() | st.integers(-(2**63), 2**63 - 1)
@@ -67,8 +69,8 @@ def test_a_file_too_large_for_a_message_is_named() -> None:
 
 def test_the_headroom_holds_the_longest_key_and_headers() -> None:
     name = "x" * 200
-    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, name, name, name, 10**18 - 1, name, 0, "𝄞" * 64)
-    message = encode(Event(envelope, body_of()))
+    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, name, name, name, 10**18 - 1, name, "𝄞" * 64)
+    message = encode_event(envelope, body_of(), 0)
     framing = 61 + 20 + sum(4 + len(key) + len(value) for key, value in message.headers)
     assert len(message.key) + framing < HEADROOM
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
-from sluicegate.events import Assignment, EventType, RegionOpened
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Assignment, RegionOpened
 from tests.faults.lives import Deployment
 from tests.integration.job import Job
 from tests.integration.waiting import until

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
-from sluicegate.events import EventType, Parent, StreamCommand
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Parent, StreamCommand
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.feeds import Feed
 from tests.faults.foreign import append_elsewhere

@@ -14,7 +14,9 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events import CheckpointCompleted, Event, FilesWritten, partition_of, read_event
+from sluicegate.events.codec import read_event
+from sluicegate.events.models import CheckpointCompleted, Event, FilesWritten
+from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from tests.faults.executors import CLUSTERED, SparkCluster

@@ -1,4 +1,4 @@
-"""What surrounds the core in a golden case: a log, a table, topics, and one coordinator that can crash."""
+"""Surroundings of the core in a golden case: a log, a table, topics, and a coordinator that can crash."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
     Appended,
-    Carry,
+    Ask,
     CheckFiles,
     Done,
     Effect,
@@ -16,112 +16,94 @@ from sluicegate.coordinator.core.effects import (
     Failed,
     FetchEnd,
     FilesChecked,
+    InspectTable,
     Publish,
     Result,
+    TableUnfit,
     WriteRecord,
     WriteView,
 )
+from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events.envelope import Envelope, EventType, Origin
-from sluicegate.events.models import Body, FileInfo, FilesWritten, LineageCarried
-from sluicegate.events.naming import attempt_digest
-from sluicegate.lakes.memory import MemoryTable
-from sluicegate.lakes.port import OutcomeUnknown, Refused, TableReplaced
-from sluicegate.simulator.performing import LOGGED, OF_THE_TABLE, Door, Written, newer_view
-from tests.golden.tell import effect_line
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import Body, FileInfo, FilesWritten
+from sluicegate.events.problems import Code, Problem
+from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
+from sluicegate.lakes.port import (
+    CommitRequest,
+    LakeUnavailable,
+    OutcomeUnknown,
+    Refused,
+    TableRefused,
+    TableReplaced,
+)
+from tests.golden.tell import effect_line, problem_line
 
 STREAM = "s"
-USUAL = frozenset({"AppendDecision", "AppendAbandoned", "AppendVoided", "Carry", "Publish", "Announce"})
+USUAL = frozenset({"Append", "Publish", "Announce"})
+QUIET = frozenset({EventType.STREAM_POLICY, EventType.CUT_COMMITTED})
+"""Events of the coordinator that are shown only on request."""
+OF_THE_TABLE = (InspectTable, Ask, CheckFiles, Publish)
 
 
 class Entry(NamedTuple):
-    """A record of the log; its offset is its place there."""
+    """A record of the log; its offset is its index."""
 
     time: int
     envelope: Envelope
     body: Body | None
 
 
-class Watch:
-    """Is told of everything that a coordinator does; the base does nothing with it."""
-
-    def booted(self, machine: StreamMachine) -> None: ...
-    def stepped(self, machine: StreamMachine) -> None: ...
-    def finished(self, machine: StreamMachine, effect: Effect, result: Result) -> None: ...
-    def handed(self, machine: StreamMachine, effect: Effect) -> None: ...
-
-
 @dataclass
 class World:
-    """What outlives a coordinator."""
+    """Everything that outlives a coordinator."""
 
     settings: MachineSettings
-    watch: Watch
     say: Callable[[str], None]
     now: int = 0
     log: list[Entry] = field(default_factory=list)
     table: MemoryTable = field(default_factory=lambda: MemoryTable("t"))
     user: str = "sluicegate-s"
-    """The commit user of the next coordinator."""
-    joined: str | None = None
-    """Why the table makes all writers one region."""
     bad: set[str] = field(default_factory=set)
     """Files that the table would not take."""
-    named: dict[str, str] = field(default_factory=dict)
-    """Events that name the file of another one."""
     record: str | None = None
     view: StateRecord | None = None
-    told: set[str] = field(default_factory=set)
-    """Ids of the notifications that stand on the commits topic."""
+    announced: set[str] = field(default_factory=set)
     seen: int = 0
-    """How much of the log any coordinator has read: what it ignores is told once."""
+    """How much of the log any coordinator has read: an event without effect is shown once."""
     traced: frozenset[str] = USUAL
-    whole: bool = False
-    """Whether reasons are told with what to do about them."""
     newer: set[int] = field(default_factory=set)
     """Offsets of records that only a newer release reads."""
     garbled: set[int] = field(default_factory=set)
     """Offsets of records whose body cannot be read."""
     away: set[str] = field(default_factory=set)
-    """What fails now: table, log, view, or effects of a kind."""
     held: set[str] = field(default_factory=set)
-    """Effects that take long: they stay in flight."""
     once: dict[str, str] = field(default_factory=dict)
-    """What happens to the next effect of a kind, once."""
 
     def append(
         self,
         kind: EventType,
         body: Body | None,
-        at: tuple[str, str, int],
+        at: tuple[str, str, int] = ("", "", -1),
         event: str = "",
         writer: str = "",
         attempt: str = "",
     ) -> int:
-        """Write to the log; returns the offset. Each event is of a writer of its own, unless one is named."""
+        """Append an event; return its offset. Each event is of a writer of its own, unless one is named."""
         number = len(self.log)
         identity = event or f"e{number}"
-        written = (writer or identity, 1, attempt or identity) if kind is EventType.FILES_WRITTEN else ()
+        written = (writer or identity, attempt or identity, 1, 10) if kind is EventType.FILES_WRITTEN else ()
         self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
         return number
 
-    def files(self, offset: int) -> Written:
-        """The event at an offset, whose file has its name unless it names another event's."""
-        envelope = self.log[offset].envelope
-        info = FileInfo(path=self.named.get(envelope.id) or self.path(envelope), size=1, rows=1)
-        return envelope, FilesWritten(
+    def files(self, offset: int) -> FilesWritten:
+        """Return the body of the event at an offset: one file with the event's name."""
+        info = FileInfo(path=self.log[offset].envelope.id, size=1, rows=10)
+        return FilesWritten(
             format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,)
         )
-
-    def path(self, envelope: Envelope) -> str:
-        """The event's own file."""
-        return f"data-{attempt_digest(STREAM, *envelope[3:7], envelope.attempt)}-{envelope.id}"
-
-    def path_of(self, event: str) -> str:
-        """The file of an event that was written."""
-        return next(self.path(entry.envelope) for entry in self.log if entry.envelope.id == event)
 
 
 class Crashed(Exception):
@@ -138,17 +120,13 @@ class Coordinator:
         self.machine = StreamMachine(STREAM, 0, record, world.settings)
         self.flying: list[Effect] = []
         self._next = self.machine.low_water
-        self._lake = Door(world.table, world.user)
-        world.watch.booted(self.machine)
+        self._committer = MemoryCommitter(world.table, world.user)
 
     def work(self) -> None:
-        """Do all that can be done at this time. Raises Crashed if a crash was ordered."""
-        for _ in range(200):
+        """Do everything that can be done at this time. Raises Crashed if a crash was ordered."""
+        for _ in range(300):
             self._read()
-            handed = self.machine.poll(self.world.now)
-            for effect in handed:
-                self.world.watch.handed(self.machine, effect)
-            self.flying += handed
+            self.flying += self.machine.poll(self.world.now)
             ready = [each for each in self.flying if type(each).__name__ not in self.world.held]
             if not ready:
                 return
@@ -158,59 +136,55 @@ class Coordinator:
         raise RuntimeError("the coordinator does not come to rest")
 
     def _read(self) -> None:
-        while self._next < len(self.world.log):
-            offset, entry = self._next, self.world.log[self._next]
+        world = self.world
+        while self._next < len(world.log):
+            offset, entry = self._next, world.log[self._next]
             self._next += 1
-            if offset in self.world.newer:
-                self.machine.unreadable(offset, "a newer release is needed")
+            if offset in world.newer:
+                self.machine.block(Problem(code=Code.RECORD_UNREADABLE, number=offset), offset)
                 continue
-            if offset in self.world.garbled:
-                self.machine.garbled(offset, entry.time, entry.envelope, "no JSON")
-                continue
-            ignored = self.machine.arrived(offset, *entry)
-            if ignored and offset >= self.world.seen and entry.envelope.type is not EventType.REGION_OPENED:
-                self.world.say(f"{self.name}ignored {entry.envelope.type}: {ignored}")
-            self.world.seen = max(self.world.seen, offset + 1)
-            self.world.watch.stepped(self.machine)
+            body = None if offset in world.garbled else entry.body
+            reason = "no JSON" if offset in world.garbled else ""
+            applied = self.machine.step(LogRecord(offset, entry.time, entry.envelope, body, reason))
+            quiet = entry.envelope.type is EventType.REGION_REGISTERED or offset < world.seen
+            if applied.ignored is not None and not quiet:
+                world.say(f"{self.name}ignored {entry.envelope.type}: {problem_line(applied.ignored)}")
+            world.seen = max(world.seen, offset + 1)
         self.machine.reached(self._next)
 
     def _run(self, effect: Effect) -> None:
-        kind = type(effect).__name__
-        fate = self.world.once.pop(kind, "")
+        world, kind = self.world, type(effect).__name__
+        fate = world.once.pop(kind, "") or (
+            world.once.pop(str(effect.type), "") if isinstance(effect, Append) else ""
+        )
         if fate == "crash before":
             raise Crashed(f"before {kind}")
-        again = " again" if isinstance(effect, Announce) and effect.due.id in self.world.told else ""
+        again = " again" if isinstance(effect, Announce) and effect.due.id in world.announced else ""
         result = self._perform(effect, fate)
         crash = fate == "crash after"
-        if kind in self.world.traced:
-            world = self.world
+        shown = kind in world.traced and not (
+            isinstance(effect, Append) and effect.type in QUIET and str(effect.type) not in world.traced
+        )
+        if shown:
             names = [world.log[each].envelope.id for each in getattr(effect, "offsets", ())]
-            low_water = self.machine.book.low_water(self.machine.position)
-            said = effect_line(effect, None if crash else result, names, low_water, whole=world.whole)
-            self.world.say(self.name + said + again)
+            world.say(self.name + effect_line(effect, None if crash else result, names) + again)
         if crash:
             raise Crashed(f"after {kind}")
         self.machine.finished(effect, result)
-        self.world.watch.finished(self.machine, effect, result)
 
     def _perform(self, effect: Effect, fate: str) -> Result:
-        place = (
-            "table"
-            if isinstance(effect, OF_THE_TABLE)
-            else "view"
-            if isinstance(effect, WriteView)
-            else "log"
-        )
+        of_table = isinstance(effect, OF_THE_TABLE)
+        place = "table" if of_table else "view" if isinstance(effect, WriteView) else "log"
         if {place, type(effect).__name__} & self.world.away:
             return Failed(f"the {place} is away")
         if fate == "is lost":
             return OutcomeUnknown("lost") if isinstance(effect, Publish) else Failed("it timed out")
-        result = self._table(effect, fate) if isinstance(effect, OF_THE_TABLE) else self._topics(effect)
+        result = self._on_table(effect, fate) if of_table else self._on_topics(effect)
         if fate == "is done but unknown":
             return OutcomeUnknown("timeout") if isinstance(effect, Publish) else Failed("it timed out")
         return result
 
-    def _topics(self, effect: Effect) -> Result:
+    def _on_topics(self, effect: Effect) -> Result:
         world = self.world
         match effect:
             case FetchEnd():
@@ -218,38 +192,53 @@ class Coordinator:
             case WriteRecord(record):
                 world.record = record.model_dump_json()
             case Announce(due):
-                world.told.add(due.id)
+                world.announced.add(due.id)
             case WriteView(record):
-                world.view = newer_view(world.view, record)
-            case Carry():
-                for offset in effect.offsets:
-                    old = world.log[offset]
-                    origin = old.envelope.origin or Origin(offset, old.time)
-                    world.log.append(Entry(world.now, old.envelope._replace(origin=origin), old.body))
-                mark, at = LineageCarried(upto=effect.upto), (effect.region, effect.lineage, -1)
-                return Appended(world.append(EventType.LINEAGE_CARRIED, mark, at))
-            case _ if isinstance(effect, Append):
-                return Appended(world.append(LOGGED[type(effect)], effect.body, ("", "", -1)))
+                world.view = record
+            case Append(kind, body, region, incarnation):
+                return Appended(world.append(kind, body, (region, incarnation, -1)))
         return Done()
 
-    def _table(self, effect: Effect, fate: str) -> Result:
-        if isinstance(effect, CheckFiles) and effect.table != self.world.table.identity:
-            return TableReplaced(self.world.table.identity)
+    def _on_table(self, effect: Effect, fate: str) -> Result:
+        world = self.world
         if isinstance(effect, Publish) and fate.startswith("refused "):
             return Refused(fate.removeprefix("refused "))
         if isinstance(effect, Publish) and fate == "conflict":
-            self.world.table.foreign_commit()
-        self._lake.find(self.world.table, self.world.joined)
-        result = self._lake.perform(effect, self.world.files)
-        if isinstance(effect, CheckFiles) and isinstance(result, FilesChecked):
-            bad = {each.region: self._bad(each.offsets) for each in effect.parts}
-            return FilesChecked({name: why for name, why in bad.items() if why} | result.problems)
+            world.table.foreign_commit()
+        try:
+            result = self._ask_table(effect)
+        except TableRefused as error:
+            return TableUnfit(str(error))
+        except LakeUnavailable as error:
+            return Failed(str(error))
         self._check()
         return result
 
+    def _ask_table(self, effect: Effect) -> Result:
+        world, committer = self.world, self._committer
+        match effect:
+            case InspectTable():
+                return committer.inspect()
+            case Ask(decision, digest, table, known):
+                return committer.ask(decision, digest, table, ref_of(known))
+            case CheckFiles(parts=parts, table=table):
+                if table != world.table.identity:
+                    return TableReplaced(world.table.identity)
+                bad = {each.region: self._bad(each.offsets) for each in parts}
+                return FilesChecked(
+                    {name: Problem(code=Code.FILES_EXCLUDED, detail=why) for name, why in bad.items() if why}
+                )
+            case Publish():
+                files = [world.files(offset) for offset in effect.offsets]
+                head = ref_of(effect.head)
+                return committer.publish(
+                    CommitRequest(effect.decision, effect.digest, head, effect.watermark, files)
+                )
+        raise TypeError(f"{effect!r} is no effect of the table")
+
     def _bad(self, offsets: tuple[int, ...]) -> str:
         names = [self.world.log[offset].envelope.id for offset in offsets]
-        return ", ".join(f"{name} is not what the table takes" for name in names if name in self.world.bad)
+        return ", ".join(f"{name} is missing" for name in names if name in self.world.bad)
 
     def _check(self) -> None:
         """No file twice, and decision ids of one user that only rise."""

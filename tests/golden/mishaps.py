@@ -1,4 +1,4 @@
-"""Words of golden cases for time, processes that crash or stand still, and what others do to the table."""
+"""Words of golden cases for time, crashes, frozen processes, and other writers of the table."""
 
 import copy
 
@@ -6,7 +6,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.lakes.memory import MemoryTable
 from sluicegate.lakes.port import CommitRequest
 from tests.golden.coordinator import Coordinator, Crashed, World
-from tests.golden.tell import cut
+from tests.golden.tell import cut, problem_line
 
 STEP = 1_000
 
@@ -23,14 +23,14 @@ class Mishaps:
 
     @property
     def machine(self) -> StreamMachine:
-        """That of the coordinator at work. Raises ValueError if there is none."""
+        """Return the machine of the coordinator at work. Raises ValueError if there is none."""
         if self._node is None:
             raise ValueError("no coordinator is at work")
         return self._node.machine
 
     def work(self) -> None:
-        """Let the coordinator do what it can; the first event starts one."""
-        if self._node is None and not self._down and self.world.log:
+        """Let the coordinator do what it can; the first word starts one."""
+        if self._node is None and not self._down:
             self._node = Coordinator(self.world)
         if self._node is not None:
             try:
@@ -51,7 +51,7 @@ class Mishaps:
         self.world.now += int(length)
 
     def do_crash(self) -> None:
-        """The process is gone, with all that it had in flight."""
+        """The process is gone, with everything that it had in flight."""
         self._node, self._down = None, True
 
     def do_start(self) -> None:
@@ -63,7 +63,7 @@ class Mishaps:
         self._frozen, self._node, self._down = self._node, None, True
 
     def do_thaw(self) -> None:
-        """The frozen process goes on, if there is one, and learns only what it reads and is told."""
+        """The frozen process continues, if there is one."""
         if self._frozen is None:
             return
         self._frozen.name = "zombie "
@@ -74,11 +74,11 @@ class Mishaps:
         self._frozen = None
 
     def do_hold(self, *kinds: str) -> None:
-        """Effects of these kinds take long."""
+        """Effects of these kinds stay in flight."""
         self.world.held |= set(kinds)
 
     def do_release(self) -> None:
-        """What takes long comes to its end."""
+        """Effects in flight end."""
         self.world.held.clear()
 
     def do_next(self, kind: str, *fate: str) -> None:
@@ -93,7 +93,7 @@ class Mishaps:
         self.world.away.clear()
 
     def do_table(self, what: str, *rest: str) -> None:
-        """Others: foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N, refuse, bad F."""
+        """foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N, refuse, take, bad F."""
         table = self.world.table
         match what:
             case "foreign":
@@ -116,8 +116,6 @@ class Mishaps:
             case "take":
                 table.refusal = None
                 self.world.bad.clear()
-            case "joined":
-                self.world.joined = " ".join(rest)
             case "bad":
                 self.world.bad |= set(rest)
             case _:
@@ -130,10 +128,6 @@ class Mishaps:
     def do_restore(self) -> None:
         """Put back the table that was remembered."""
         vars(self.world.table).update(vars(copy.deepcopy(self._backup)))
-
-    def do_user(self, name: str) -> None:
-        """The next coordinator commits as this user."""
-        self.world.user = name
 
     def do_keep(self, what: str) -> None:
         """Remember the record that is the newest now."""
@@ -148,27 +142,26 @@ class Mishaps:
         self.world.record = None
 
     def do_show(self, *what: str) -> None:
-        """Tell of regions, of the `table` or of the `view`."""
+        """Show regions, the `table`, the `watermark` or the `conditions`."""
         for each in what:
-            if each == "table":
-                said = " | ".join(
-                    " ".join(map(_event_of, one.files)) or "-" for one in self.world.table.snapshots
-                )
-                self.world.say(f"table: {said or 'empty'}")
-            elif each == "view":
-                view = self.world.view
-                said = f"decision {view.state.committed}" if view else "none"
-                for retry in view.retries if view else ():
-                    said += f", {retry.effect} fails ({retry.reason})"
-                if view and view.retries and view.stalled:
-                    said += ", stalled"
-                self.world.say(f"view: {said}")
-            elif self._node is not None:
-                region = self._node.machine.book.state.regions[each]
-                owned = "" if region.owned else " unowned"
-                self.world.say(f"{cut({each: region.ref})} fallbacks {region.fallbacks}{owned}")
+            self.world.say(self._shown(each))
 
-
-def _event_of(path: str) -> str:
-    """The event whose own file it is."""
-    return path.split("-", 2)[2]
+    def _shown(self, what: str) -> str:
+        if what == "table":
+            found = " | ".join(" ".join(one.files) or "-" for one in self.world.table.snapshots)
+            return f"table: {found or 'empty'}"
+        state = self.machine.replica.state
+        if what == "watermark":
+            return f"watermark {state.watermark}"
+        if what == "conditions":
+            found = "; ".join(
+                f"{each.kind} {problem_line(each.problem)}" for each in self.machine.conditions()
+            )
+            return f"conditions: {found or 'none'}"
+        if what == "assignment":
+            held = state.assignment
+            return f"assignment {held.number if held else 'none'}"
+        region = state.regions[what]
+        flags = [name for name in ("live", "idle", "closed", "gone") if getattr(region, name)]
+        life = region.incarnation.id if region.incarnation else "none"
+        return " ".join([cut({what: region.position}), life, f"fallbacks {region.fallbacks}", *flags])

@@ -1,32 +1,30 @@
-"""One line of a trace for each effect, with its outcome."""
+"""One line of a trace for each effect, with its result."""
 
 from collections.abc import Mapping, Sequence
 
 from sluicegate.coordinator.core.effects import (
     Announce,
-    AppendAbandoned,
-    AppendDecision,
-    AppendPolicy,
-    AppendVoided,
+    Append,
     Ask,
-    Carry,
     Effect,
     Failed,
     Publish,
-    ReleaseOffsets,
     Result,
     WriteRecord,
 )
-from sluicegate.coordinator.core.state import Due
+from sluicegate.coordinator.core.state_record import Due
 from sluicegate.events.models import (
     CutAbandoned,
     CutCommitted,
-    CutVoided,
-    OpeningAnswered,
+    CutDecided,
+    CutReverted,
+    Head,
     Position,
-    SavepointTaken,
-    StreamStalled,
+    RegionHeartbeat,
+    StreamPolicy,
 )
+from sluicegate.events.notifications import Committed, RegistrationAnswered, SavepointTaken, Stalled
+from sluicegate.events.problems import Problem
 from sluicegate.lakes.port import (
     Absent,
     Ahead,
@@ -37,60 +35,66 @@ from sluicegate.lakes.port import (
     OutcomeUnknown,
     Published,
     Refused,
-    SnapshotRef,
     TableReplaced,
     Unproven,
 )
 
 
-def effect_line(
-    effect: Effect, result: Result | None, names: Sequence[str], low_water: int, *, whole: bool = False
-) -> str:
-    """Describe an effect; `result` is None if nobody learns of it, `names` are the files of a publication.
-
-    With `whole`, reasons are not cut behind what is wrong.
-    """
+def effect_line(effect: Effect, result: Result | None, names: Sequence[str]) -> str:
+    """Describe an effect; `result` is None if nobody receives it, `names` are the files of a publication."""
     match effect:
-        case AppendDecision(body):
-            said = f"{body.decision} {cut(body.cut)}" + (" final" if body.final else "")
-        case AppendAbandoned(body):
-            said = f"{body.decision} attempt {body.attempt} waited for {' '.join(body.regions)}"
-        case AppendVoided(body):
-            said = f"{body.decision} holds out {body.region}:{body.checkpoint}"
-        case Carry():
-            said = f"{effect.region} {effect.lineage} [{' '.join(names)}]"
-        case AppendPolicy(body):
-            joined = f" joined: {body.joined}" if body.joined else ""
-            said = f"{body.number} partial {body.partial} max {body.max_consecutive_fallbacks}{joined}"
+        case Append(kind, body, region):
+            text = f"{kind} {_event(body)}" + (f" of {region}" if region else "")
         case Ask():
-            said = str(effect.decision)
+            text = f"{effect.decision} from {_number(effect.known)}"
         case Publish():
-            said = f"{effect.decision} [{' '.join(names)}] on {_number(effect.head)}"
+            text = f"{effect.decision} [{' '.join(names)}] on {_number(effect.head)}"
         case WriteRecord(record):
-            said = f"decided {record.state.decided} committed {record.state.committed} due {len(record.due)}"
+            text = f"decided {record.state.decided} upto {record.table.upto} due {len(record.due)}"
         case Announce(due):
-            said = _notice(due, whole=whole)
-        case ReleaseOffsets():
-            said = str(low_water)
+            text = _notice(due)
         case _:
-            said = ""
-    return f"{type(effect).__name__} {said}".strip() + _outcome(result)
+            text = ""
+    return f"{type(effect).__name__} {text}".strip() + _result(result)
 
 
 def cut(positions: Mapping[str, Position | None]) -> str:
-    """Describe a cut, such as `r1=q.0:3 r2=nothing`."""
+    """Describe a cut, such as `r1=q.0:3 r2=none`."""
     return " ".join(f"{name}={_at(at)}" for name, at in positions.items())
 
 
+def problem_line(problem: Problem) -> str:
+    """Describe a problem by its code and its arguments."""
+    found = problem.model_dump(exclude_defaults=True, exclude={"code"})
+    names = " ".join(str(each) for each in found.pop("names", ()))
+    arguments = " ".join(f"{name}={value}" for name, value in found.items())
+    return " ".join(each for each in (str(problem.code), arguments, f"[{names}]" if names else "") if each)
+
+
 def _at(position: Position | None) -> str:
-    return f"{position.lineage}:{position.checkpoint}" if position else "nothing"
+    return f"{position.incarnation}:{position.checkpoint}" if position else "none"
 
 
-def _number(ref: SnapshotRef | None) -> int:
-    return ref.id if ref else 0
+def _number(head: Head | None) -> int:
+    return head.snapshot if head else 0
 
 
-def _outcome(result: Result | None) -> str:
+def _event(body: object) -> str:
+    match body:
+        case CutDecided():
+            return f"{body.decision} {cut(body.cut)}" + (" final" if body.final else "")
+        case CutCommitted() | CutReverted():
+            return f"{body.decision} snapshot {_number(body.snapshot)}"
+        case CutAbandoned():
+            return f"{body.decision} attempt {body.attempt} {body.kind} [{' '.join(body.regions)}]"
+        case StreamPolicy():
+            return f"{body.number} partial {body.partial} max {body.max_consecutive_fallbacks}"
+        case RegionHeartbeat():
+            return "silent" if body.silent else "alive"
+    return type(body).__name__
+
+
+def _result(result: Result | None) -> str:
     match result:
         case None:
             return " -> crash"
@@ -99,7 +103,7 @@ def _outcome(result: Result | None) -> str:
         case Found(snapshot) | Published(snapshot):
             return f" -> snapshot {snapshot.id}"
         case Absent(head):
-            return f" -> absent from {_number(head)}"
+            return f" -> absent from {head.id if head else 0}"
         case OtherDigest():
             return " -> other content"
         case Ahead(decision):
@@ -113,43 +117,30 @@ def _outcome(result: Result | None) -> str:
     return ""
 
 
-def _notice(due: Due, *, whole: bool) -> str:
+def _notice(due: Due) -> str:
     body = due.body
-    told = str if whole else _brief
     match body:
-        case OpeningAnswered():
-            answer = (
-                f"accepted at {_at(body.committed)}"
-                f"{f', goes on from {_at(body.start)}' if body.start else ''}"
-                if body.accepted
-                else f"refused: {told(body.reason)}"
-            )
-            said = f"{due.region} {due.lineage} {answer}"
-        case CutCommitted():
-            said = f"{body.decision} {cut(body.cut)}{_more(body)}"
+        case RegistrationAnswered():
+            verdict = "accepted" if body.problem is None else f"refused {problem_line(body.problem)}"
+            text = f"{due.region} {due.incarnation} {verdict} at {_at(body.decided)} decision {body.decision}"
+        case Committed():
+            text = f"{body.decision} {cut(body.cut)}{_more(body)}"
         case CutAbandoned():
-            said = f"{body.decision} attempt {body.attempt} waited for {' '.join(body.regions)}"
-        case CutVoided():
-            said = f"{body.decision} holds out {body.region}:{body.checkpoint}"
+            text = f"{body.decision} attempt {body.attempt} {body.kind} [{' '.join(body.regions)}]"
+        case CutReverted():
+            text = f"{body.decision}"
         case SavepointTaken():
             drained = " drained" if body.drained else ""
-            said = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
-        case StreamStalled():
-            said = f"{body.region or 'stream'}: {told(body.reason)}"
-    return f"{due.type} {said}"
+            text = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
+        case Stalled():
+            text = f"{'ended ' if body.ended else ''}{problem_line(body.problem)}"
+    return f"{due.type} {text}"
 
 
-def _brief(reason: str) -> str:
-    """What is wrong; what to do about it stands behind, and is not repeated in every case."""
-    first = min((at for mark in ("; ", ". ") if (at := reason.find(mark)) > 0), default=len(reason))
-    return reason[:first] + (" ..." if first < len(reason) else "")
-
-
-def _more(body: CutCommitted) -> str:
-    said = f" fallback {cut(body.fallbacks)}" if body.fallbacks else ""
-    said += " forced" if body.forced else ""
-    said += f" files {body.files}"
-    said += f" watermark {body.watermark}" if body.watermark is not None else ""
+def _more(body: Committed) -> str:
+    text = f" fallback {cut(body.fallbacks)}" if body.fallbacks else ""
+    text += f" files {body.files}"
+    text += f" watermark {body.watermark}" if body.watermark is not None else ""
     states = [f"{name}.{key}={state}" for name, kept in body.listeners.items() for key, state in kept.items()]
-    said += f" listeners {' '.join(states)}" if states else ""
-    return said + ("" if body.snapshot else " snapshot expired")
+    text += f" listeners {' '.join(states)}" if states else ""
+    return text + ("" if body.snapshot else " snapshot expired")

@@ -1,32 +1,33 @@
-"""Words of golden cases that write to the log: what jobs, operators and other coordinators say."""
+"""Words of golden cases that append to the log: events of drivers, writers, operators, other coordinators."""
 
-from sluicegate.coordinator.core import decisions
-from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core import cuts, decisions
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
     Body,
     CheckpointCompleted,
     CheckpointFailed,
     CutAbandoned,
+    CutCommitted,
     CutDecided,
-    CutVoided,
-    Parent,
+    CutReverted,
+    Head,
+    Planned,
     Position,
     RegionClosed,
     RegionHeartbeat,
-    RegionOpened,
+    RegionRegistered,
     StreamCommand,
     StreamPolicy,
-    StreamStalled,
 )
 from tests.golden.coordinator import STREAM, World
 
 POLICY = StreamPolicy(
     number=0, partial="allow", max_consecutive_fallbacks=3, allowed_locations=("memory://",)
 )
-SETTINGS = MachineSettings(POLICY, first_pause=100, longest_pause=1_000, probe_interval=10**9)
+SETTINGS = MachineSettings(POLICY, first_pause=100, longest_pause=1_000, head_interval=10**9)
 
 
 class LogWords:
@@ -36,149 +37,177 @@ class LogWords:
     regions: tuple[str, ...] = ("r1", "r2")
 
     def do_regions(self, *names: str) -> None:
-        """Name the regions of the assignments of openings from here on."""
+        """Set the regions of the assignments of registrations from here on."""
         self.regions = names
 
-    def _say(
-        self, kind: EventType, body: Body | None, region: str = "", lineage: str = "", at: int = -1
-    ) -> None:
-        self.world.append(kind, body, (region, lineage, at))
+    def do_register(self, region: str, incarnation: str, *flags: str, **how: str) -> None:
+        """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 sink= table=, unowned, probe.
 
-    def do_open(self, region: str, lineage: str, *flags: str, **how: str) -> None:
-        """parents=r1:q.0:3,r2:q.0:- number=1 regions=r1,r2 sink=all-to-all table=..., unowned, bounded.
-
-        planned=3:range-3, previous=range-2, behind=range-2: what the location has as its newest checkpoint,
-        the one before it, and its parent.
+        A digest that is not given is `range-` with the number of the checkpoint.
         """
-        parents = [each.split(":") for each in how.get("parents", "").split(",") if each]
         names = tuple(how["regions"].split(",")) if "regions" in how else self.regions
-        planned, _, digest = how.get("planned", "").partition(":")
-        body = RegionOpened.model_validate(
+        planned = [each.split(":") for each in how.get("planned", "").split(",") if each]
+        assignment = Assignment(
+            number=int(how.get("number", 0)), regions=names, after=int(how.get("after", 0))
+        )
+        body = RegionRegistered.model_validate(
             {
-                "parents": [
-                    Parent(region=name, lineage=life, checkpoint=None if at == "-" else int(at))
-                    for name, life, at in parents
+                "base": position(how["base"]) if "base" in how else None,
+                "replaces": how.get("replaces"),
+                "planned": [
+                    Planned(checkpoint=int(number), digest=digest or f"range-{number}")
+                    for number, digest in ([*each, ""][:2] for each in planned)
                 ],
-                "assignment": Assignment(number=int(how.get("number", 0)), regions=names),
-                "sink": how.get("sink", "independent"),
+                "assignment": assignment,
+                "single_region": how.get("sink"),
                 "bounded": "bounded" in flags,
                 "owned": "unowned" not in flags,
+                "probe": "probe" in flags,
                 "table": how.get("table"),
-                "planned": int(planned) if planned else None,
-                "planned_digest": digest or None,
-                "previous_digest": how.get("previous"),
-                "parent_digest": how.get("behind"),
             }
         )
-        self._say(EventType.REGION_OPENED, body, region, lineage)
+        self.world.append(EventType.REGION_REGISTERED, body, (region, incarnation, -1))
 
-    def do_write(self, region: str, lineage: str, at: str, *events: str, **how: str) -> None:
-        """Writers of a checkpoint say what they wrote: one file for each event.
-
-        writer= attempt= and file=f1: the event names the file of f1 in place of one of its own.
-        """
-        other = how.pop("file", None)
+    def do_write(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
+        """Writers of a checkpoint publish their files: one event and one file for each name."""
         for event in events:
-            self.world.append(EventType.FILES_WRITTEN, None, (region, lineage, int(at)), event, **how)
-            if other is not None:
-                self.world.named[event] = self.world.path_of(other)
+            self.world.append(EventType.FILES_WRITTEN, None, (region, incarnation, int(at)), event, **how)
 
-    def do_complete(self, region: str, lineage: str, at: str, *events: str, **how: str) -> None:
-        """after=2 (or -) digest= watermark= and any other name: the state of the listener of that name."""
+    def do_complete(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
+        """after=2 (or -, or p.0:4) digest= watermark= offsets=, any other name is a listener's state."""
         number = int(at)
         after = how.get("after", str(number - 1) if number else "-")
-        known = ("after", "digest", "watermark")
+        if after != "-" and ":" not in after:
+            after = f"{incarnation}:{after}"
+        known = ("after", "digest", "watermark", "offsets")
         body = CheckpointCompleted.model_validate(
             {
                 "events": events,
-                "predecessor": None if after == "-" else int(after),
+                "predecessor": None if after == "-" else position(after),
                 "source_digest": how.get("digest", f"range-{at}"),
                 "watermark": how.get("watermark"),
+                "source_offsets": how.get("offsets"),
                 "listeners": {name: state for name, state in how.items() if name not in known},
             }
         )
-        self._say(EventType.CHECKPOINT_COMPLETED, body, region, lineage, number)
+        self.world.append(EventType.CHECKPOINT_COMPLETED, body, (region, incarnation, number))
 
-    def do_batch(self, region: str, lineage: str, at: str, *events: str, **how: str) -> None:
+    def do_batch(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
         """Write and complete."""
-        self.do_write(region, lineage, at, *events)
-        self.do_complete(region, lineage, at, *events, **how)
+        self.do_write(region, incarnation, at, *events)
+        self.do_complete(region, incarnation, at, *events, **how)
 
     def do_garble(self) -> None:
-        """What was written last cannot be read."""
+        """Nobody can read the body of the newest event."""
         self.world.garbled.add(len(self.world.log) - 1)
 
     def do_newer(self) -> None:
         """A record that only a newer release reads."""
-        self.world.newer.add(self.world.append(EventType.STREAM_POLICY, None, ("", "", -1)))
+        self.world.newer.add(self.world.append(EventType.STREAM_POLICY, None))
 
-    def do_upgrade(self) -> None:
-        """The next coordinator reads it: to this core it is a type that it does not expect."""
-        self.world.newer.clear()
+    def do_failed(self, region: str, incarnation: str, at: str, outcome: str) -> None:
+        body = CheckpointFailed.model_validate({"outcome": outcome})
+        self.world.append(EventType.CHECKPOINT_FAILED, body, (region, incarnation, int(at)))
 
-    def do_failed(self, region: str, lineage: str, at: str, outcome: str) -> None:
-        self._say(
-            EventType.CHECKPOINT_FAILED,
-            CheckpointFailed.model_validate({"outcome": outcome}),
-            region,
-            lineage,
-            int(at),
+    def run_of(self, region: str, incarnation: str) -> str:
+        """Return the id of the newest registration of an incarnation."""
+        found = "none"
+        for entry in self.world.log:
+            wanted = isinstance(entry.body, RegionRegistered) and not entry.body.probe
+            if wanted and entry.envelope[3:5] == (region, incarnation):
+                found = entry.envelope.id
+        return found
+
+    def do_heartbeat(
+        self, region: str, incarnation: str, state: str = "busy", every: str = "", run: str = ""
+    ) -> None:
+        """`run` is the id of the registration that the process began with; default: the newest."""
+        body = RegionHeartbeat(
+            idle=state == "idle",
+            interval=int(every) if every else None,
+            run=run or self.run_of(region, incarnation),
         )
+        self.world.append(EventType.REGION_HEARTBEAT, body, (region, incarnation, -1))
 
-    def do_heartbeat(self, region: str, lineage: str, state: str = "busy") -> None:
-        self._say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=state == "idle"), region, lineage)
-
-    def do_close(self, region: str, lineage: str, final: str) -> None:
-        body = RegionClosed(final=None if final == "-" else int(final))
-        self._say(EventType.REGION_CLOSED, body, region, lineage)
+    def do_close(self, region: str, incarnation: str, final: str, run: str = "") -> None:
+        run = run or self.run_of(region, incarnation)
+        body = RegionClosed(final=None if final == "-" else int(final), run=run)
+        self.world.append(EventType.REGION_CLOSED, body, (region, incarnation, -1))
 
     def do_command(self, command: str, **how: str) -> None:
-        """behind=q.0:3 and the other fields of an order."""
-        at = how.pop("behind", None)
-        behind = {} if at is None else {"behind": None if at == "-" else _position(at)}
-        body = StreamCommand.model_validate({"command": command, **how, **behind})
-        self._say(EventType.STREAM_COMMAND, body)
+        """region= number= decision= name= head=SNAPSHOT: an operator's order."""
+        found: dict[str, object] = dict(how)
+        if "head" in how:
+            number = int(how["head"])
+            there = self.world.table.at(number)
+            found["head"] = Head(snapshot=number, identity=there.identity if there else "gone")
+        self.world.append(
+            EventType.STREAM_COMMAND, StreamCommand.model_validate({"command": command, **found})
+        )
 
     def do_policy(self, **how: str) -> None:
-        """Another coordinator's policy, as the log has it."""
-        changes = {"max_consecutive_fallbacks": how.pop("max")} if "max" in how else {}
-        self._say(EventType.STREAM_POLICY, StreamPolicy.model_validate(dict(POLICY) | how | changes))
+        """Another coordinator's policy."""
+        self.world.append(EventType.STREAM_POLICY, StreamPolicy.model_validate(dict(POLICY) | policy_of(how)))
 
-    def do_decide(self, number: str, *cut: str, **how: str) -> None:
-        """Another coordinator's decision: 2 r1=q.0:3 [final] [wrong-digest]; refs are filled in."""
-        flags = [each for each in cut if "=" not in each]
-        moved = {each.split("=")[0]: _position(each.split("=")[1]) for each in cut if "=" in each}
-        body = CutDecided(decision=int(number), cut=moved, final="final" in flags, completions="wrong")
-        if "wrong-digest" not in flags:
-            book = self.reader().book
-            fresh = {name: at for name, at in moved.items() if at != book.region(name).ref}
-            content = decisions.included(
-                book, {name: at for name, at in fresh.items() if name in book.state.regions}
-            )
-            body = body.model_copy(update={"completions": decisions.completions_digest(content)})
-        self._say(EventType.CUT_DECIDED, body)
+    def do_decide(self, number: str, *cut: str) -> None:
+        """Another coordinator's decision: 2 r1=q.0:3 [final] [wrong-digest]."""
+        log = self.reader().log
+        moves = {each.split("=")[0]: position(each.split("=")[1]) for each in cut if "=" in each}
+        sealed = {name: at for name, at in moves.items() if any(at == s.position for s in log.sealed(name))}
+        digest = cuts.digest_of(log, sealed) if "wrong-digest" not in cut else "wrong"
+        head = self.world.table.head
+        body = CutDecided(
+            decision=int(number),
+            cut=cuts.whole_cut(log, moves),
+            final="final" in cut,
+            digest=digest,
+            head=Head(snapshot=head.id, identity=head.identity) if head else None,
+        )
+        self.world.append(EventType.CUT_DECIDED, body)
 
-    def do_abandon(self, number: str, attempt: str, *regions: str) -> None:
-        """Another coordinator's abandonment."""
-        body = CutAbandoned(decision=int(number), attempt=int(attempt), regions=regions)
-        self._say(EventType.CUT_ABANDONED, body)
+    def do_outcome(self, number: str, *flags: str) -> None:
+        """Another coordinator's outcome of a decision; `reverted`, `wrong-digest`."""
+        made, head = self.reader().state.pending, self.world.table.head
+        digest, reverted = made.digest if made else "none", "reverted" in flags
+        if reverted and made is not None:
+            digest = decisions.revert_digest(made) or "no order"
+        kind = CutReverted if reverted else CutCommitted
+        body: Body = kind(
+            decision=int(number),
+            digest="wrong" if "wrong-digest" in flags else digest,
+            table=self.world.table.identity,
+            snapshot=Head(snapshot=head.id, identity=head.identity) if head else None,
+        )
+        self.world.append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, body)
 
-    def do_voided(self, number: str, region: str, at: str) -> None:
-        """Another coordinator's news of a void."""
-        self._say(EventType.CUT_VOIDED, CutVoided(decision=int(number), region=region, checkpoint=int(at)))
+    def do_abandon(self, number: str, attempt: str, kind: str, *regions: str) -> None:
+        """Another coordinator's abandoned attempt."""
+        body = CutAbandoned.model_validate(
+            {"decision": int(number), "attempt": int(attempt), "kind": kind, "regions": regions}
+        )
+        self.world.append(EventType.CUT_ABANDONED, body)
 
-    def do_stall(self, *reason: str) -> None:
-        """A stall that the log itself holds."""
-        self._say(EventType.STREAM_STALLED, StreamStalled(reason=" ".join(reason)))
-
-    def reader(self) -> StreamMachine:
-        """One that has read all of the log."""
-        machine = StreamMachine(STREAM, 0, None, SETTINGS)
+    def reader(self) -> Replica:
+        """Return a replica that has read all of the log."""
+        replica = Replica(STREAM, 0)
         for offset, entry in enumerate(self.world.log):
-            machine.arrived(offset, *entry)
-        return machine
+            body = None if offset in self.world.garbled else entry.body
+            replica.step(LogRecord(offset, entry.time, entry.envelope, body))
+        return replica
 
 
-def _position(text: str) -> Position:
-    lineage, checkpoint = text.split(":")
-    return Position(lineage=lineage, checkpoint=int(checkpoint))
+def position(text: str) -> Position:
+    """Return `q.0:3` or `q.0:3:digest` as a position."""
+    incarnation, number, *digest = text.split(":")
+    return Position(
+        incarnation=incarnation, checkpoint=int(number), digest=digest[0] if digest else f"range-{number}"
+    )
+
+
+def policy_of(how: dict[str, str]) -> dict[str, object]:
+    """Return the fields of a policy: number= partial= max= ratio= regions=r1,r2 file_names=."""
+    names = {"max": "max_consecutive_fallbacks", "ratio": "max_failure_ratio"}
+    found: dict[str, object] = {names.get(key, key): value for key, value in how.items()}
+    if "regions" in how:
+        found["regions"] = tuple(how["regions"].split(","))
+    return found

@@ -9,18 +9,11 @@ from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from sluicegate.events import (
-    Body,
-    CheckpointCompleted,
-    Envelope,
-    Event,
-    EventType,
-    FilesWritten,
-    OpeningAnswered,
-    encode,
-    partition_of,
-    read_event,
-)
+from sluicegate.events.codec import read_event
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Body, CheckpointCompleted, Event, FilesWritten, OpeningAnswered
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.integration.waiting import Source, wait_until, watched
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events import Position
+from sluicegate.events.models import Position
 from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs, start_lineage
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
 from sluicegate.writer_hooks.spark.rewind import Rewind

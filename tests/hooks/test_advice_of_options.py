@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import CheckpointCompleted
+from sluicegate.events.models import CheckpointCompleted
 from sluicegate.writer_hooks import BadOption, EventTooLarge, OpeningUnanswered, PreflightFailed, preflight
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.opening import Opening

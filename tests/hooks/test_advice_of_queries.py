@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
 from sluicegate.writer_hooks import BatchUnfinished, HookError, NotOurs, attach, close_region
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.region import Attempt

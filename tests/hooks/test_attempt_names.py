@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sluicegate.events import Assignment, FileInfo, FilesWritten
+from sluicegate.events.models import Assignment, FileInfo, FilesWritten
 from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.events.splitting import HEADROOM
 from sluicegate.lakes.registry import adapter

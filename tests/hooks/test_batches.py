@@ -3,7 +3,8 @@
 import pytest
 from pyspark.sql.functions import col, concat, lit
 
-from sluicegate.events import CheckpointCompleted, FilesWritten, RegionOpened, partition_of
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionOpened
+from sluicegate.events.partitioning import partition_of
 from tests.hooks.conftest import Job, make_table
 from tests.hooks.log import PARTITIONS
 

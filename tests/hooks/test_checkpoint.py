@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events import Assignment
+from sluicegate.events.models import Assignment
 from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, OpenedMarker
 

@@ -12,7 +12,7 @@ from pyspark.sql.functions import col, lit, raise_error
 from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events import (
+from sluicegate.events.models import (
     CheckpointCompleted,
     CheckpointFailed,
     FilesWritten,

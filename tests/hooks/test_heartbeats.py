@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
 from sluicegate.writer_hooks import BatchUnfinished, close_region
 from tests.hooks.conftest import Job
 from tests.hooks.log import refuse

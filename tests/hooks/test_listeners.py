@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events import CheckpointCompleted, CutCommitted, Position
+from sluicegate.events.models import CheckpointCompleted, CutCommitted, Position
 from sluicegate.writer_hooks import BadListenerState
 from sluicegate.writer_hooks.spark.writer import _asked
 from tests.hooks.conftest import Job

@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events import CheckpointCompleted, FilesWritten, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionOpened
 from sluicegate.writer_hooks import BadCheckpointLocation, start_lineage
 from tests.hooks.conftest import Job
 from tests.hooks.log import accept, refuse, silent

@@ -7,18 +7,10 @@ import uuid
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.events import (
-    Body,
-    CutCommitted,
-    CutVoided,
-    Envelope,
-    Event,
-    EventType,
-    Position,
-    StreamStalled,
-    encode,
-    partition_of,
-)
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Body, CutCommitted, CutVoided, Event, Position, StreamStalled
+from sluicegate.events.partitioning import partition_of
 from sluicegate.writer_hooks import RegionOutcome
 from sluicegate.writer_hooks.outcomes import Follower, Outcomes, Standing
 from sluicegate.writer_hooks.spark.options import SinkOptions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events import Assignment, Parent
+from sluicegate.events.models import Assignment, Parent
 from sluicegate.writer_hooks import BadCheckpointLocation, BadOption, BatchUnfinished
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, OpenedMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions

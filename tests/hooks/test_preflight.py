@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import Event, RegionOpened
+from sluicegate.events.models import Event, RegionOpened
 from sluicegate.writer_hooks import (
     BadCheckpointLocation,
     BadOption,

@@ -7,7 +7,8 @@ import pytest
 
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import CheckpointCompleted, Event, EventType, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted, Event, RegionHeartbeat
 from sluicegate.events.models import Assignment
 from sluicegate.kafka import outages
 from sluicegate.writer_hooks import EventTooLarge, PublishFailed, TopicMissing

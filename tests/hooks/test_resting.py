@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import raise_error
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import CheckpointCompleted, EventType, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.spark.closing import rest_region
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events import CheckpointCompleted, FilesWritten, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionOpened
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from tests.hooks.conftest import SCHEMA, Job
 from tests.hooks.log import refuse

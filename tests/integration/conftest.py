@@ -13,7 +13,7 @@ from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.runtime import service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import partition
-from sluicegate.events import partition_of
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames
 from tests.integration.coordinator import settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics

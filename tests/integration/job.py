@@ -13,23 +13,22 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from sluicegate.events import (
+from sluicegate.events.codec import read_event
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
     Assignment,
     Body,
     CheckpointCompleted,
-    Envelope,
     Event,
-    EventType,
     FileInfo,
     FilesWritten,
     OpeningAnswered,
     Parent,
     RegionClosed,
     RegionOpened,
-    encode,
-    partition_of,
-    read_event,
 )
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.envelope import Poison
 from sluicegate.events.naming import attempt_digest
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs

@@ -13,7 +13,7 @@ from sluicegate.coordinator import records
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import Parent
+from sluicegate.events.models import Parent
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, NotPublished, Publication, Refused
 from tests.integration.conftest import Place

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from sluicegate.events import CutCommitted, EventType
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CutCommitted
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids

@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from sluicegate.coordinator.stream import unroutable
-from sluicegate.events import CheckpointCompleted, RegionOpened, codec
+from sluicegate.events.models import CheckpointCompleted, RegionOpened, codec
 from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
 from sluicegate.events.models import Assignment

@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.coordinator.runtime.service import Service
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events import EventType
+from sluicegate.events.envelope import EventType
 from sluicegate.failpoints.points import arm
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

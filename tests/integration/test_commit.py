@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from aiokafka import TopicPartition
 
-from sluicegate.events import CutCommitted, RegionHeartbeat, partition_of
+from sluicegate.events.models import CutCommitted, RegionHeartbeat
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.envelope import EventType
 from tests.integration.coordinator import running, settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids

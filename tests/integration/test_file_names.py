@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sluicegate.coordinator.runtime.service import Service
-from sluicegate.events import Parent
+from sluicegate.events.models import Parent
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator.runtime.service import Service
-from sluicegate.events import Flaw
+from sluicegate.events.codec import Flaw
 from sluicegate.events.dead_letters import LETTER_HEADER, Letter, LetterCode, read_letter
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

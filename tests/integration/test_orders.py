@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sluicegate.events import EventType, Parent, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Parent, RegionHeartbeat
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, Publication, Refused
 from tests.integration.conftest import Place

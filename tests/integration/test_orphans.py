@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.events import FilesWritten, Parent
+from sluicegate.events.models import FilesWritten, Parent
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, Fate
 from sluicegate.replay.orphans import Deletable

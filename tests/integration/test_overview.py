@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events import EventType, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import RegionHeartbeat
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job

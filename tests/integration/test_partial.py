@@ -8,7 +8,8 @@ import pytest
 
 from sluicegate.coordinator.runtime.service import Service
 from sluicegate.coordinator.telemetry.metrics import PREFIX
-from sluicegate.events import CutCommitted, EventType, Parent, Position
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CutCommitted, Parent, Position
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.state import RECORD_VERSION
 from sluicegate.coordinator.runtime.service import Service
-from sluicegate.events import OpeningAnswered, Parent
+from sluicegate.events.models import OpeningAnswered, Parent
 from sluicegate.kafka.topics import TopicNames, TopicsRefused, ensure_topics, topic_specs
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

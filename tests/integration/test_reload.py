@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from sluicegate.events import StreamPolicy
+from sluicegate.events.models import StreamPolicy
 from tests.integration.conftest import Place, neighbour
 from tests.integration.job import Job, create_table, read_ids, read_topic
 from tests.integration.letters import letters

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events import EventType
+from sluicegate.events.envelope import EventType
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, read_ids, read_topic

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events import Parent
+from sluicegate.events.models import Parent
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Publication, Published, Refused

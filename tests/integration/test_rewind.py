@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 
 from sluicegate.cli.commands import known_record
 from sluicegate.cli.rewind import carry_out
-from sluicegate.events import CheckpointCompleted, EventType
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids

@@ -15,7 +15,8 @@ from sluicegate.coordinator.runtime import connections
 from sluicegate.coordinator.runtime.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import supply
-from sluicegate.events import CutCommitted, partition_of
+from sluicegate.events.models import CutCommitted
+from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, Publication
 from sluicegate.lakes.threads import CommitThreads

@@ -13,7 +13,9 @@ from aiokafka.admin.new_partitions import NewPartitions
 from sluicegate.coordinator.core import cuts, intake, machine
 from sluicegate.coordinator.core.book import Book
 from sluicegate.coordinator.runtime import service as shell_service
-from sluicegate.events import Body, Envelope, Event, EventType, partition_of
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Body, Event
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka import fetching
 from sluicegate.replay.base import bases
 from sluicegate.replay.course import Course

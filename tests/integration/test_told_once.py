@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.events import OpeningAnswered
+from sluicegate.events.models import OpeningAnswered
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import Job

@@ -15,7 +15,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from sluicegate.embedded.jars import kafka_jars
 from sluicegate.embedded.java import find_java
-from sluicegate.events import Event, FileInfo, FilesWritten, Poison, encode, read_event
+from sluicegate.events.codec import Poison, read_event
+from sluicegate.events.encoding import encode
+from sluicegate.events.models import Event, FileInfo, FilesWritten
 from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.topics import (
     MAX_MESSAGE_BYTES,

@@ -15,7 +15,7 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes import adapter
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import BadFiles, LakeUnavailable, NotPublished, Published, Refused, TableRefused

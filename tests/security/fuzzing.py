@@ -12,17 +12,10 @@ from sluicegate.coordinator.core.ignoring import rule_of
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.runtime.service import Service
 from sluicegate.coordinator.telemetry.lineages import not_live
-from sluicegate.events import (
-    BadBody,
-    Envelope,
-    Event,
-    EventType,
-    Poison,
-    encode,
-    read_body,
-    read_envelope,
-    read_event,
-)
+from sluicegate.events.codec import BadBody, Poison, read_body, read_envelope, read_event
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Event
 from sluicegate.events.dead_letters import LetterCode, Mark, read_letter
 from sluicegate.events.models import (
     Assignment,

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from sluicegate.events import Body, Envelope, Event, EventType, encode
+from sluicegate.events.encoding import encode
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Body, Event
 from sluicegate.events.codec import PER_CHECKPOINT, PER_REGION
 from sluicegate.events.envelope import BODIES
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator.core.ignoring import Rule
-from sluicegate.events import Flaw
+from sluicegate.events.codec import Flaw
 from sluicegate.events.dead_letters import LetterCode
 from tests.integration.conftest import Place
 from tests.security.fuzzing import attack, classify_all, classify_hostile, confuse_machine, read_hostile

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sluicegate.events import Assignment, Parent
+from sluicegate.events.models import Assignment, Parent
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
 from sluicegate.writer_hooks.opening import Planned
 from sluicegate.writer_hooks.spark.location import Location

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from sluicegate.events import EventType, RegionClosed, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished
 from sluicegate.writer_hooks.opening import opening_event
 from sluicegate.writer_hooks.publisher import shared_publisher

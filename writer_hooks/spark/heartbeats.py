@@ -11,7 +11,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from sluicegate.events import EventType, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.pauses import spread
 from sluicegate.writer_hooks.errors import BatchUnfinished, HookError, PublishFailed
 from sluicegate.writer_hooks.outcomes import Outcomes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from sluicegate.events import Assignment, Parent
+from sluicegate.events.models import Assignment, Parent
 from sluicegate.events.models import NAME_PATTERN
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings

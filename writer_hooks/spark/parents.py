@@ -1,6 +1,6 @@
 """Parents of a new incarnation after a re-split or a merge, read from locations of ended queries."""
 
-from sluicegate.events import Parent
+from sluicegate.events.models import Parent
 from sluicegate.writer_hooks.errors import BatchUnfinished
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 

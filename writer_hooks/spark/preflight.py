@@ -6,7 +6,7 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from sluicegate.events import partition_of
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.readers import is_read
 from sluicegate.lakes import adapter
 from sluicegate.lakes.port import TableRefused

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Final
 
-from sluicegate.events import Parent, Position
+from sluicegate.events.models import Parent, Position
 from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, LineageMarker, OpenedMarker
 from sluicegate.writer_hooks.spark.location import Location

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from sluicegate.events import CheckpointCompleted, CheckpointFailed, Event, EventType
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Event
 from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.events.models import Name
 from sluicegate.failpoints.names import Failpoint

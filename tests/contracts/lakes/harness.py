@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import (
     Absent,
     Adapter,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
 from sluicegate.lakes.memory_caretaker import MemoryCaretaker
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.caretaker import PaimonCaretaker
 from sluicegate.lakes.paimon.committer import PaimonCommitter

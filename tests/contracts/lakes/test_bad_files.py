@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Absent, BadFiles, Refused
 from tests.contracts.lakes.harness import Lake, Stream
 

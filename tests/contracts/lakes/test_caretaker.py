@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
 from tests.contracts.lakes.harness import USER, Lake, Stream
 from tests.contracts.lakes.memory_lake import MemoryLake

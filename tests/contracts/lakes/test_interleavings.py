@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import (
     Absent,
     Ahead,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events import Assignment, Position
+from sluicegate.events.models import Assignment, Position
 from sluicegate.state_store import (
     MemoryStateStore,
     RegionView,

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sluicegate.embedded import EmbeddedValkey
-from sluicegate.events import Position
+from sluicegate.events.models import Position
 from sluicegate.state_store import (
     VIEW_VERSION,
     RegionView,

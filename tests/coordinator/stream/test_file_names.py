@@ -7,7 +7,8 @@ import pytest
 from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, PartsOf, Publish
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.events import Envelope, EventType, FileInfo, FilesWritten
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.naming import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.memory import ADAPTER

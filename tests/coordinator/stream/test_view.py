@@ -12,7 +12,7 @@ from sluicegate.coordinator.core.state import (
 )
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.telemetry.reasons import UNOWNED, notes, region_reason, waits_for
-from sluicegate.events import Assignment, Position, StreamCommand, StreamPolicy
+from sluicegate.events.models import Assignment, Position, StreamCommand, StreamPolicy
 
 
 def _region(**more: object) -> RegionState:

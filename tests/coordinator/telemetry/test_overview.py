@@ -12,7 +12,7 @@ from sluicegate.coordinator.core.state import (
     Waiting,
 )
 from sluicegate.coordinator.telemetry.overview import overview
-from sluicegate.events import Assignment, Position
+from sluicegate.events.models import Assignment, Position
 
 NOW = 1_800_000_000_000
 ONE, OTHER = "6f0c1d2e-7777-4a4a-9b9b-000000000001.0", "6f0c1d2e-7777-4b4b-9b9b-000000000002.11"

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import CommitRequest, Found, Published, SnapshotRef

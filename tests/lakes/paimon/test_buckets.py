@@ -15,7 +15,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.demo.reader import read_table
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import BadFiles, CommitRequest, Published, Refused, TableRefused
 from tests.contracts.lakes.harness import Stream

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Found, Published
 from tests.contracts.lakes.harness import Fault, Stream
 from tests.contracts.lakes.paimon_lake import ID_ONLY, PaimonLake

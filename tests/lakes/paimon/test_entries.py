@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Absent, BadFiles, Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake

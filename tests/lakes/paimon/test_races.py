@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events import FilesWritten
+from sluicegate.events.models import FilesWritten
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.integration.waiting import BACKSTOP, wait_until
 from tests.lakes.paimon import reading

@@ -1,0 +1,64 @@
+"""Drivers' activity: the time of each region's newest event, and the silence of idle regions.
+
+It is work in hand. A silent region counts as not idle only once the coordinator has logged that.
+"""
+
+from typing import Final
+
+from sluicegate.coordinator.core.effects import Append
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.models import RegionHeartbeat, RegionRegistered
+from sluicegate.events.problems import Code, Problem
+
+_HEARTBEATS: Final = 3
+"""Number of heartbeats in a row that an idle region may miss."""
+
+
+class Activity:
+    """The activity of the drivers of one stream."""
+
+    def __init__(self, log: Log, record: StateRecord, silence: int) -> None:
+        """`silence`: milliseconds after which an idle region is silent, unless its heartbeats are rarer."""
+        self.heard = dict(record.heard)
+        """By region, the append time of its driver's newest event."""
+        self.intervals = dict(record.intervals)
+        """By region, the milliseconds between its heartbeats."""
+        self._log = log
+        self._silence = silence
+        self._heard_at: dict[str, int] = {}
+        """By region, the time by the own clock when its newest event was read."""
+
+    def read(self, record: LogRecord, ignored: Problem | None, now: int) -> None:
+        """Note an event of a region's driver."""
+        name, body = record.envelope.region, record.body
+        if not name or (ignored is not None and ignored.code is Code.NOT_LIVE):
+            return
+        if isinstance(body, RegionRegistered) and (ignored is not None or body.probe):
+            # It is no sign of the live incarnation: another driver asks, or one that was refused.
+            return
+        if isinstance(body, RegionHeartbeat):
+            if body.silent:
+                # A coordinator sent it.
+                return
+            if body.interval is not None:
+                self.intervals[name] = body.interval
+            elif body.idle:
+                # The last heartbeat of a query that has ended: no other one is expected.
+                self.intervals.pop(name, None)
+        self.heard[name], self._heard_at[name] = record.time, now
+
+    def entry(self, now: int) -> Append | None:
+        """Return the event that calls an idle region not idle, if its driver has missed its heartbeats.
+
+        An idle region that crashes may have new rows in its source: the watermark must not pass them.
+        """
+        for name, region in self._log.state.regions.items():
+            life, interval = region.incarnation, self.intervals.get(name)
+            if life is None or not region.run or interval is None or not self._log.is_idle(name):
+                continue
+            if now - self._heard_at.setdefault(name, now) > max(self._silence, _HEARTBEATS * interval):
+                body = RegionHeartbeat(idle=False, silent=True, run=region.run)
+                return Append(EventType.REGION_HEARTBEAT, body, name, life.id)
+        return None

@@ -1,0 +1,137 @@
+"""One commit: ask, publish on exactly the head that was asked, and the meaning of each answer."""
+
+from sluicegate.coordinator.core.decisions import revert_digest
+from sluicegate.coordinator.core.effects import Append, Ask, Publish, Result
+from sluicegate.coordinator.core.heads import head_of, known_head
+from sluicegate.coordinator.core.log_state import Decision, LogState
+from sluicegate.coordinator.core.state_record import TableProgress
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CutCommitted, CutReverted
+from sluicegate.events.problems import Code, Problem
+from sluicegate.lakes.port import (
+    Absent,
+    Ahead,
+    Conflict,
+    Found,
+    NotPublished,
+    OtherDigest,
+    OutcomeUnknown,
+    Published,
+    Refused,
+    SnapshotRef,
+    TableReplaced,
+    Unproven,
+)
+
+Outcome = CutCommitted | CutReverted
+
+
+class Committing:
+    """The unresolved decision of one stream on its way into the table."""
+
+    def __init__(self, table: TableProgress) -> None:
+        self.outcome: Outcome | None = None
+        """The outcome of the decision, to be appended and read back."""
+        self.retries = 0
+        """Number of publications in a row that failed or lost against another writer."""
+        self._table = table
+        self._decision: Decision | None = None
+        """The decision under way. A stall ends that, and the next question begins it again."""
+        self._absent: Absent | None = None
+        self._reverted = False
+        """True if the empty commit of the revert was seen in the table."""
+
+    @property
+    def under_way(self) -> bool:
+        """True if the table was asked about the decision, and it neither stalls nor has its outcome."""
+        return self._decision is not None
+
+    def entry(self) -> Append | None:
+        """Return the event of the outcome, if the log lacks it."""
+        if self.outcome is None:
+            return None
+        reverted = isinstance(self.outcome, CutReverted)
+        return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self.outcome)
+
+    def resolved(self) -> None:
+        """Note that the log has the outcome."""
+        self._decision = self.outcome = None
+
+    def next(self, state: LogState) -> Ask | Publish | None:
+        """Return the next step: ask first, every time; publish only on a head without the decision."""
+        if self._decision is not state.pending:
+            self._decision, self._absent, self._reverted, self.retries = state.pending, None, False, 0
+        if (made := self._decision) is None:
+            return None
+        revert = revert_digest(made)
+        if self._absent is None:
+            digest = revert if self._reverted and revert is not None else made.digest
+            return Ask(made.id, digest, self._table.identity or "", known_head(self._table, state))
+        policy = state.policy
+        return Publish(
+            decision=made.id,
+            digest=revert or made.digest,
+            head=head_of(self._absent.head),
+            watermark=made.before.watermark if revert else made.watermark,
+            offsets=() if revert else tuple(made.parts),
+            allowed_locations=policy.allowed_locations if policy else (),
+            names_checked=policy is None or policy.file_names == "checked",
+        )
+
+    def apply(self, effect: Ask | Publish, result: Result) -> Problem | None:
+        """Apply a result: `outcome` is set, or a stall is returned, or the commit continues with `next`."""
+        made = self._decision
+        if made is None or made.id != effect.decision:
+            return None
+        found = (
+            self._asked(made, result) if isinstance(effect, Ask) else self._published(made, effect, result)
+        )
+        if isinstance(found, Problem):
+            self._decision = None
+            return found
+        self.outcome = found
+        return None
+
+    def _asked(self, made: Decision, answer: Result) -> Outcome | Problem | None:
+        number, revert = made.id, revert_digest(made)
+        match answer:
+            case Found(snapshot):
+                return self._resolved(made, snapshot, reverted=self._reverted)
+            case Absent(head):
+                self._absent, self._reverted = answer, False
+                self._table.head, self._table.upto = head_of(head), number - 1
+                return None
+            case OtherDigest(digest) if digest == revert and not self._reverted:
+                # Another coordinator has published the revert: ask for that one.
+                self._reverted = True
+                return None
+            case OtherDigest(digest):
+                return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
+            case Ahead(newest):
+                return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
+            case Unproven(reason):
+                return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
+            case TableReplaced(identity):
+                return Problem(code=Code.TABLE_REPLACED, detail=identity)
+        raise TypeError(f"{answer!r} is no answer to an ask")
+
+    def _published(self, made: Decision, effect: Publish, publication: Result) -> Outcome | Problem | None:
+        self._absent = None
+        match publication:
+            case Published(snapshot):
+                return self._resolved(made, snapshot, reverted=effect.digest != made.digest)
+            case Conflict() | NotPublished() | OutcomeUnknown():
+                # An unknown outcome is asked about. Files are never deleted here.
+                self.retries += 1
+                return None
+            case Refused(reason):
+                return Problem(code=Code.COMMIT_REFUSED, number=made.id, detail=reason)
+        raise TypeError(f"{publication!r} is no outcome of a publication")
+
+    def _resolved(self, made: Decision, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:
+        head, table = head_of(snapshot), self._table.identity or ""
+        self._table.head, self._table.upto = head, made.id
+        if reverted:
+            digest = revert_digest(made) or ""
+            return CutReverted(decision=made.id, digest=digest, table=table, snapshot=head)
+        return CutCommitted(decision=made.id, digest=made.digest, table=table, snapshot=head)

@@ -1,0 +1,54 @@
+"""Heads of the table, and the proof that a decision is absent."""
+
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state_record import TableProgress
+from sluicegate.events.models import Head
+from sluicegate.events.problems import Code, Problem
+from sluicegate.lakes.port import SnapshotRef, TableState
+
+
+def head_of(ref: SnapshotRef | None) -> Head | None:
+    """Return a snapshot of the port in the form of events."""
+    return Head(snapshot=ref.id, identity=ref.identity) if ref is not None else None
+
+
+def ref_of(head: Head | None) -> SnapshotRef | None:
+    """Return a snapshot of an event in the form of the port."""
+    return SnapshotRef(head.snapshot, head.identity) if head is not None else None
+
+
+def asked_decision(state: LogState) -> int:
+    """Return the decision about which the table is asked: the unresolved one, else the next one."""
+    return state.pending.id if state.pending is not None else state.decided + 1
+
+
+def known_head(table: TableProgress, state: LogState) -> Head | None:
+    """Return the newest head that no commit of the asked decision precedes.
+
+    A decision names a head that was read before it was appended, and nobody publishes a decision that is not
+    in the log yet. None: the whole history has to be read.
+    """
+    made, asked = state.pending, asked_decision(state)
+    known = [made.head if made is not None else state.snapshot]
+    if state.proof is not None and state.proof.decision == asked:
+        known.append(state.proof.head)
+    if table.upto == asked - 1:
+        known.append(table.head)
+    return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
+
+
+def mismatch(replica: Replica, found: TableState, low_water: int) -> Problem | None:
+    """Return the contradiction between the table and a log that was read to its end, if there is one."""
+    state = replica.state
+    if state.partition is not None and state.partition != replica.partition:
+        return Problem(code=Code.OTHER_PARTITION, number=state.partition, other=replica.partition)
+    if replica.lost_content:
+        return Problem(code=Code.LOG_DISCONTINUOUS, number=low_water)
+    if state.table is not None and state.table != found.identity:
+        return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
+    vouched = state.proof is not None and state.proof.decision == asked_decision(state)
+    newest = found.newest_decision
+    if newest is not None and newest > state.decided and not vouched:
+        return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
+    return None

@@ -1,0 +1,234 @@
+"""LogState: the fold of a stream's log, except its pending checkpoints.
+
+Only `Replica.apply` changes it, so it is a function of the log. It is small, and part of each state record.
+
+A position is *decided* at the offset of its decision, and *committed* once the log has the outcome. In
+between, a revert can take it back. Registrations and cuts compare with decided positions only.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from sluicegate.events.models import Head, Position, StreamPolicy
+from sluicegate.events.problems import Problem
+
+
+class Light(BaseModel):
+    """Base of everything in a state record; fields of newer minor versions are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Incarnation(Light):
+    """One life of a region's checkpoint numbering. Its id is random, and never lives twice."""
+
+    id: str
+    from_offset: int
+    """Offset of the record that made it live. Earlier events with its name do not count."""
+    base: Position | None
+    """The position that it started from."""
+
+
+class RegionPhase(StrEnum):
+    """Part of a region in the assignment. `transitions.REGION` lists the changes."""
+
+    WAITING = "waiting"
+    """It has to register: none of its incarnations may add checkpoints."""
+    LIVE = "live"
+    """Its newest incarnation may add checkpoints."""
+    CLOSED = "closed"
+    """Its driver ended it. A later completion or registration of the incarnation opens it again."""
+    REMOVED = "removed"
+    """An operator ended it. It does not come back under this assignment."""
+    LEFT = "left"
+    """It ended in an earlier assignment, and the newest one does not list it."""
+
+
+class RegionState(Light):
+    """One region: its phase, its newest incarnation, and its decided position."""
+
+    phase: RegionPhase = RegionPhase.WAITING
+    incarnation: Incarnation | None = None
+    """The newest one; None before the first registration."""
+    run: str | None = None
+    """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
+    idle: bool = False
+    """True if the newest heartbeat says so, and no event has contradicted it."""
+    final: int | None = None
+    """Final checkpoint of a region that ends; None: it ends at its position."""
+    single_region: str | None = None
+    """Reason for which all writers of the stream are one failure domain."""
+    fault: Problem | None = None
+    """Reason for which the region stalls until a new incarnation registers."""
+
+    position: Position | None = None
+    """The region's component of the newest decided cut."""
+    source_offsets: str | None = None
+    """Source offsets at the position; opaque."""
+    watermark: int | None = None
+    """Milliseconds since the Unix epoch, at the position. It never falls within an incarnation."""
+    listeners: dict[str, str] = {}
+    """State of listeners, at the position."""
+    fallbacks: int = 0
+    """Number of cuts in a row with which the region fell back."""
+
+    @property
+    def live(self) -> bool:
+        """True if the incarnation may add checkpoints. A closed one may: work can overtake its closing."""
+        return self.phase in (RegionPhase.LIVE, RegionPhase.CLOSED)
+
+    @property
+    def live_incarnation(self) -> str | None:
+        """Return the id of the live incarnation; None if there is none."""
+        return self.incarnation.id if self.live and self.incarnation is not None else None
+
+    @property
+    def closed(self) -> bool:
+        """True if the region ends at a known checkpoint."""
+        return self.phase in (RegionPhase.CLOSED, RegionPhase.REMOVED, RegionPhase.LEFT)
+
+    @property
+    def removed(self) -> bool:
+        """True if an operator ended the region under this assignment."""
+        return self.phase is RegionPhase.REMOVED
+
+    @property
+    def gone(self) -> bool:
+        """True if the region is closed, and its position includes its final checkpoint."""
+        if not self.closed or self.final is None:
+            return self.closed
+        return self.incarnation is not None and self.covers(self.incarnation.id, self.final)
+
+    def covers(self, incarnation: str, checkpoint: int) -> bool:
+        """True if the position includes this checkpoint."""
+        return reaches(self.position, incarnation, checkpoint)
+
+
+def reaches(at: Position | None, incarnation: str, checkpoint: int) -> bool:
+    """True if a position is at or after this checkpoint of the same incarnation."""
+    return at is not None and at.incarnation == incarnation and at.checkpoint >= checkpoint
+
+
+class AssignmentState(Light):
+    """The numbered set of regions that is in force."""
+
+    number: int
+    regions: list[str]
+    after: int = 0
+    """Id of the decision with the cut that it follows; 0: there was none."""
+    provisional: bool = True
+    """True until the first decided cut, which is full. Until then an operator may withdraw it."""
+
+
+class Former(Light):
+    """An assignment that has ended, and its regions, while its successor may still be withdrawn."""
+
+    assignment: AssignmentState
+    regions: dict[str, RegionState]
+
+
+class Savepoint(Light):
+    """A savepoint or a drain that an operator ordered, until it is reached."""
+
+    name: str
+    drain: bool = False
+    """True: reached when all regions of the assignment are gone. It has no targets of its own."""
+    targets: dict[str, Position] = {}
+    awaited: list[str] = []
+    """Regions that had nothing sealed at the order: their next sealed checkpoint is the target."""
+
+
+class Revert(Light):
+    """A valid order to give the unresolved decision up."""
+
+    offset: int
+    region: str
+
+
+class Before(Light):
+    """State before a decision. A revert puts it back; it is kept until the outcome, and no longer."""
+
+    regions: dict[str, RegionState]
+    watermark: int | None
+    provisional: bool
+    """True if the decision is the first one of its assignment."""
+    former: Former | None
+
+
+class Decision(Light):
+    """A valid decision without an outcome."""
+
+    id: int
+    digest: str
+    offset: int
+    """Offset of its event in the log."""
+    cut: dict[str, Position]
+    fallbacks: dict[str, Position | None]
+    """Regions that fall back, with their positions."""
+    watermark: int | None = None
+    """The stream's, with this decision."""
+    parts: list[int]
+    """Offsets of the `files.written` events that it includes, in commit order."""
+    files: int
+    first_offset: int
+    """Offset of the first event that is needed to commit it."""
+    head: Head | None = None
+    """The table's head before the decision was appended."""
+    revert: Revert | None = None
+    before: Before
+
+    @property
+    def moves(self) -> dict[str, Position]:
+        """Return the components of the cut that differ from the cut before."""
+        return {name: at for name, at in self.cut.items() if at != self.before.regions[name].position}
+
+
+class Proof(Light):
+    """An operator's statement: no commit of this decision is in the table at or before this head."""
+
+    decision: int
+    head: Head
+
+
+class LogState(Light):
+    """The fold of a stream's log, as of one offset."""
+
+    partition: int | None = None
+    """The partition of the first registration."""
+    table: str | None = None
+    """Identity of the table, from the first outcome."""
+    policy: StreamPolicy | None = None
+    assignment: AssignmentState | None = None
+    former: Former | None = None
+    """The assignment before, while the current one is provisional."""
+    withdrawn: int = -1
+    """The highest number of a withdrawn assignment; it never comes back."""
+    regions: dict[str, RegionState] = {}
+    ended: list[str] = []
+    """Incarnations that ended, of all regions; none of them lives again."""
+    savepoints: list[Savepoint] = []
+    paused: bool = False
+    decided: int = 0
+    """Id of the newest valid decision."""
+    pending: Decision | None = None
+    """The newest valid decision, while it has no outcome."""
+    proof: Proof | None = None
+    snapshot: Head | None = None
+    """The table's snapshot of the newest outcome."""
+    watermark: int | None = None
+    attempt: int = 0
+    """Number of attempts abandoned since the newest decision."""
+
+    @property
+    def cut(self) -> dict[str, Position]:
+        """Return the newest decided cut: the positions of all regions that have one."""
+        return {name: each.position for name, each in self.regions.items() if each.position is not None}
+
+    def active(self) -> Iterator[str]:
+        """Yield the regions of the assignment that are not gone, registered or not."""
+        for name in self.assignment.regions if self.assignment else ():
+            region = self.regions.get(name)
+            if region is None or not region.gone:
+                yield name

@@ -1,0 +1,227 @@
+"""PendingCheckpoints: the checkpoints of one incarnation that no decision includes yet.
+
+Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed and
+all events that it names have arrived. No two of them may be attempts of one writer, and its predecessor is
+sealed or is the decided position.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sluicegate.events.models import CheckpointCompleted, Position
+from sluicegate.events.problems import Code
+
+
+class Part(NamedTuple):
+    """One `files.written` event."""
+
+    offset: int
+    files: int
+    rows: int
+    writer: str
+    attempt: str
+    bytes: int = 0
+
+
+class Checkpoint:
+    """Events of one checkpoint that have arrived."""
+
+    __slots__ = ("body", "first_offset", "first_time", "last_time", "missing", "parts")
+
+    def __init__(self, offset: int, time: int) -> None:
+        self.parts: dict[str, Part] = {}
+        self.body: CheckpointCompleted | None = None
+        """The first completion."""
+        self.missing: set[str] = set()
+        """Named events that have not arrived."""
+        self.first_offset = offset
+        self.first_time = self.last_time = time
+        """Append times of the first and the last event, in milliseconds."""
+
+    @property
+    def named(self) -> list[Part]:
+        """Return the parts that the completion names; the others are a loser's or a zombie's."""
+        if self.body is None or self.missing:
+            return []
+        return [self.parts[event] for event in dict.fromkeys(self.body.events)]
+
+    @property
+    def doubled_writer(self) -> str | None:
+        """Return a writer of which the completion names two attempts; None if there is none."""
+        attempts: dict[str, str] = {}
+        for part in self.named:
+            if attempts.setdefault(part.writer, part.attempt) != part.attempt:
+                return part.writer
+        return None
+
+
+class Sealed(NamedTuple):
+    """A sealed checkpoint."""
+
+    position: Position
+    checkpoint: Checkpoint
+    time: int
+    """Append time of the event that sealed it, in milliseconds."""
+
+
+class Rejected(NamedTuple):
+    """A completion that can never be sealed."""
+
+    checkpoint: int
+    code: Code
+    other: int | None = None
+    """The checkpoint that it conflicts with."""
+    writer: str = ""
+
+
+class PendingCheckpoints:
+    """The checkpoints of one incarnation after a position."""
+
+    def __init__(self, incarnation: str, position: Position | None) -> None:
+        self.incarnation = incarnation
+        self.checkpoints: dict[int, Checkpoint] = {}
+        self.sealed: list[Sealed] = []
+        self.unreadable: set[int] = set()
+        """Checkpoints with a completion that cannot be read, and with no other one."""
+        self._position = position
+        self._followers: dict[int | None, int] = {}
+        """By number of the predecessor (None: not of this incarnation), the checkpoint that follows it."""
+
+    @property
+    def tail(self) -> Position | None:
+        """Return the newest sealed position, or the position that all of this follows."""
+        return self.sealed[-1].position if self.sealed else self._position
+
+    def entry(self, number: int, offset: int, time: int) -> Checkpoint:
+        """Return the entry of a checkpoint, which is new if nothing of it has arrived."""
+        found = self.checkpoints.get(number)
+        if found is None:
+            found = self.checkpoints[number] = Checkpoint(offset, time)
+        found.last_time = max(found.last_time, time)
+        return found
+
+    def add_part(self, number: int, event: str, part: Part, time: int) -> bool:
+        """Add a `files.written` event; return False if it is a duplicate."""
+        entry = self.entry(number, part.offset, time)
+        if event in entry.parts:
+            return False
+        entry.parts[event] = part
+        entry.missing.discard(event)
+        return True
+
+    def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Rejected | None:
+        """Add the first completion of a checkpoint; return the reason if it can never be sealed."""
+        rejected = self._impossible(number, body.predecessor)
+        # A rejected one is kept, too: it is the first completion, so no later one counts.
+        entry = self.entry(number, offset, time)
+        entry.body = body
+        entry.missing = set(body.events).difference(entry.parts)
+        self.unreadable.discard(number)
+        if rejected is None:
+            self._followers[self._key(body.predecessor)] = number
+        return rejected
+
+    def add_unreadable(self, number: int, offset: int, time: int) -> None:
+        """Note a completion whose body cannot be read: the checkpoint waits for another one."""
+        if self.entry(number, offset, time).body is None:
+            self.unreadable.add(number)
+
+    def _key(self, predecessor: Position | None) -> int | None:
+        own = predecessor is not None and predecessor.incarnation == self.incarnation
+        return predecessor.checkpoint if own and predecessor is not None else None
+
+    def _impossible(self, number: int, predecessor: Position | None) -> Rejected | None:
+        """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
+        key, tail = self._key(predecessor), self.tail
+        # Two checkpoints with one predecessor are two courses of events: only a reset can choose.
+        follower = self._followers.get(key)
+        if follower is not None:
+            return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, follower)
+        if predecessor == tail and (key is None or key < number):
+            return None
+        tail_key = self._key(tail)
+        ahead = key is not None and key < number and (tail_key is None or key > tail_key)
+        return None if ahead else Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, key)
+
+    def seal(self, time: int) -> Rejected | None:
+        """Seal all checkpoints that have become contiguous; return the first one that never can be.
+
+        `time` is the append time of the event that was added.
+        """
+        while (number := self._followers.get(self._key(self.tail))) is not None:
+            entry = self.checkpoints[number]
+            if entry.body is None:
+                return None
+            if entry.body.predecessor != self.tail:
+                # The predecessor has the right number, and was completed for another source range.
+                return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, self._key(entry.body.predecessor))
+            if entry.missing:
+                # Uploads may follow the completion.
+                return None
+            if (writer := entry.doubled_writer) is not None:
+                return Rejected(number, Code.TWO_ATTEMPTS, writer=writer)
+            position = Position(
+                incarnation=self.incarnation, checkpoint=number, digest=entry.body.source_digest
+            )
+            self.sealed.append(Sealed(position, entry, max(time, entry.last_time)))
+        return None
+
+    def digest_of(self, number: int) -> str | None:
+        """Return the source digest of a completed checkpoint; None if it is not completed."""
+        entry = self.checkpoints.get(number)
+        return entry.body.source_digest if entry is not None and entry.body is not None else None
+
+    def last_completed(self) -> int | None:
+        """Return the highest completed checkpoint; None if none is."""
+        return max(
+            (number for number, each in self.checkpoints.items() if each.body is not None), default=None
+        )
+
+    def gap(self) -> tuple[int, int] | None:
+        """Return a completed checkpoint and its predecessor that nobody completed; None if there is none."""
+        sealed = {each.position.checkpoint for each in self.sealed}
+        for key, number in sorted(self._followers.items(), key=lambda each: each[1]):
+            if key is None or number in sealed or self._key(self.tail) == key:
+                continue
+            before = self.checkpoints.get(key)
+            if before is None or before.body is None:
+                return number, key
+        return None
+
+    def split(self, upto: Position) -> list[Sealed]:
+        """Remove and return the sealed checkpoints up to a sealed position, which is the new start."""
+        count = 1 + next(index for index, each in enumerate(self.sealed) if each.position == upto)
+        taken, self.sealed = self.sealed[:count], self.sealed[count:]
+        self._position = upto
+        for number in [each for each in self.checkpoints if each <= upto.checkpoint]:
+            del self.checkpoints[number]
+        self.unreadable = {each for each in self.unreadable if each > upto.checkpoint}
+        self._followers = {key: number for key, number in self._followers.items() if number > upto.checkpoint}
+        return taken
+
+    def restore(self, taken: list[Sealed], position: Position | None) -> None:
+        """Undo a `split`: put the checkpoints back after the position before it."""
+        self._position = position
+        for each in taken:
+            number, body = each.position.checkpoint, each.checkpoint.body
+            self.checkpoints[number] = each.checkpoint
+            if body is not None:
+                self._followers[self._key(body.predecessor)] = number
+        self.sealed = [*taken, *self.sealed]
+
+    def keep_sealed(self) -> None:
+        """Drop everything that is not sealed."""
+        kept = {each.position.checkpoint for each in self.sealed}
+        self.checkpoints = {number: entry for number, entry in self.checkpoints.items() if number in kept}
+        self._followers = {key: number for key, number in self._followers.items() if number in kept}
+        self.unreadable.clear()
+
+    def first_offset(self) -> int | None:
+        """Return the offset of the first event of anything pending; None if nothing is."""
+        return min((entry.first_offset for entry in self.checkpoints.values()), default=None)
+
+    def lacking(self) -> Iterator[tuple[int, set[str]]]:
+        """Yield the completed checkpoints of which named events have not arrived, with these events."""
+        for number, entry in sorted(self.checkpoints.items()):
+            if entry.missing:
+                yield number, entry.missing

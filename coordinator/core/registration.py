@@ -1,0 +1,201 @@
+"""Registrations: which incarnation may add checkpoints to a region, and which assignment is in force.
+
+Both are compare-and-set operations on the newest decided cut. A registration is judged at its own offset, by
+the log alone, so every reader judges alike.
+"""
+
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import (
+    AssignmentState,
+    Former,
+    Incarnation,
+    RegionPhase,
+    RegionState,
+)
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.locations import is_allowed_table
+from sluicegate.events.models import RegionRegistered
+from sluicegate.events.problems import Code, Problem
+
+
+def judge(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+    """Return the reason for a refusal; None if the registration is valid. Change nothing."""
+    return (
+        _policy_problem(log, envelope, body)
+        or _assignment_problem(log, envelope.region, body)
+        or _incarnation_problem(log, envelope, body)
+    )
+
+
+def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> None:
+    """Apply a valid registration."""
+    state = log.state
+    if state.assignment is None or body.assignment.number > state.assignment.number:
+        _begin_assignment(log, body)
+    region = state.regions.setdefault(envelope.region, RegionState())
+    if region.live_incarnation != envelope.incarnation:
+        _begin_incarnation(log, offset, envelope, body)
+    region.phase, region.final, region.idle = RegionPhase.LIVE, None, False
+    region.single_region, region.run = body.single_region, envelope.id
+
+
+def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+    policy, name = log.state.policy, envelope.region
+    if policy is None:
+        return Problem(code=Code.NO_POLICY, region=name)
+    if policy.regions and not {*body.assignment.regions} <= {*policy.regions}:
+        return Problem(code=Code.REGION_NOT_ALLOWED, region=name, names=policy.regions)
+    if not is_allowed_table(body.table, policy.allowed_locations):
+        return Problem(
+            code=Code.OTHER_TABLE, region=name, names=policy.allowed_locations, detail=body.table or ""
+        )
+    return None
+
+
+# --- assignments ----------------------------------------------------------------------------------
+
+
+def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem | None:
+    wanted, current = body.assignment, log.state.assignment
+    if name not in wanted.regions:
+        return Problem(code=Code.REGION_NOT_ASSIGNED, region=name, names=wanted.regions)
+    if current is not None and wanted.number < current.number:
+        return Problem(code=Code.ASSIGNMENT_OLDER, number=wanted.number, other=current.number)
+    if current is not None and wanted.number == current.number:
+        if {*wanted.regions} != {*current.regions}:
+            return Problem(code=Code.ASSIGNMENT_DIFFERS, number=current.number, names=tuple(current.regions))
+        # A driver reads the source offsets of the cut that it names: another cut doubles or skips rows.
+        return _follows_other_cut(body, current.after)
+    if wanted.number <= log.state.withdrawn:
+        return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
+    return _succession_problem(log, body) if current is not None else None
+
+
+def _succession_problem(log: Log, body: RegionRegistered) -> Problem | None:
+    """Return the reason if the current assignment has not ended, or the next one follows another cut."""
+    number = body.assignment.number
+    if open_regions := tuple(log.state.active()):
+        return Problem(code=Code.ASSIGNMENT_OPEN, number=number, names=open_regions)
+    if log.state.pending is not None:
+        return Problem(code=Code.ASSIGNMENT_UNRESOLVED, number=number, other=log.state.decided)
+    return _follows_other_cut(body, log.state.decided)
+
+
+def _follows_other_cut(body: RegionRegistered, decision: int) -> Problem | None:
+    """Return the reason if the assignment names another decision than this one as the one that it follows."""
+    if body.assignment.after == decision:
+        return None
+    return Problem(code=Code.ASSIGNMENT_AFTER_OTHER_CUT, number=body.assignment.number, other=decision)
+
+
+def _begin_assignment(log: Log, body: RegionRegistered) -> None:
+    """Put an assignment in force. The one before can be brought back until the first cut of this one."""
+    state, wanted = log.state, body.assignment
+    if state.assignment is not None and not state.assignment.provisional:
+        regions = {name: each.model_copy(deep=True) for name, each in state.regions.items()}
+        state.former = Former(assignment=state.assignment, regions=regions)
+    else:
+        # Nothing of the assignment in between was decided, so nobody brings it back.
+        for name in [name for name, each in state.regions.items() if each.live]:
+            log.end_incarnation(name, RegionPhase.WAITING)
+    state.assignment = AssignmentState(number=wanted.number, regions=list(wanted.regions), after=wanted.after)
+    # Every region is gone, so nobody can complete or commit the checkpoints that are still pending.
+    log.pending.clear()
+    for name, region in state.regions.items():
+        region.fallbacks, region.fault = 0, None
+        if name in wanted.regions:
+            region.phase, region.final, region.idle = RegionPhase.WAITING, None, False
+        else:
+            region.phase = RegionPhase.LEFT
+
+
+def suspended(former: Former | None) -> list[str]:
+    """Return the incarnations that a withdrawal would bring back."""
+    regions = former.regions.values() if former is not None else ()
+    return [life for each in regions if (life := each.live_incarnation) is not None]
+
+
+def withdraw(log: Log, offset: int, number: int) -> Problem | None:
+    """Undo the acceptance of an assignment; return the reason if that is impossible."""
+    state, current, former = log.state, log.state.assignment, log.state.former
+    if current is None or current.number != number or not current.provisional:
+        return Problem(code=Code.NOT_APPLICABLE, number=number)
+    for region in state.regions.values():
+        life = region.incarnation
+        if life is not None and life.id not in (*suspended(former), *state.ended):
+            state.ended.append(life.id)
+    state.assignment = former.assignment if former is not None else None
+    state.regions = former.regions if former is not None else {}
+    state.former, state.savepoints = None, []
+    state.withdrawn = max(state.withdrawn, number)
+    log.pending.clear()
+    for name, region in state.regions.items():
+        if region.live and region.incarnation is not None:
+            # Events that a zombie of it sent meanwhile had no effect. A recovery reads them again.
+            region.incarnation.from_offset = offset
+            log.begin_pending(name, region)
+    return None
+
+
+# --- incarnations ---------------------------------------------------------------------------------
+
+
+def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+    name, incarnation, regions = envelope.region, envelope.incarnation, log.state.regions
+    region, current = regions.get(name, RegionState()), log.state.assignment
+    same_assignment = current is not None and current.number == body.assignment.number
+    # With another assignment, every incarnation of the one before has ended.
+    live = region.live_incarnation if same_assignment else None
+    if live == incarnation:
+        return _restart_problem(log, name, region, body)
+    for other, each in regions.items():
+        if each.incarnation is not None and each.incarnation.id == incarnation and other != name:
+            return Problem(code=Code.INCARNATION_OF_OTHER_REGION, region=name, names=(other,))
+    newest = [region.incarnation.id] if region.incarnation is not None else []
+    if incarnation in (*newest, *suspended(log.state.former), *log.state.ended):
+        return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
+    if same_assignment and region.removed:
+        return Problem(code=Code.REGION_REMOVED, region=name)
+    if body.replaces != live:
+        # A driver without knowledge of the live incarnation may not discard its checkpoints.
+        return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)
+    if body.base != region.position:
+        # The answer contains the position, so the driver can begin there.
+        return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
+    return None
+
+
+def _restart_problem(log: Log, name: str, region: RegionState, body: RegionRegistered) -> Problem | None:
+    """Compare the location of a plain restart with the log."""
+    life, at = region.incarnation, region.position
+    if life is None:
+        return None
+    problem = Problem(code=Code.BASE_DIFFERS, region=name, incarnation=life.id)
+    if body.base != life.base:
+        return problem
+    # At a position of an earlier incarnation, nothing of this one is decided.
+    own = at if at is not None and at.incarnation == life.id else None
+    newest = body.planned[0].checkpoint if body.planned else None
+    if own is not None and (newest is None or newest < own.checkpoint):
+        older = {"code": Code.LOCATION_OLDER, "checkpoint": newest, "other": own.checkpoint}
+        return problem.model_copy(update=older)
+    for planned in body.planned:
+        known = log.pending[name].digest_of(planned.checkpoint)
+        if own is not None and planned.checkpoint == own.checkpoint:
+            known = own.digest
+        if known is not None and known != planned.digest:
+            # The source was changed, or the location comes from a backup of another course of events.
+            differs = {"code": Code.SOURCE_DIFFERS, "checkpoint": planned.checkpoint}
+            return problem.model_copy(update=differs)
+    return None
+
+
+def _begin_incarnation(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> None:
+    """Make an incarnation the newest one; undecided checkpoints of the former one are discarded."""
+    name = envelope.region
+    region = log.state.regions[name]
+    if region.live:
+        log.end_incarnation(name, RegionPhase.WAITING)
+    region.incarnation = Incarnation(id=envelope.incarnation, from_offset=offset, base=body.base)
+    region.fault = None
+    log.begin_pending(name, region)

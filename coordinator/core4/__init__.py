@@ -1,1 +1,0 @@
-"""The core of protocol version 4: pure, synchronous, deterministic."""

@@ -1,0 +1,94 @@
+"""Bodies of the messages of the commits topic, the public feed of a stream's outcomes."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from sluicegate.events.models import (
+    Body,
+    Count,
+    CutAbandoned,
+    CutReverted,
+    DecisionId,
+    EventId,
+    Head,
+    Millis,
+    Name,
+    Position,
+    SourceOffsets,
+)
+from sluicegate.events.problems import Problem
+
+
+class RegistrationAnswered(Body):
+    """The coordinator's answer to one `region.registered`, also to a probe."""
+
+    registration: EventId
+    accepted: bool
+    problem: Problem | None = None
+    reason: str = ""
+    """The problem as a sentence, with the remedy."""
+    decided: Position | None = None
+    """The region's decided position. It is committed when the log shows the outcome of its decision."""
+    live: Name | None = None
+    """The region's live incarnation."""
+    source_offsets: SourceOffsets | None = None
+    """Source offsets of the committed position, if its driver published them."""
+    decision: Count = 0
+    """Id of the newest decision. A registration of a new assignment names it in `Assignment.after`."""
+
+
+class Committed(Body):
+    """A commit is visible: the public form of an outcome."""
+
+    decision: DecisionId
+    cut: dict[Name, Position]
+    fallbacks: Mapping[Name, Position | None] = {}
+    """Active regions that stayed at their position; empty for a full cut."""
+    listeners: Mapping[Name, Mapping[Name, str]] = {}
+    snapshot: Head | None
+    watermark: Millis | None
+    files: Count
+
+
+class SavepointTaken(Body):
+    """All checkpoints requested by a savepoint or a drain are committed."""
+
+    name: Name
+    drained: bool
+    decision: Count
+    """Newest decision; 0: there is no decision yet."""
+    cut: dict[Name, Position]
+    snapshot: Head | None
+    watermark: Millis | None
+
+
+class Stalled(Body):
+    """A condition that needs an operator has appeared or ended."""
+
+    problem: Problem
+    reason: str = ""
+    ended: bool = False
+
+
+class NotificationType(StrEnum):
+    """Type of a record of the commits topic; on the wire `sluicegate.<type>.v<major>`."""
+
+    REGISTRATION_ANSWERED = "registration.answered"
+    COMMITTED = "commit.visible"
+    PARTIALLY_COMMITTED = "commit.partially_visible"
+    ABANDONED = "attempt.abandoned"
+    REVERTED = "decision.reverted"
+    SAVEPOINT_TAKEN = "savepoint.taken"
+    STALLED = "stream.stalled"
+
+
+NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
+    NotificationType.REGISTRATION_ANSWERED: RegistrationAnswered,
+    NotificationType.COMMITTED: Committed,
+    NotificationType.PARTIALLY_COMMITTED: Committed,
+    NotificationType.ABANDONED: CutAbandoned,
+    NotificationType.REVERTED: CutReverted,
+    NotificationType.SAVEPOINT_TAKEN: SavepointTaken,
+    NotificationType.STALLED: Stalled,
+}

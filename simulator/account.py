@@ -1,0 +1,109 @@
+"""The state of the dumb account, and the questions that its rules ask.
+
+It keeps every event, and computes every answer again from them.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor
+
+from sluicegate.events.models import Position, StreamPolicy
+from sluicegate.simulator.places import Life, Place, Savepoint, Verdict
+
+
+@dataclass
+class Account:
+    """The state of one stream."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+    policy: StreamPolicy | None = None
+    number: int | None = None
+    regions: tuple[str, ...] = ()
+    provisional: bool = False
+    """True if the assignment has decided nothing yet."""
+    former: tuple[int, tuple[str, ...], dict[str, Place]] | None = None
+    withdrawn: int = -1
+    ended: set[str] = field(default_factory=set)
+    savepoints: list[Savepoint] = field(default_factory=list)
+    paused: bool = False
+    verdicts: list[Verdict] = field(default_factory=list)
+    watermark: int | None = None
+    attempts: int = 0
+    reached: list[str] = field(default_factory=list)
+    """Names of savepoints and drains that were reached."""
+    lives: dict[tuple[str, str], Life] = field(default_factory=dict)
+    """Former incarnations, by region and name."""
+    accepted: dict[str, bool] = field(default_factory=dict)
+    """By id of the registration."""
+    followed: dict[int, int] = field(default_factory=dict)
+    """By number of an assignment, the decision that it follows."""
+
+    @property
+    def decided(self) -> int:
+        return len(self.verdicts)
+
+    @property
+    def open(self) -> Verdict | None:
+        """Return the decision without an outcome."""
+        return self.verdicts[-1] if self.verdicts and not self.verdicts[-1].outcome else None
+
+    def active(self) -> list[str]:
+        return [name for name in self.regions if name not in self.places or not self.places[name].gone]
+
+    def expected(self) -> list[str]:
+        return [name for name in self.active() if name not in self.places or not self.places[name].is_idle]
+
+    def targets(self, name: str) -> list[tuple[str, int]]:
+        """Return the region's targets that its position does not reach."""
+        place = self.places.get(name)
+        if place is None:
+            return []
+        found = []
+        if place.closed and place.final is not None and place.life is not None:
+            found.append((place.life.name, place.final))
+        found += [each.targets[name] for each in self.savepoints if name in each.targets]
+        return [
+            end
+            for end in found
+            if not (place.at and place.at.incarnation == end[0] and place.at.checkpoint >= end[1])
+        ]
+
+    def at_barrier(self, name: str, at: Position) -> bool:
+        return any(at.incarnation == end[0] and at.checkpoint >= end[1] for end in self.targets(name))
+
+    def is_held(self, name: str) -> bool:
+        place = self.places.get(name)
+        sealed = place.sealed() if place is not None and not place.stalled else []
+        return bool(sealed) and self.at_barrier(name, sealed[0])
+
+    def may_be_partial(self) -> bool:
+        if self.policy is None or self.policy.partial != "allow" or self.policy.single_region:
+            return False
+        return not any(self.places[name].joined for name in self.active() if name in self.places)
+
+    def is_forced(self) -> bool:
+        most = self.policy.max_consecutive_fallbacks if self.policy else 1
+        return any(name in self.places and self.places[name].fallbacks >= most for name in self.expected())
+
+    def most_fallbacks(self) -> int:
+        return floor(
+            Fraction(str(self.policy.max_failure_ratio if self.policy else 1)) * len(self.expected())
+        )
+
+    def asleep(self) -> dict[str, Place]:
+        """Return the regions that a withdrawal brings back to life."""
+        places = self.former[2] if self.former is not None else {}
+        return {name: each for name, each in places.items() if each.live}
+
+    def awaits(self, savepoint: Savepoint) -> bool:
+        return any(
+            name not in self.places or not (self.places[name].gone or self.places[name].is_idle)
+            for name in savepoint.awaited
+        )
+
+    def is_reached(self, savepoint: Savepoint) -> bool:
+        if savepoint.drain:
+            return self.number is not None and not self.active()
+        return not self.awaits(savepoint) and not any(
+            savepoint.targets[name] in self.targets(name) for name in savepoint.targets
+        )

@@ -1,0 +1,251 @@
+"""Invariants, checked after every step against the dumb account and the items in the table."""
+
+from dataclasses import dataclass, field
+
+from sluicegate.coordinator.core.effects import Append, Effect, Publish
+from sluicegate.coordinator.core.log_state import RegionPhase
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.transitions import is_allowed
+from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.models import CutAbandoned, CutDecided, CutReverted, FilesWritten
+from sluicegate.events.notifications import Committed, RegistrationAnswered, SavepointTaken
+from sluicegate.lakes.memory import MemorySnapshot
+from sluicegate.simulator.judging import abandonment_problem, decision_problem
+from sluicegate.simulator.node import Node
+from sluicegate.simulator.places import Verdict
+from sluicegate.simulator.truth import Truth
+from sluicegate.simulator.violation import Violation
+from sluicegate.simulator.world import COMMIT_USER, STREAM, Item, World
+
+
+@dataclass
+class Checks:
+    """The checker of one schedule."""
+
+    world: World
+    truth: Truth = field(default_factory=Truth)
+    reference: Replica = field(default_factory=lambda: Replica(STREAM, 0))
+    """A replica that has read the whole log in order, without a record."""
+    states: dict[int, str] = field(default_factory=dict)
+    """By offset, the reference's state after it."""
+    _read: int = 0
+    _seen: int = 0
+    """Commits-topic records that were checked."""
+    _snapshots: int = 0
+    _items: dict[Item, int] = field(default_factory=dict)
+    """By item, the decision that put it into the table."""
+    _watermark: int | None = None
+    _told: dict[str, str] = field(default_factory=dict)
+    _last_decision: int = 0
+
+    def step(self) -> None:
+        """Check everything that is new."""
+        self._read_log()
+        self._check_table()
+        self._check_notifications()
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _read_log(self) -> None:
+        while self._read < len(self.world.log):
+            entry = self.world.log[self._read]
+            body, before = entry.body, self.truth.decided
+            problem = None
+            if isinstance(body, CutDecided):
+                problem = decision_problem(self.truth, body)
+            elif isinstance(body, CutAbandoned):
+                problem = abandonment_problem(self.truth, body)
+            self.truth.read(entry.offset, entry.envelope, body)
+            shown = None if isinstance(body, FilesWritten) else body
+            phases = {name: each.phase for name, each in self.reference.state.regions.items()}
+            applied = self.reference.step(LogRecord(entry.offset, entry.time, entry.envelope, shown))
+            self._check_phases(phases, entry.envelope.type)
+            if isinstance(body, CutDecided | CutAbandoned):
+                self._compare_verdict(entry.offset, body, problem, void=applied.ignored is not None)
+            self._count(entry.envelope.type, applied.ignored is None)
+            self._compare_state(entry.offset)
+            if self.truth.decided > before:
+                self._check_decision(self.truth.verdicts[-1])
+            self._read += 1
+
+    def _check_phases(self, before: dict[str, RegionPhase], event: EventType) -> None:
+        """Check that each change of a region's phase is in the table."""
+        regions = self.reference.state.regions
+        for name in before.keys() | regions.keys():
+            was, now = before.get(name), regions[name].phase if name in regions else None
+            if not is_allowed(was, event, now):
+                raise Violation("I4", f"{name} changes from {was} to {now} by {event}")
+
+    def _count(self, kind: EventType, valid: bool) -> None:
+        self.world.saw(f"{kind}: {'applied' if valid else 'ignored'}")
+
+    def _compare_verdict(
+        self, offset: int, body: CutDecided | CutAbandoned, problem: tuple[str, str] | None, *, void: bool
+    ) -> None:
+        if problem is not None and not void:
+            raise Violation(problem[0], f"offset {offset} counts, but {problem[1]}")
+        if problem is None and void and not self._wrong_digest(body):
+            raise Violation("I12", f"offset {offset} is void, though nothing speaks against it")
+
+    @staticmethod
+    def _wrong_digest(body: CutDecided | CutAbandoned) -> bool:
+        return isinstance(body, CutDecided) and body.digest == "wrong"
+
+    def _compare_state(self, offset: int) -> None:
+        """Compare the reference's state with the account."""
+        state, truth = self.reference.state, self.truth
+        for name, place in truth.places.items():
+            region = state.regions.get(name)
+            if region is None:
+                raise Violation("I4", f"{name} is not known at offset {offset}")
+            mine = (place.at, place.fallbacks, place.live, place.stalled, place.gone, place.is_idle)
+            theirs = (
+                region.position,
+                region.fallbacks,
+                region.live,
+                region.fault is not None,
+                region.gone,
+                self.reference.log.is_idle(name),
+            )
+            if mine != theirs:
+                raise Violation(_broken(mine, theirs), f"{name} at offset {offset}: {theirs}, not {mine}")
+            sealed = [each.position for each in self.reference.log.sealed(name)]
+            if sealed != place.sealed():
+                raise Violation("I1", f"{name} at offset {offset}: sealed {sealed}, not {place.sealed()}")
+        if state.watermark != truth.watermark:
+            raise Violation("I5", f"watermark {state.watermark} at offset {offset}, not {truth.watermark}")
+        held = state.assignment.number if state.assignment else None
+        if held != truth.number:
+            raise Violation("I2", f"assignment {held} at offset {offset}, not {truth.number}")
+
+    def _check_decision(self, verdict: Verdict) -> None:
+        if self.truth.watermark is not None and self._watermark is not None and verdict.order is None:
+            lower = self.truth.watermark < self._watermark
+            if lower and all(not each.outcome == "reverted" for each in self.truth.verdicts):
+                raise Violation("I5", f"the watermark falls to {self.truth.watermark}")
+        self._watermark = self.truth.watermark
+        kind = "full" if verdict.full else "partial"
+        self.world.saw(f"decision: {kind}")
+        if verdict.body.final:
+            self.world.saw("decision: final")
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def compare(self, nodes: list[Node]) -> None:
+        """Compare each process that has read everything with the reference."""
+        for node in nodes:
+            machine = node.machine
+            if machine.position != self._read or machine.replica.applied != self.reference.applied:
+                continue
+            mine, theirs = self.reference.state, machine.replica.state
+            right, found = mine.model_dump(), theirs.model_dump()
+            if right != found:
+                other = {name: (found[name], right[name]) for name in right if right[name] != found[name]}
+                raise Violation("I4", f"{node.name} has another state than the whole log: {other}")
+            machine.replica.finish_refill()
+            for name in mine.regions:
+                one = [each.position for each in self.reference.log.sealed(name)]
+                two = [each.position for each in machine.replica.log.sealed(name)]
+                if one != two:
+                    raise Violation("I1", f"{node.name} has {two} sealed in {name}, not {one}")
+            kept = {n: [s.position for s in each] for n, each in self.reference.log.included.items()}
+            if kept != {n: [s.position for s in each] for n, each in machine.replica.log.included.items()}:
+                raise Violation("I1", f"{node.name} could not take the decision back")
+
+    def acts(self, node: Node, effect: Effect) -> None:
+        """Check an effect before it runs."""
+        match effect:
+            case Publish() if effect.offsets:
+                self._read_log()
+                verdict = self.truth.verdicts[effect.decision - 1]
+                ids = [self.world.log[offset].envelope.id for offset in effect.offsets]
+                if ids != verdict.parts:
+                    raise Violation("I3", f"decision {effect.decision} with {ids}, not {verdict.parts}")
+                if effect.watermark != verdict.watermark:
+                    raise Violation(
+                        "I5", f"watermark {effect.watermark} of a commit, not {verdict.watermark}"
+                    )
+            case Append(body=CutDecided()):
+                self.world.saw("decision appended")
+
+    # --- the table --------------------------------------------------------------------------------
+
+    def _check_table(self) -> None:
+        history = self.world.table.history
+        for snapshot in history[self._snapshots :]:
+            self._check_snapshot(snapshot)
+        self._snapshots = len(history)
+
+    def _check_snapshot(self, snapshot: MemorySnapshot) -> None:
+        if snapshot.foreign or snapshot.commit_user != COMMIT_USER:
+            return
+        if snapshot.decision <= self._last_decision:
+            raise Violation("I3", f"decision {snapshot.decision} after {self._last_decision}")
+        self._last_decision = snapshot.decision
+        self._read_log()
+        if snapshot.decision > self.truth.decided:
+            raise Violation("I3", f"decision {snapshot.decision} is published before it is in the log")
+        verdict = self.truth.verdicts[snapshot.decision - 1]
+        wanted = verdict.parts if snapshot.digest == verdict.body.digest else []
+        if list(snapshot.files) != wanted:
+            raise Violation("I1", f"decision {snapshot.decision} has {snapshot.files}, not {wanted}")
+        if wanted and verdict.outcome == "reverted":
+            raise Violation("I2", f"decision {snapshot.decision} is reverted in the log and in the table")
+        for path in snapshot.files:
+            for item in self.world.items[path]:
+                if item in self._items:
+                    raise Violation(
+                        "I2", f"{item} is in decisions {self._items[item]} and {snapshot.decision}"
+                    )
+                self._items[item] = snapshot.decision
+
+    @property
+    def items(self) -> set[Item]:
+        """Return the items in the table."""
+        return set(self._items)
+
+    # --- notifications ----------------------------------------------------------------------------
+
+    def _check_notifications(self) -> None:
+        for due in self.world.commits[self._seen :]:
+            text = due.body.model_dump_json()
+            if self._told.setdefault(due.id, text) != text:
+                raise Violation("I10", f"one id, two notifications: {text} and {self._told[due.id]}")
+            self._check_notification(due.body)
+            self.world.saw(f"announced: {due.type}")
+        self._seen = len(self.world.commits)
+
+    def _check_notification(self, body: object) -> None:
+        truth = self.truth
+        match body:
+            case Committed():
+                verdict = truth.verdicts[body.decision - 1]
+                if verdict.outcome != "committed":
+                    raise Violation(
+                        "I1", f"decision {body.decision} is announced, but {verdict.outcome or 'open'}"
+                    )
+                if sorted(body.fallbacks) != sorted(verdict.fallbacks):
+                    raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.fallbacks}")
+                if body.watermark != verdict.watermark:
+                    raise Violation("I5", f"watermark {body.watermark} announced, not {verdict.watermark}")
+            case CutReverted():
+                if truth.verdicts[body.decision - 1].outcome != "reverted":
+                    raise Violation("I1", f"decision {body.decision} is announced as reverted")
+            case SavepointTaken():
+                if body.name not in truth.reached:
+                    raise Violation("I7", f"savepoint {body.name} is announced, but not reached")
+            case RegistrationAnswered():
+                accepted = truth.accepted.get(body.registration, False)
+                if body.accepted and not accepted:
+                    raise Violation("I2", f"registration {body.registration} is answered as accepted")
+                self.world.saw(
+                    "answer: accepted"
+                    if body.accepted
+                    else f"answer: {body.problem.code if body.problem else ''}"
+                )
+
+
+def _broken(mine: tuple[object, ...], theirs: tuple[object, ...]) -> str:
+    """Return the invariant behind the first difference."""
+    names = ("I1", "I7", "I2", "I2", "I7", "I5")
+    return next(name for name, one, other in zip(names, mine, theirs, strict=True) if one != other)

@@ -1,0 +1,333 @@
+"""The simulated job: regions that read shards of a source in batches, and restart from their locations."""
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Final
+
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    Planned,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionRegistered,
+    SingleRegionReason,
+)
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code
+from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.location import Batch, Location, Offsets, Source
+from sluicegate.simulator.world import STREAM, World
+
+Message = tuple[Envelope, Body]
+HEARTBEAT: Final = 1_000
+"""Milliseconds between two heartbeats of an idle driver."""
+
+
+@dataclass(eq=False)
+class Driver:
+    """One region's driver. What it knows beside its location is lost with a crash."""
+
+    world: World
+    source: Source
+    region: str
+    assignment: Assignment
+    location: Location
+    home: Offsets
+    """Offsets of its shards before its first checkpoint under this assignment."""
+    single_region: SingleRegionReason | None = None
+    backups: list[Location] = field(default_factory=list)
+    state: str = "new"
+    """new, probing, registering, running, refused, closed, stopped."""
+    asked: str = ""
+    """Id of the registration or probe that waits for an answer."""
+    answer: RegistrationAnswered | None = None
+    """The newest answer."""
+    named: list[str] = field(default_factory=list)
+    """Events of the batch under way."""
+    uploads: list[Message] = field(default_factory=list)
+    """Named events that are still on their way."""
+    late: list[Message] = field(default_factory=list)
+    """Events of losers, zombies and duplicates that are still on their way."""
+    idle: bool = False
+    run: str = "none"
+    """Id of the registration with which the process began."""
+    runs: list[str] = field(default_factory=list)
+    rested_at: int = 0
+    """Time of the last heartbeat that said idle."""
+    wrong: bool = False
+    """True if the location is not the newest one."""
+    gone: bool = False
+    """True if the region is not part of the job any more."""
+
+    # --- registration -----------------------------------------------------------------------------
+
+    def send(self, kind: EventType, body: Body, checkpoint: int = -1) -> str:
+        """Append an event of this region; return its id."""
+        event = self.world.new_id("e")
+        self.world.append(
+            Envelope(event, kind, STREAM, self.region, self.location.incarnation, checkpoint), body
+        )
+        return event
+
+    def ask(self, *, probe: bool) -> None:
+        """Register, or ask without effect."""
+        location = self.location
+        newest = [Planned(checkpoint=each.number, digest=each.digest) for each in location.batches[-2:]]
+        body = RegionRegistered(
+            base=location.base,
+            replaces=None if location.registered else location.replaces,
+            planned=tuple(reversed(newest)) if location.registered else (),
+            assignment=self.assignment,
+            single_region=self.single_region,
+            bounded=self.source.bounded,
+            probe=probe,
+        )
+        self.asked = self.send(EventType.REGION_REGISTERED, body)
+        self.state = "probing" if probe else "registering"
+
+    def read_answer(self) -> None:
+        """Read the answer to the newest registration or probe, if it is there."""
+        found = self.world.answers.get(self.asked)
+        if found is None:
+            return
+        self.answer = found
+        if self.state == "probing":
+            # A registration may be valid by now, so it is judged again.
+            self.state = "new"
+            if found.problem is None or found.problem.code is not Code.NO_POLICY:
+                self.ask(probe=False)
+            return
+        if found.accepted:
+            self.state, self.location.registered, self.idle = "running", True, False
+            self.run = self.asked
+            self.runs.append(self.run)
+            self.named = []
+        else:
+            self.state = "refused"
+
+    def crash(self) -> None:
+        """End the process; uploads on their way still arrive."""
+        self.late += self.uploads
+        self.uploads, self.named, self.asked = [], [], ""
+        if self.state not in ("closed", "stopped"):
+            self.state = "new"
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    @property
+    def batch(self) -> Batch | None:
+        """Return the batch under way."""
+        batches = self.location.batches
+        return next((each for each in batches if not each.finished), None)
+
+    def plan(self, dice: Dice) -> bool:
+        """Plan the next batch; return False if there is nothing to read."""
+        start = dict(self.location.offsets)
+        left = [shard for shard, at in start.items() if at < self.source.items]
+        if not left:
+            return False
+        end = dict(start)
+        for shard in left:
+            end[shard] = min(self.source.items, start[shard] + dice.between(0, 2))
+        if end == start:
+            end[left[0]] += 1
+        self.location.batches.append(Batch(self.location.next_number, start, end))
+        self.named = []
+        return True
+
+    def write(self, batch: Batch, dice: Dice, *, attempts: int = 1) -> None:
+        """Write the batch: some writers, each with an attempt that counts and perhaps others."""
+        items, at = batch.items, (self.region, self.location.incarnation, batch.number)
+        cut = dice.between(0, len(items))
+        for number, share in enumerate((items[:cut], items[cut:])):
+            if not share and number:
+                continue
+            for attempt in range(attempts):
+                message = self.world.files_event(at, f"w{number}", self.world.new_id("a"), share)
+                if attempt == attempts - 1:
+                    self.named.append(message[0].id)
+                    self.uploads.append(message)
+                else:
+                    self.late.append(message)
+
+    def complete(self, batch: Batch, dice: Dice) -> None:
+        """Publish the completion, and note the batch as done."""
+        self.send(EventType.CHECKPOINT_COMPLETED, self.completion(batch, dice), batch.number)
+        batch.finished = True
+        self.named = []
+
+    def completion(self, batch: Batch, dice: Dice) -> CheckpointCompleted:
+        """Return the completion of a batch, as its driver states it."""
+        watermark: int | None = min(batch.end.values(), default=0) * 10
+        if self.source.falling and watermark is not None and dice.chance(0.3):
+            watermark = max(0, watermark - 25)
+            self.world.saw("watermark falls")
+        if self.source.silent and self.region in self.source.silent:
+            watermark = None
+        return CheckpointCompleted(
+            events=tuple(self.named),
+            predecessor=self.location.before(batch),
+            source_digest=batch.digest,
+            watermark=watermark,
+            source_offsets=json.dumps(batch.end, sort_keys=True),
+            listeners={"done": str(batch.number)} if dice.chance(0.2) else {},
+        )
+
+    def deliver(self, dice: Dice) -> bool:
+        """Append one event that is on its way."""
+        box = self.uploads if self.uploads and (not self.late or dice.chance(0.7)) else self.late
+        if not box:
+            return False
+        self.world.append(*box.pop(dice.below(len(box))))
+        return True
+
+    def drive(self, dice: Dice) -> None:
+        """Take one step of the driver."""
+        match self.state:
+            case "new":
+                self.ask(probe=dice.chance(0.5))
+            case "probing" | "registering":
+                self.read_answer()
+            case "running":
+                self._run(dice)
+            case _:
+                self.deliver(dice)
+
+    def _run(self, dice: Dice) -> None:
+        batch = self.batch
+        if batch is None:
+            if self.plan(dice):
+                self.idle = False
+            elif self.uploads:
+                self.deliver(dice)
+            elif self.source.bounded:
+                self.close()
+            elif not self.idle or self.world.now - self.rested_at > HEARTBEAT:
+                self.rest()
+        elif not self.named:
+            self.write(batch, dice, attempts=1 + dice.chance(0.15))
+        elif self.uploads and dice.chance(0.8):
+            self.deliver(dice)
+        else:
+            self.complete(batch, dice)
+
+    def rest(self) -> None:
+        """State that there is nothing to read."""
+        self.send(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True, interval=HEARTBEAT, run=self.run))
+        self.idle, self.rested_at = True, self.world.now
+
+    def doze(self) -> None:
+        """State in the middle of a batch that there is nothing to read."""
+        self.rest()
+        self.idle = False
+
+    def close(self) -> None:
+        """End after the newest finished batch."""
+        finished = [each.number for each in self.location.batches if each.finished]
+        self.send(
+            EventType.REGION_CLOSED, RegionClosed(final=finished[-1] if finished else None, run=self.run)
+        )
+        self.state = "closed"
+
+    # --- troubles ---------------------------------------------------------------------------------
+
+    def back_up(self) -> None:
+        """Keep a copy of the location."""
+        self.backups.append(deepcopy(self.location))
+        del self.backups[:-3]
+
+    def restore(self, dice: Dice) -> bool:
+        """Crash, and restart with an older location; return False if there is none."""
+        if not self.backups:
+            return False
+        self.crash()
+        old = dice.pick(self.backups)
+        self.wrong = self.wrong or len(old.batches) < len(self.location.batches)
+        self.location = deepcopy(old)
+        self.state = "new"
+        return True
+
+    def reset(self, decided: Position | None, live: str | None, offsets: Offsets) -> None:
+        """Begin a new incarnation at the decided position, in place of the live one."""
+        self.crash()
+        name = self.world.new_id(f"{self.region}.")
+        self.location = Location(name, decided, dict(offsets), live)
+        self.state, self.wrong, self.idle = "new", False, False
+
+    def lose_files(self) -> bool:
+        """Lose an upload for ever: the checkpoint fails for good."""
+        if not self.uploads:
+            return False
+        lost = self.uploads.pop()
+        self.send(
+            EventType.CHECKPOINT_FAILED,
+            CheckpointFailed(outcome="lost", reason="disk gone"),
+            lost[0].checkpoint,
+        )
+        return True
+
+    def contradict(self, dice: Dice) -> bool:
+        """Complete a finished batch once more for another source range, as a broken source does."""
+        finished = [each for each in self.location.batches if each.finished]
+        if not finished:
+            return False
+        batch = dice.pick(finished[-2:])
+        body = self.completion(batch, dice).model_copy(
+            update={"source_digest": "another range", "events": ()}
+        )
+        self.send(EventType.CHECKPOINT_COMPLETED, body, batch.number)
+        return True
+
+    def skip(self, dice: Dice) -> bool:
+        """Complete a batch that follows one which it cannot follow, as a broken driver does."""
+        batch = self.batch
+        if batch is None or not self.named or len(self.location.batches) < 2:
+            return False
+        before = self.location.before(dice.pick(self.location.batches[:-1]))
+        body = self.completion(batch, dice).model_copy(update={"predecessor": before})
+        self.send(EventType.CHECKPOINT_COMPLETED, body, batch.number)
+        batch.finished, self.named = True, []
+        return True
+
+    def close_late(self, dice: Dice) -> bool:
+        """A closing of an earlier run arrives late."""
+        finished = [each.number for each in self.location.batches if each.finished]
+        if not finished:
+            return False
+        self.send(
+            EventType.REGION_CLOSED, RegionClosed(final=dice.pick(finished[-3:]), run=dice.pick(self.runs))
+        )
+        return True
+
+    def name_both(self, dice: Dice) -> bool:
+        """Complete a batch with two attempts of one writer, as a broken writer does."""
+        batch = self.batch
+        if batch is None or not self.named or self.uploads:
+            return False
+        message = self.world.files_event(
+            (self.region, self.location.incarnation, batch.number), "w0", self.world.new_id("a"), batch.items
+        )
+        self.world.append(*message)
+        self.named.append(message[0].id)
+        self.complete(batch, dice)
+        return True
+
+    def replay(self, dice: Dice) -> bool:
+        """Write and complete a finished batch once more, with the same range."""
+        finished = [each for each in self.location.batches if each.finished]
+        if not finished:
+            return False
+        batch, kept = dice.pick(finished[-3:]), (self.named, self.uploads)
+        self.named, self.uploads = [], []
+        self.write(batch, dice)
+        while self.uploads:
+            self.world.append(*self.uploads.pop())
+        self.send(EventType.CHECKPOINT_COMPLETED, self.completion(batch, dice), batch.number)
+        self.named, self.uploads = kept
+        return True

@@ -1,0 +1,137 @@
+"""Regions, savepoints and decisions, in the form in which the dumb account keeps them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import CheckpointCompleted, CutDecided, Position
+
+
+@dataclass
+class Life:
+    """One incarnation."""
+
+    name: str
+    base: Position | None
+    parts: dict[int, dict[str, Envelope]] = field(default_factory=dict)
+    """By checkpoint, its events that count, in log order."""
+    completions: dict[int, CheckpointCompleted] = field(default_factory=dict)
+    impossible: set[int] = field(default_factory=set)
+    """Checkpoints whose completion can never be sealed."""
+
+
+@dataclass
+class Place:
+    """One region."""
+
+    life: Life | None = None
+    live: bool = False
+    run: str = ""
+    """Id of the newest accepted registration."""
+    at: Position | None = None
+    watermark: int | None = None
+    fallbacks: int = 0
+    idle: bool = False
+    closed: bool = False
+    final: int | None = None
+    removed: bool = False
+    joined: bool = False
+    stalled: bool = False
+
+    def sealed(self) -> list[Position]:
+        """Return the sealed positions after the decided one."""
+        found: list[Position] = []
+        if self.life is None:
+            return found
+        tail = self.at
+        while (number := self.next_of(tail)) is not None and self.is_whole(number):
+            tail = Position(
+                incarnation=self.life.name,
+                checkpoint=number,
+                digest=self.life.completions[number].source_digest,
+            )
+            found.append(tail)
+        return found
+
+    def next_of(self, tail: Position | None) -> int | None:
+        """Return the checkpoint whose completion names this predecessor."""
+        if self.life is None:
+            return None
+        return next(
+            (
+                number
+                for number, body in self.life.completions.items()
+                if body.predecessor == tail
+                and number not in self.life.impossible
+                and not self.is_past(number)
+            ),
+            None,
+        )
+
+    def is_past(self, number: int) -> bool:
+        """True if the decided position includes a checkpoint of this incarnation."""
+        own = self.at is not None and self.life is not None and self.at.incarnation == self.life.name
+        return own and self.at is not None and number <= self.at.checkpoint
+
+    def is_whole(self, number: int) -> bool:
+        """True if all named events are there, one attempt for each writer."""
+        if self.life is None:
+            return False
+        parts = self.life.parts.get(number, {})
+        named = [parts.get(event) for event in self.life.completions[number].events]
+        if any(each is None for each in named):
+            return False
+        pairs = {(each.writer, each.attempt) for each in named if each is not None}
+        return len({writer for writer, _ in pairs}) == len(pairs)
+
+    def has_two_attempts(self, number: int) -> bool:
+        """True if everything named is there, and not whole."""
+        if self.life is None:
+            return False
+        parts = self.life.parts.get(number, {})
+        there = all(event in parts for event in self.life.completions[number].events)
+        return there and not self.is_whole(number)
+
+    def has_work(self) -> bool:
+        """True if anything is pending."""
+        if self.life is None:
+            return False
+        return any(not self.is_past(number) for number in (*self.life.parts, *self.life.completions))
+
+    @property
+    def is_idle(self) -> bool:
+        return self.live and self.idle and not self.has_work() and (not self.closed or self.gone)
+
+    @property
+    def gone(self) -> bool:
+        return self.closed and (self.final is None or self.is_past(self.final))
+
+
+@dataclass
+class Savepoint:
+    """A savepoint or drain."""
+
+    name: str
+    drain: bool
+    targets: dict[str, tuple[str, int]]
+    awaited: set[str]
+
+
+@dataclass
+class Verdict:
+    """A valid decision."""
+
+    body: CutDecided
+    moves: dict[str, Position]
+    before: dict[str, Position | None]
+    fallbacks: list[str]
+    parts: list[str]
+    """Ids of the events that it includes, in commit order."""
+    full: bool
+    watermark: int | None
+    order: tuple[int, str] | None = None
+    """Offset and region of the first order to revert it."""
+    outcome: str = ""
+    """"", committed, reverted."""
+    replaced: tuple[dict[str, tuple[int | None, int]], int | None, bool, Any] = ({}, None, False, None)
+    """Watermarks and counters before it, the stream's watermark, and the assignment before."""

@@ -1,0 +1,399 @@
+"""The dumb account of a stream's log: the rules of the core, written a second time without its code.
+
+There are no records and no recovery in it, so a bug of those cannot hide here.
+"""
+
+from copy import deepcopy
+
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import (
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutAbandoned,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    FilesWritten,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionRegistered,
+    StreamCommand,
+    StreamPolicy,
+)
+from sluicegate.simulator.account import Account
+from sluicegate.simulator.judging import abandonment_problem, cannot_follow, decision_problem, may_register
+from sluicegate.simulator.places import Life, Place, Savepoint, Verdict
+
+
+class Truth(Account):
+    """The account of one stream's log."""
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def read(self, offset: int, envelope: Envelope, body: Body) -> None:
+        """Apply one record."""
+        match body:
+            case FilesWritten():
+                self._written(envelope)
+            case RegionRegistered():
+                self._register(envelope, body)
+            case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
+                self._read_driver(envelope, body)
+            case StreamPolicy():
+                if self.policy is None or body.number > self.policy.number:
+                    self.policy = body
+            case StreamCommand():
+                self._command(offset, body)
+            case CutDecided():
+                self._decided(body)
+            case CutAbandoned():
+                self._abandoned(body)
+            case CutCommitted() | CutReverted():
+                self._resolved(body)
+        if self.open is None:
+            for each in [each for each in self.savepoints if self.is_reached(each)]:
+                self.savepoints.remove(each)
+                self.reached.append(each.name)
+
+    def _read_driver(
+        self,
+        envelope: Envelope,
+        body: CheckpointCompleted | CheckpointFailed | RegionHeartbeat | RegionClosed,
+    ) -> None:
+        match body:
+            case CheckpointCompleted():
+                self._completed(envelope, body)
+            case CheckpointFailed():
+                self._failed(envelope, body)
+            case RegionHeartbeat():
+                place = self._live(envelope)
+                if place is not None and place.run == body.run:
+                    place.idle = body.idle and not body.silent
+            case RegionClosed():
+                self._closed(envelope, body)
+
+    def _live(self, envelope: Envelope) -> Place | None:
+        place = self.places.get(envelope.region)
+        right = place is not None and place.live and place.life is not None
+        return place if right and place and place.life and place.life.name == envelope.incarnation else None
+
+    def _written(self, envelope: Envelope) -> None:
+        place = self._live(envelope)
+        if place is None or place.life is None or place.is_past(envelope.checkpoint):
+            return
+        place.life.parts.setdefault(envelope.checkpoint, {}).setdefault(envelope.id, envelope)
+        place.idle = False
+        self._look(envelope.region)
+
+    def _completed(self, envelope: Envelope, body: CheckpointCompleted) -> None:
+        place, number = self._live(envelope), envelope.checkpoint
+        if place is None or place.life is None:
+            return
+        if place.is_past(number):
+            if place.at and place.at.checkpoint == number and place.at.digest != body.source_digest:
+                place.stalled = True
+            return
+        known = place.life.completions.get(number)
+        if known is not None:
+            place.stalled = place.stalled or known.source_digest != body.source_digest
+            return
+        if cannot_follow(place, number, body):
+            place.life.impossible.add(number)
+            place.stalled = True
+        place.life.completions[number] = body
+        place.life.parts.setdefault(number, {})
+        place.idle = False
+        if place.closed and (place.final is None or number > place.final):
+            place.closed, place.final = False, None
+        self._look(envelope.region)
+
+    def _look(self, name: str) -> None:
+        """Find checkpoints that can never be sealed, and targets of savepoints."""
+        place = self.places[name]
+        sealed = place.sealed()
+        tail = sealed[-1] if sealed else place.at
+        life = place.life
+        if life is None:
+            return
+        for number, body in life.completions.items():
+            if number in life.impossible or place.is_past(number):
+                continue
+            before = body.predecessor
+            same_number = (
+                tail is not None
+                and before is not None
+                and (before.incarnation, before.checkpoint) == (tail.incarnation, tail.checkpoint)
+            )
+            if same_number and before != tail:
+                place.stalled = True
+            if before == tail and place.has_two_attempts(number):
+                place.stalled = True
+        for each in self.savepoints if sealed else ():
+            if name in each.awaited:
+                each.awaited.remove(name)
+                each.targets[name] = (sealed[0].incarnation, sealed[0].checkpoint)
+
+    def _failed(self, envelope: Envelope, body: CheckpointFailed) -> None:
+        place, number = self._live(envelope), envelope.checkpoint
+        if place is None or place.is_past(number) or body.outcome != "lost":
+            return
+        if all(each.checkpoint != number for each in place.sealed()):
+            place.stalled = True
+
+    def _closed(self, envelope: Envelope, body: RegionClosed) -> None:
+        place = self._live(envelope)
+        if place is None or place.run != body.run:
+            return
+        own = place.at if place.at and place.at.incarnation == envelope.incarnation else None
+        if own is not None and (body.final is None or body.final < own.checkpoint):
+            place.stalled = True
+            return
+        done = place.life.completions if place.life else {}
+        pending = [number for number in done if not place.is_past(number)]
+        if pending and (body.final is None or max(pending) > body.final):
+            return
+        place.closed, place.final = True, body.final
+
+    # --- registrations ----------------------------------------------------------------------------
+
+    def _register(self, envelope: Envelope, body: RegionRegistered) -> None:
+        known = self.places.get(envelope.region)
+        if known is not None and known.run == envelope.id:
+            return
+        verdict = may_register(self, envelope, body)
+        self.accepted[envelope.id] = verdict
+        if not verdict or body.probe:
+            return
+        wanted = body.assignment
+        if self.number is None or wanted.number > self.number:
+            if self.number is not None and not self.provisional:
+                self.former = (self.number, self.regions, deepcopy(self.places))
+            else:
+                for name in [name for name, each in self.places.items() if each.live]:
+                    self._end(name, None)
+            self.number, self.regions, self.provisional = wanted.number, wanted.regions, True
+            self.followed[wanted.number] = wanted.after
+            for name, each in self.places.items():
+                each.live, each.fallbacks, each.stalled = False, 0, False
+                if each.life is not None:
+                    each.life.parts = {n: p for n, p in each.life.parts.items() if each.is_past(n)}
+                    each.life.completions = {
+                        n: c for n, c in each.life.completions.items() if each.is_past(n)
+                    }
+                if name in wanted.regions:
+                    each.removed = each.closed = each.idle = False
+                    each.final = None
+        place = self.places.setdefault(envelope.region, Place())
+        if not (place.live and place.life and place.life.name == envelope.incarnation):
+            if place.live:
+                self._end(envelope.region, None)
+            if place.life is not None:
+                self.lives[envelope.region, place.life.name] = place.life
+            place.life, place.live, place.stalled = Life(envelope.incarnation, body.base), True, False
+        place.joined, place.run = body.single_region is not None, envelope.id
+        place.idle = place.closed = False
+        place.final = None
+
+    def _end(self, name: str, upto: Position | None) -> None:
+        """End an incarnation, and discard its checkpoints after `upto`."""
+        place = self.places[name]
+        if place.life is not None:
+            self.ended.add(place.life.name)
+            kept = {each.checkpoint for each in place.sealed()} if upto else set()
+            place.life.parts = {n: p for n, p in place.life.parts.items() if n in kept or place.is_past(n)}
+            place.life.completions = {
+                n: c for n, c in place.life.completions.items() if n in kept or place.is_past(n)
+            }
+        place.live = place.stalled = False
+        for each in self.savepoints:
+            if upto is None:
+                each.targets.pop(name, None)
+            elif name in each.targets or name in each.awaited:
+                wanted = each.targets.get(name, (upto.incarnation, upto.checkpoint))
+                each.targets[name] = (upto.incarnation, min(wanted[1], upto.checkpoint))
+            each.awaited.discard(name)
+
+    # --- orders -----------------------------------------------------------------------------------
+
+    def _command(self, offset: int, body: StreamCommand) -> None:
+        match body.command:
+            case "pause":
+                self.paused = True
+            case "resume":
+                asked = self.decided if self.open is not None else self.decided + 1
+                if body.head is None or body.decision == asked:
+                    self.paused = False
+            case "remove" | "discard" if body.region in self.regions and body.region is not None:
+                self._remove(body.region, discard=body.command == "discard")
+            case "close" if body.number == self.number:
+                for name in self.regions:
+                    self._remove(name, discard=False)
+            case "withdraw" if body.number == self.number and self.provisional:
+                self._withdraw(body.number or 0)
+            case "revert":
+                self._revert(offset, body)
+            case "savepoint" | "drain" if body.name and all(b.name != body.name for b in self.savepoints):
+                self._save(body.name, drain=body.command == "drain")
+            case "cancel":
+                self.savepoints = [each for each in self.savepoints if each.name != body.name]
+
+    def _revert(self, offset: int, body: StreamCommand) -> None:
+        verdict = self.open
+        if verdict is None or body.decision != self.decided or verdict.order is not None:
+            return
+        if body.region in verdict.moves and body.region is not None:
+            verdict.order = (offset, body.region)
+
+    def _remove(self, name: str, *, discard: bool) -> None:
+        place = self.places.setdefault(name, Place())
+        if place.removed and not discard:
+            return
+        sealed = [] if discard else place.sealed()
+        self._end(name, sealed[-1] if sealed else None)
+        place.closed = place.removed = True
+        place.final = sealed[-1].checkpoint if sealed else None
+
+    def _withdraw(self, number: int) -> None:
+        back = {each.life.name for each in self.asleep().values() if each.life}
+        self.ended |= {each.life.name for each in self.places.values() if each.life} - back
+        self.withdrawn = max(self.withdrawn, number)
+        self.provisional, self.savepoints = False, []
+        self.number, self.regions, places = self.former or (None, (), {})
+        self.former = None
+        self.places.clear()
+        self.places.update(places)
+        for place in self.places.values():
+            if place.live and place.life is not None:
+                place.life = Life(place.life.name, place.life.base)
+
+    def _save(self, name: str, *, drain: bool) -> None:
+        savepoint = Savepoint(name, drain, {}, set())
+        for region in [] if drain else self.active():
+            sealed = self.places[region].sealed() if region in self.places else []
+            if sealed:
+                savepoint.targets[region] = (sealed[-1].incarnation, sealed[-1].checkpoint)
+            elif region not in self.places or not self.places[region].is_idle:
+                savepoint.awaited.add(region)
+        self.savepoints.append(savepoint)
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    def _decided(self, body: CutDecided) -> None:
+        if decision_problem(self, body) is not None:
+            return
+        moves = {name: at for name, at in body.cut.items() if at != self.places[name].at}
+        expected = self.expected()
+        fallbacks = [name for name in expected if name not in moves and not self.is_held(name)]
+        verdict = Verdict(
+            body,
+            moves,
+            {name: self.places[name].at for name in moves},
+            fallbacks,
+            self._parts(moves),
+            not fallbacks,
+            None,
+            replaced=(
+                {name: (each.watermark, each.fallbacks) for name, each in self.places.items()},
+                self.watermark,
+                self.provisional,
+                self.former,
+            ),
+        )
+        for name in fallbacks:
+            self.places.setdefault(name, Place()).fallbacks += 1
+        for name in moves:
+            self.places[name].fallbacks = 0
+            self._advance(self.places[name], moves[name])
+        if self.provisional:
+            self.provisional = False
+            self.ended |= {each.life.name for each in self.asleep().values() if each.life}
+            self.former = None
+        self._raise_watermark({*expected, *moves})
+        verdict.watermark, self.attempts = self.watermark, 0
+        self.verdicts.append(verdict)
+
+    def _parts(self, moves: dict[str, Position]) -> list[str]:
+        """Return the ids of the events that a cut includes, in commit order."""
+        parts: list[str] = []
+        for name in sorted(moves):
+            place = self.places[name]
+            for at in place.sealed():
+                if place.life is not None:
+                    parts += dict.fromkeys(place.life.completions[at.checkpoint].events)
+                if at == moves[name]:
+                    break
+        return parts
+
+    def _raise_watermark(self, counted: set[str]) -> None:
+        places = [self.places[name] for name in counted if name in self.places]
+        known = [each.watermark for each in places if each.watermark is not None]
+        if counted and len(known) == len(counted):
+            self.watermark = min(known) if self.watermark is None else max(self.watermark, min(known))
+
+    def _advance(self, place: Place, to: Position) -> None:
+        if place.life is None:
+            return
+        for at in place.sealed():
+            mark = place.life.completions[at.checkpoint].watermark
+            if mark is not None:
+                own = place.at is not None and place.at.incarnation == at.incarnation
+                place.watermark = max(mark, place.watermark) if own and place.watermark is not None else mark
+            place.at = at
+            if at == to:
+                return
+
+    def _abandoned(self, body: CutAbandoned) -> None:
+        if abandonment_problem(self, body) is not None:
+            return
+        for name in body.regions if body.kind == "ratio" else ():
+            self.places.setdefault(name, Place()).fallbacks += 1
+        if body.kind == "forced":
+            for place in self.places.values():
+                place.fallbacks = 0
+        self.attempts += 1
+
+    def _resolved(self, body: CutCommitted | CutReverted) -> None:
+        verdict = self.open
+        if verdict is None or verdict.body.decision != body.decision:
+            return
+        if isinstance(body, CutCommitted):
+            if body.digest == verdict.body.digest:
+                verdict.outcome = "committed"
+            return
+        if verdict.order is None or body.digest == verdict.body.digest:
+            return
+        verdict.outcome = "reverted"
+        marks, self.watermark, provisional, former = verdict.replaced
+        if provisional:
+            self.provisional, self.former = True, former
+            self.ended -= {each.life.name for each in self.asleep().values() if each.life}
+        for name, place in self.places.items():
+            place.watermark, place.fallbacks = marks.get(name, (place.watermark, 0))
+        for name, to in verdict.moves.items():
+            self._take_back(name, self.places[name], verdict.before[name], to, verdict)
+
+    def _take_back(
+        self, name: str, place: Place, before: Position | None, to: Position, verdict: Verdict
+    ) -> None:
+        place.at = before
+        life = place.life
+        other = life is not None and life.name != to.incarnation
+        if place.removed and (other or place.final is None):
+            place.final = to.checkpoint
+        if place.removed and other:
+            place.life = self.lives.get((name, to.incarnation))
+            for each in self.savepoints:
+                if name in each.targets:
+                    each.targets[name] = (to.incarnation, to.checkpoint)
+        for each in self.savepoints:
+            if name in each.awaited and (place.removed or not other):
+                each.awaited.discard(name)
+                each.targets[name] = (to.incarnation, to.checkpoint)
+        named = verdict.order is not None and verdict.order[1] == name
+        if named or (life is not None and life.base == to and not place.removed):
+            self._end(name, None)
+            place.final = None
+            if not place.removed:
+                place.closed, place.stalled = False, True

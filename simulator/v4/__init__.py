@@ -1,1 +1,0 @@
-"""The simulator for protocol version 4."""

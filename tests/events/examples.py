@@ -1,0 +1,165 @@
+"""One event and one notification of each type of version 4, with every field set."""
+
+from typing import Final
+
+from sluicegate.events.codec import Notification
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    CheckpointFailed,
+    CutAbandoned,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    FileInfo,
+    FilesWritten,
+    Head,
+    Planned,
+    Position,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionRegistered,
+    StreamCommand,
+    StreamPolicy,
+)
+from sluicegate.events.notifications import (
+    Committed,
+    NotificationType,
+    RegistrationAnswered,
+    SavepointTaken,
+    Stalled,
+)
+from sluicegate.events.problems import Code, Problem
+
+TIME: Final = 1_234_567_890_042
+POSITION: Final = Position(incarnation="q1.0", checkpoint=6, digest="range-6")
+OTHER: Final = Position(incarnation="q2.0", checkpoint=2**63 - 1, digest="range-x")
+HEAD: Final = Head(snapshot=2**63 - 1, identity="snap-7")
+FILES: Final = FilesWritten(
+    format="paimon",
+    format_version=1,
+    location="file:/t",
+    schema_id=3,
+    files=(
+        FileInfo(
+            path="m=1/a-0f-é.parquet",
+            size=10,
+            rows=2,
+            partition={"m": "1"},
+            min_event_time=-1,
+            max_event_time=1_234,
+            metadata=b"\xfa\xfb\xff",
+        ),
+        FileInfo(path="b.parquet", size=5, rows=1),
+    ),
+)
+BODIES: Final[dict[EventType, Body]] = {
+    EventType.REGION_REGISTERED: RegionRegistered(
+        base=POSITION,
+        replaces="q0.0",
+        planned=(Planned(checkpoint=8, digest="range-8"), Planned(checkpoint=7, digest="range-7")),
+        assignment=Assignment(number=1, regions=("EWR", "JFK"), after=4),
+        single_region="all-to-all",
+        table="file:/t",
+        bounded=True,
+        owned=False,
+        probe=True,
+    ),
+    EventType.FILES_WRITTEN: FILES,
+    EventType.CHECKPOINT_COMPLETED: CheckpointCompleted(
+        events=("6f0c", "ünï"),
+        predecessor=POSITION,
+        source_digest="range-7",
+        watermark=-(2**63),
+        listeners={"partitions": '{"done": []}'},
+        source_offsets='{"p0": 17}',
+    ),
+    EventType.CHECKPOINT_FAILED: CheckpointFailed(outcome="lost", reason="retention"),
+    EventType.REGION_HEARTBEAT: RegionHeartbeat(idle=True, interval=5_000, silent=True, run="run-1"),
+    EventType.REGION_CLOSED: RegionClosed(final=7, run="run-1"),
+    EventType.STREAM_POLICY: StreamPolicy(
+        number=2,
+        partial="allow",
+        max_consecutive_fallbacks=5,
+        max_failure_ratio=0.5,
+        regions=("EWR", "JFK"),
+        allowed_locations=("file:/t",),
+        file_names="unchecked",
+        single_region="fixed-buckets",
+    ),
+    EventType.STREAM_COMMAND: StreamCommand(
+        command="revert", region="EWR", number=1, decision=5, name="upgrade", head=HEAD
+    ),
+    EventType.CUT_DECIDED: CutDecided(
+        decision=5, cut={"EWR": POSITION, "JFK": OTHER}, final=True, digest="d5", head=HEAD
+    ),
+    EventType.CUT_COMMITTED: CutCommitted(decision=5, digest="d5", table="t-1", snapshot=HEAD),
+    EventType.CUT_REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=None),
+    EventType.CUT_ABANDONED: CutAbandoned(decision=6, attempt=2, kind="ratio", regions=("JFK",)),
+}
+PROBLEM: Final = Problem(
+    code=Code.BASE_DIFFERS,
+    region="EWR",
+    incarnation="q1.0",
+    checkpoint=6,
+    other=5,
+    number=4,
+    event="6f0c",
+    names=("a", "b"),
+    detail="from outside",
+)
+OUTCOMES: Final[dict[NotificationType, Body]] = {
+    NotificationType.REGISTRATION_ANSWERED: RegistrationAnswered(
+        registration="6f0c",
+        accepted=False,
+        problem=PROBLEM,
+        reason="a sentence",
+        committed=POSITION,
+        live="q1.0",
+        source_offsets='{"p0": 17}',
+        decision=5,
+    ),
+    NotificationType.COMMITTED: Committed(
+        decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=1_234, files=2
+    ),
+    NotificationType.PARTIALLY_COMMITTED: Committed(
+        decision=5,
+        cut={"EWR": POSITION},
+        fallbacks={"EWR": POSITION, "JFK": None},
+        listeners={"EWR": {"partitions": "s"}},
+        snapshot=None,
+        watermark=None,
+        files=0,
+    ),
+    NotificationType.ABANDONED: CutAbandoned(decision=6, attempt=1, kind="forced", regions=("JFK",)),
+    NotificationType.REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=HEAD),
+    NotificationType.SAVEPOINT_TAKEN: SavepointTaken(
+        name="upgrade", drained=True, decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=9
+    ),
+    NotificationType.STALLED: Stalled(problem=PROBLEM, reason="a sentence", ended=True),
+}
+
+
+def envelope_of(kind: EventType) -> Envelope:
+    """Return the attributes of the example of a type."""
+    plain = Envelope(f"id-{kind}", kind, "flights")
+    regional = plain._replace(region="EWR", incarnation="q1.0")
+    counted = regional._replace(checkpoint=7)
+    written = counted._replace(writer="part-3", attempt="a1", files=2, rows=3, bytes=15)
+    return {
+        EventType.FILES_WRITTEN: written,
+        EventType.CHECKPOINT_COMPLETED: counted,
+        EventType.CHECKPOINT_FAILED: counted,
+        EventType.REGION_REGISTERED: regional,
+        EventType.REGION_HEARTBEAT: regional,
+        EventType.REGION_CLOSED: regional,
+    }.get(kind, plain)
+
+
+def notification_of(kind: NotificationType) -> Notification:
+    """Return the example of a notification."""
+    answer = kind is NotificationType.REGISTRATION_ANSWERED
+    region = "EWR" if answer or kind is NotificationType.STALLED else ""
+    return Notification(f"id-{kind}", kind, "flights", region, "q1.0" if answer else "", OUTCOMES[kind])

@@ -1,0 +1,365 @@
+"""Every message that cannot be used gives its flaw: a code with arguments, and never an exception."""
+
+import json
+from typing import Any
+
+import pytest
+
+from sluicegate.events.attributes import RawHeader
+from sluicegate.events.codec import (
+    Flaw,
+    read_attributes,
+    read_body,
+    read_files,
+    read_notification,
+    read_record,
+)
+from sluicegate.events.encoding import encode_event, encode_notification
+from sluicegate.events.envelope import EventType
+from sluicegate.events.notifications import NotificationType
+from sluicegate.events.problems import Code, Problem
+from tests.events.examples import BODIES, TIME, envelope_of, notification_of
+
+RawHeaders = tuple[RawHeader, ...]
+KIND = EventType.FILES_WRITTEN
+ENVELOPE = envelope_of(KIND)
+MESSAGE = encode_event(ENVELOPE, BODIES[KIND], TIME)
+NOTIFICATION = encode_notification(notification_of(NotificationType.COMMITTED), TIME)
+HUGE = [b"%d" % 10**18, b"%d" % 10**30, b"9" * 10_000]
+DEEP = [b"[" * 100_000, b'{"a":' * 100_000]
+BROKEN = [
+    b"",
+    b"null",
+    b"[]",
+    b"{",
+    b"\xff\xfe",
+    b"\x00",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"9" * 100_000,
+    b"NaN",
+]
+
+
+def changed(**values: bytes | None) -> RawHeaders:
+    """Return the headers of a good event with these attributes in place of its own."""
+    return tuple((name, values.get(name.removeprefix("ce_"), value)) for name, value in MESSAGE.headers)
+
+
+def without(*names: str) -> RawHeaders:
+    return tuple(header for header in MESSAGE.headers if header[0] not in names)
+
+
+def flaw(headers: RawHeaders) -> Flaw:
+    found = read_attributes(headers)
+    assert isinstance(found, Flaw), found
+    return found
+
+
+def code(headers: RawHeaders) -> Code:
+    return flaw(headers).problem.code
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [b"3", b"10", b"999999999"])
+@pytest.mark.parametrize("name", [b"files.written", b"region.not_invented_yet"])
+def test_a_newer_major_version_stalls_its_stream(name: bytes, version: bytes) -> None:
+    headers = changed(type=b"sluicegate." + name + b".v" + version)
+    reading = read_record(17, 0, headers, b"anything")
+    assert reading.record is None
+    assert reading.flaw is not None
+    assert reading.flaw.stalls
+    assert reading.flaw.stream == "flights"
+    assert reading.flaw.problem == Problem(
+        code=Code.RECORD_UNREADABLE, number=17, detail=f"sluicegate.{name.decode()}.v{version.decode()}"
+    )
+
+
+@pytest.mark.parametrize(
+    "others", [(), (("ce_id", b"1"), ("ce_id", b"2")), (("ce_specversion", b"2.0"),), (("ce_lineage", b"l"),)]
+)
+def test_a_newer_major_version_may_have_other_attributes(others: RawHeaders) -> None:
+    headers = (("ce_type", b"sluicegate.files.written.v3"), ("ce_stream", b"flights"), *others)
+    assert flaw(headers) == flaw(changed(type=b"sluicegate.files.written.v3"))
+
+
+@pytest.mark.parametrize("stream", [None, b"a b", b"\xff"])
+def test_a_newer_version_without_a_stream_can_stall_none(stream: bytes | None) -> None:
+    found = flaw(changed(type=b"sluicegate.files.written.v3", stream=stream))
+    assert (found.problem.code, found.stream, found.stalls) == (Code.RECORD_UNREADABLE, None, False)
+
+
+OF_VERSION_3 = [
+    "region.opened",
+    "files.written",
+    "checkpoint.completed",
+    "lineage.carried",
+    "stream.policy",
+    "cut.decided",
+    "cut.voided",
+    "opening.answered",
+    "cut.committed",
+]
+
+
+@pytest.mark.parametrize("kind", OF_VERSION_3)
+def test_events_of_version_3_are_refused_by_their_own_code(kind: str) -> None:
+    headers = changed(type=f"sluicegate.{kind}.v1".encode())
+    found = flaw(headers)
+    assert found.problem == Problem(code=Code.OLDER_RELEASE, number=1, detail=f"sluicegate.{kind}.v1")
+    assert (found.stream, found.stalls) == ("flights", False)
+    assert read_notification(headers, b"{}") == found
+
+
+def test_a_whole_message_of_version_3_is_refused() -> None:
+    """As release 0.1 wrote it."""
+    headers: RawHeaders = (
+        ("ce_id", b"1"),
+        ("ce_type", b"sluicegate.region.heartbeat.v1"),
+        ("ce_specversion", b"1.0"),
+        ("ce_source", b"/sluicegate"),
+        ("ce_time", b"2026-11-01T00:00:00.000Z"),
+        ("content-type", b"application/json"),
+        ("ce_stream", b"flights"),
+        ("ce_region", b"EWR"),
+        ("ce_lineage", b"q.0"),
+    )
+    assert code(headers) is Code.OLDER_RELEASE
+
+
+@pytest.mark.parametrize("name", ["ce_lineage", "ce_firstoffset", "ce_firsttime"])
+def test_attributes_of_version_3_are_refused(name: str) -> None:
+    assert code((*MESSAGE.headers, (name, b"1"))) is Code.OLDER_RELEASE
+    assert code((*without("ce_incarnation"), (name, b"1"))) is Code.OLDER_RELEASE
+
+
+# --- attributes of every message ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"sluicegate.files.written",
+        b"sluicegate.files.written.v0",
+        b"sluicegate.files.written.v02",
+        b"sluicegate.files.written.v2\n",
+        b"sluicegate.files.written.v3\n",
+        b"sluicegate.files.written.v-2",
+        b"sluicegate.files.written.v\xd9\xa2",
+        b"sluicegate.files.unwritten.v2",
+        b"sluicegate.commit.visible.v2",
+        b"com.example.v3",
+        b"\xff\xfe",
+        b"x" * 100_000,
+    ],
+)
+def test_unknown_types(raw: bytes) -> None:
+    found = flaw(changed(type=raw))
+    assert (found.problem.code, found.problem.names) == (Code.UNKNOWN_TYPE, ("ce_type",))
+    assert not found.stalls
+    assert len(found.problem.model_dump_json()) < 1_000
+
+
+def test_an_event_of_the_log_is_no_notification() -> None:
+    found = read_notification(tuple(MESSAGE.headers), MESSAGE.value)
+    assert isinstance(found, Flaw)
+    assert found.problem.code is Code.UNKNOWN_TYPE
+
+
+def test_a_message_without_a_type_is_no_event() -> None:
+    for headers in ((), changed(type=None), without("ce_type"), (("other", b"1"), ("other", b"2"))):
+        assert flaw(headers).problem == Problem(code=Code.NO_EVENT, names=("ce_type",))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"0.3", b"1.0 ", b"1", b"2.0", b"\xff"])
+def test_another_spec_version(value: bytes | None) -> None:
+    assert code(changed(specversion=value)) is Code.SPEC_VERSION
+    assert code(without("ce_specversion")) is Code.SPEC_VERSION
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"a b", b"a\n", b"<a>", "ä".encode(), b"x" * 1_001])
+def test_a_wrong_source(value: bytes | None) -> None:
+    assert code(changed(source=value)) is Code.SOURCE
+    assert code(without("ce_source")) is Code.SOURCE
+
+
+@pytest.mark.parametrize("value", [b"/another/producer", b"https://a.example/?b=c#d", b"urn:x:1%20"])
+def test_any_uri_reference_is_a_source(value: bytes) -> None:
+    assert read_attributes(changed(source=value)) == ENVELOPE
+
+
+@pytest.mark.parametrize("value", [None, b"", b"text/plain", b"application/cloudevents+json", b"\xff"])
+def test_another_content_type(value: bytes | None) -> None:
+    headers = tuple((name, value if name == "content-type" else held) for name, held in MESSAGE.headers)
+    assert code(headers) is Code.CONTENT_TYPE
+    assert code(without("content-type")) is Code.CONTENT_TYPE
+
+
+# Twice the same attributes: a reader that takes the first value must not differ from one that takes the last.
+@pytest.mark.parametrize(("name", "value"), list(MESSAGE.headers))
+@pytest.mark.parametrize("other", [None, b"", b"\xff", b"1"])
+def test_a_contradiction(name: str, value: bytes, other: bytes | None) -> None:
+    for headers in ((*MESSAGE.headers, (name, other)), ((name, other), *MESSAGE.headers)):
+        found = flaw(headers)
+        assert (found.problem.code, found.problem.names) == (Code.CONTRADICTION, (name,))
+        assert found.stream == (None if name == "ce_stream" else "flights")
+
+
+def test_a_flaw_stays_short() -> None:
+    """It goes into a dead letter, whose size has a limit."""
+    many = tuple((f"ce_{'x' * 5_000}{i}", b"%d" % j) for i in range(50) for j in range(2))
+    for headers in ((*MESSAGE.headers, *many), changed(region=b"x" * 100_000), changed(type=b"y" * 10**6)):
+        assert len(flaw(headers).problem.model_dump_json()) < 2_000
+    body = {"decision": 1, "digest": "x", "cut": {"x" * 100_000: {"checkpoint": -1}}}
+    found = read_body(EventType.CUT_DECIDED, json.dumps(body).encode())
+    assert isinstance(found, Problem)
+    assert len(found.model_dump_json()) < 2_000
+
+
+# --- attributes of a type -------------------------------------------------------------------------
+
+
+def assert_malformed(attribute: str, value: bytes) -> None:
+    found = flaw(changed(**{attribute: value})).problem
+    assert (found.code, found.names) == (Code.MALFORMED_ATTRIBUTE, (f"ce_{attribute}",))
+    assert found.detail == value[:100].decode(errors="replace")
+
+
+@pytest.mark.parametrize("attribute", ["stream", "region", "incarnation", "writer"])
+@pytest.mark.parametrize("value", [b"", b"a/b", b"a\n", b"\xff", b"-a", b"x" * 201, "ä".encode(), b"a b"])
+def test_malformed_names(attribute: str, value: bytes) -> None:
+    assert_malformed(attribute, value)
+
+
+@pytest.mark.parametrize("attribute", ["checkpoint", "files", "rows", "bytes"])
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"-1", b"+1", b" 1", b"1\n", b"1_0", b"1.0", b"1e3", b"0x1", b"01", b"\xd9\xa1", b"\xff", *HUGE],
+)
+def test_malformed_numbers(attribute: str, value: bytes) -> None:
+    assert_malformed(attribute, value)
+
+
+@pytest.mark.parametrize("attribute", ["id", "attempt"])
+@pytest.mark.parametrize("value", [b"", b"\xff", b"x" * 65])
+def test_malformed_ids(attribute: str, value: bytes) -> None:
+    assert_malformed(attribute, value)
+
+
+def test_the_largest_number_is_read() -> None:
+    assert read_attributes(changed(checkpoint=b"9" * 18)) == ENVELOPE._replace(checkpoint=10**18 - 1)
+
+
+@pytest.mark.parametrize(
+    "attribute", ["id", "stream", "region", "incarnation", "checkpoint", "writer", "attempt", "files"]
+)
+def test_a_missing_attribute(attribute: str) -> None:
+    name = f"ce_{attribute}"
+    stream = None if attribute == "stream" else "flights"
+    expected = Flaw(Problem(code=Code.MISSING_ATTRIBUTE, names=(name,)), stream)
+    assert flaw(without(name)) == expected
+    assert flaw(changed(**{attribute: None})) == expected
+
+
+def test_rows_and_bytes_may_be_absent() -> None:
+    assert read_attributes(without("ce_rows", "ce_bytes", "ce_time")) == ENVELOPE._replace(rows=0, bytes=0)
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("ce_id", b""), ("ce_stream", b"a b"), ("ce_region", b"/")])
+def test_malformed_attributes_of_notifications(attribute: str, value: bytes) -> None:
+    headers = [header for header in NOTIFICATION.headers if header[0] != attribute]
+    found = read_notification([*headers, (attribute, value)], NOTIFICATION.value)
+    assert isinstance(found, Flaw)
+    assert (found.problem.code, found.problem.names) == (Code.MALFORMED_ATTRIBUTE, (attribute,))
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, *BROKEN], ids=range(len(BROKEN) + 1))
+def test_broken_json(value: bytes | None) -> None:
+    for kind in EventType:
+        found = read_body(kind, value)
+        assert isinstance(found, Problem), kind
+        assert found.code is Code.MALFORMED_BODY
+    for outcome in NotificationType:
+        headers = encode_notification(notification_of(outcome), TIME).headers
+        read = read_notification(headers, value)
+        assert isinstance(read, Flaw), outcome
+        assert (read.problem.code, read.stream) == (Code.MALFORMED_BODY, "flights")
+
+
+def test_a_malformed_body_is_a_record_without_body_and_a_flaw() -> None:
+    """The core has to know that there is a completion, also one that nobody can read."""
+    kind = EventType.CHECKPOINT_COMPLETED
+    message = encode_event(envelope_of(kind), BODIES[kind], TIME)
+    record, found = read_record(3, 4, message.headers, b"{}")
+    assert record is not None
+    assert record[:4] == (3, 4, envelope_of(kind), None)
+    assert record.unreadable
+    assert found is not None
+    assert found == Flaw(
+        Problem(code=Code.MALFORMED_BODY, names=("events",), detail="Field required"), "flights"
+    )
+    assert not found.stalls
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "place"),
+    [
+        (EventType.FILES_WRITTEN, {"schema_id": "0"}, "schema_id"),
+        (EventType.FILES_WRITTEN, {"schema_id": True}, "schema_id"),
+        (EventType.FILES_WRITTEN, {"schema_id": 0.5}, "schema_id"),
+        (EventType.FILES_WRITTEN, {"schema_id": 2**63}, "schema_id"),
+        (EventType.FILES_WRITTEN, {"format": "paimon\n"}, "format"),
+        (EventType.FILES_WRITTEN, {"files": {}}, "files"),
+        (EventType.FILES_WRITTEN, {"files": [{"size": 1, "rows": 1}]}, "files.0.path"),
+        (EventType.FILES_WRITTEN, {"files": [{"path": "../a", "size": 1, "rows": 1}]}, "files.0.path"),
+        (EventType.CUT_DECIDED, {"decision": 0}, "decision"),
+        (EventType.CUT_DECIDED, {"decision": 2**62 + 1}, "decision"),
+        (EventType.CUT_DECIDED, {"head": {"snapshot": 2**63, "identity": "a"}}, "head.snapshot"),
+        (EventType.CUT_DECIDED, {"head": {"snapshot": 10**30, "identity": "a"}}, "head.snapshot"),
+        (EventType.CUT_ABANDONED, {"attempt": 2**63}, "attempt"),
+        (EventType.CUT_ABANDONED, {"kind": "late"}, "kind"),
+        (EventType.STREAM_POLICY, {"max_consecutive_fallbacks": 2**63}, "max_consecutive_fallbacks"),
+        (EventType.STREAM_POLICY, {"max_failure_ratio": 1.1}, "max_failure_ratio"),
+        (EventType.STREAM_COMMAND, {"command": "accept"}, "command"),
+        (EventType.REGION_REGISTERED, {"assignment": {"number": 0, "regions": []}}, "assignment.regions"),
+        (EventType.REGION_HEARTBEAT, {"run": None}, "run"),
+    ],
+)
+def test_bodies_that_differ_from_their_schema(kind: EventType, change: dict[str, Any], place: str) -> None:
+    good = json.loads(encode_event(envelope_of(kind), BODIES[kind], TIME).value)
+    found = read_body(kind, json.dumps(good | change).encode())
+    assert isinstance(found, Problem)
+    assert (found.code, found.names) == (Code.MALFORMED_BODY, (place,))
+    assert found.detail
+
+
+def test_half_a_character_is_malformed() -> None:
+    found = read_body(EventType.REGION_CLOSED, b'{"final": 1, "run": "\\ud800"}')
+    assert isinstance(found, Problem)
+
+
+def test_an_order_without_its_arguments_is_malformed() -> None:
+    found = read_body(EventType.STREAM_COMMAND, b'{"command": "revert", "decision": 1}')
+    assert isinstance(found, Problem)
+    assert "revert needs region" in found.detail
+
+
+def test_files_must_be_as_many_as_announced() -> None:
+    found = read_files(ENVELOPE._replace(files=3), MESSAGE.value)
+    assert found == Problem(
+        code=Code.MALFORMED_BODY, names=("files",), detail="2 files, and the attribute ce_files is 3"
+    )
+
+
+def test_a_path_may_be_listed_once() -> None:
+    body = json.loads(MESSAGE.value)
+    body["files"] = [body["files"][0]] * 2
+    found = read_files(ENVELOPE, json.dumps(body).encode())
+    assert isinstance(found, Problem)
+    assert (found.code, found.names) == (Code.MALFORMED_BODY, ("files.1.path",))

@@ -1,0 +1,89 @@
+"""The log of every golden case survives the wire: a replica that reads messages has the same state."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluicegate.coordinator.core.record_codec import decode_record, encode_record
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.codec import Flaw, Notification, read_files, read_notification, read_record
+from sluicegate.events.encoding import Message, encode_event, encode_notification
+from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.problems import Code
+from tests.golden.coordinator import STREAM, World
+from tests.golden.script import Script
+from tests.golden.test_cases import FILES
+
+
+def messages(world: World) -> Iterator[tuple[int, int, Message]]:
+    """Yield the log of a case as messages, with offset and append time."""
+    for offset, entry in enumerate(world.log):
+        body = world.files(offset) if entry.envelope.type is EventType.FILES_WRITTEN else entry.body
+        message = encode_event(entry.envelope, body or world.settings.policy, entry.time)
+        if offset in world.newer:
+            headers = [
+                (name, value.replace(b".v2", b".v3") if name == "ce_type" else value)
+                for name, value in message.headers
+            ]
+            message = message._replace(headers=headers)
+        if offset in world.garbled:
+            message = message._replace(value=b"no JSON")
+        yield offset, entry.time, message
+
+
+def read_directly(world: World) -> Replica:
+    """Return a replica that has applied the records of a case as they are."""
+    replica = Replica(STREAM, 0)
+    for offset, entry in enumerate(world.log):
+        if offset not in world.newer:
+            body = None if offset in world.garbled else entry.body
+            replica.step(LogRecord(offset, entry.time, entry.envelope, body))
+    return replica
+
+
+def read_messages(world: World) -> Replica:
+    """Return a replica that has applied the same records after their way over the wire."""
+    replica = Replica(STREAM, 0)
+    for offset, time, message in messages(world):
+        record, flaw = read_record(offset, time, message.headers, message.value)
+        assert (flaw is not None and flaw.stalls) == (offset in world.newer)
+        held = offset in world.garbled and world.log[offset].envelope.type is not EventType.FILES_WRITTEN
+        assert (flaw is not None and flaw.problem.code is Code.MALFORMED_BODY) == held
+        if record is None:
+            continue
+        replica.step(record)
+        if record.envelope.type is EventType.FILES_WRITTEN and offset not in world.garbled:
+            assert read_files(record.envelope, message.value) == world.files(offset)
+    return replica
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def world(request: pytest.FixtureRequest) -> World:
+    script = Script()
+    script.run(request.param.read_text(encoding="utf-8"))
+    return script.world
+
+
+def test_a_log_means_the_same_after_the_wire(world: World) -> None:
+    expected, found = read_directly(world), read_messages(world)
+    assert found.state == expected.state
+    assert found.applied == expected.applied
+    for name, pending in expected.log.pending.items():
+        again = found.log.pending[name]
+        assert [each.position for each in again.sealed] == [each.position for each in pending.sealed]
+        parts = {number: each.parts for number, each in pending.checkpoints.items()}
+        assert {number: each.parts for number, each in again.checkpoints.items()} == parts
+
+
+def test_a_state_record_survives(world: World) -> None:
+    if world.record is None:
+        pytest.skip("the case ends without a record")
+    record = StateRecord.model_validate_json(world.record)
+    assert decode_record(STREAM, encode_record(record)) == record
+    for due in record.due:
+        notification = Notification(due.id, due.type, STREAM, due.region, due.incarnation, due.body)
+        message = encode_notification(notification, 0)
+        found = read_notification(message.headers, message.value)
+        assert not isinstance(found, Flaw)
+        assert found == notification

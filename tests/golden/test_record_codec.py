@@ -1,0 +1,91 @@
+"""State records of another release, of another stream or with damage are refused with a code."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.record_codec import decode_record, encode_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
+from sluicegate.events.notifications import NotificationType, Stalled
+from sluicegate.events.problems import Code, Problem
+
+PROBLEM = Problem(code=Code.PAUSED)
+RECORD = StateRecord(
+    stream="flights",
+    applied=17,
+    low_water=3,
+    state=LogState(partition=1, paused=True),
+    due=[Due(id="d", type=NotificationType.STALLED, body=Stalled(problem=PROBLEM))],
+    conditions=[Condition(kind="pause", problem=PROBLEM)],
+    announced={"": PROBLEM},
+)
+
+
+def changed(**values: Any) -> bytes:
+    return json.dumps(json.loads(encode_record(RECORD)) | values).encode()
+
+
+def code(value: bytes) -> Code:
+    found = decode_record("flights", value)
+    assert isinstance(found, Problem)
+    return found.code
+
+
+def test_a_record_survives() -> None:
+    assert decode_record("flights", encode_record(RECORD)) == RECORD
+
+
+def test_fields_of_a_newer_minor_version_are_ignored() -> None:
+    assert decode_record("flights", changed(a_new_field={"deep": [1]})) == RECORD
+
+
+def test_a_record_of_version_3_is_refused_by_its_own_code() -> None:
+    # As release 0.1 wrote it, shortened.
+    value = b'{"version":1,"stream":"flights","applied":17,"low_water":3,"state":{"regions":{},"next":null}}'
+    assert decode_record("flights", value) == Problem(code=Code.STATE_RECORD_OLDER, number=1)
+
+
+@pytest.mark.parametrize("version", [RECORD_VERSION + 1, 99])
+def test_a_newer_record_is_refused_whatever_else_it_has(version: int) -> None:
+    expected = Problem(code=Code.STATE_RECORD_NEWER, number=version)
+    assert decode_record("flights", changed(version=version)) == expected
+    assert decode_record("flights", json.dumps({"version": version, "state": []}).encode()) == expected
+
+
+@pytest.mark.parametrize("version", [None, "2", 2.5, True, -1, 2**63])
+def test_a_record_without_a_proper_version_is_malformed(version: object) -> None:
+    assert code(changed(version=version)) is Code.STATE_RECORD_MALFORMED
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"null", b"[]", b"{}", b"{", b"\xff", b"[" * 100_000, b'{"version": 2}']
+)
+def test_broken_records_are_malformed(value: bytes) -> None:
+    assert code(value) is Code.STATE_RECORD_MALFORMED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"applied": "17"},
+        {"due": [{"id": "d", "type": "not.invented.yet", "body": {}}]},
+        {"due": [{"id": "d", "body": {}}]},
+        {"due": [{"id": "d", "type": "stream.stalled", "body": {"problem": {"code": "no-such-code"}}}]},
+        {"state": {"decided": "x"}},
+        {"stream": "others"},
+    ],
+)
+def test_damaged_records_are_malformed(change: dict[str, Any]) -> None:
+    assert code(changed(**change)) is Code.STATE_RECORD_MALFORMED
+
+
+@settings(max_examples=300, deadline=None)
+@given(place=st.integers(0, 400), junk=st.binary(max_size=4), dropped=st.integers(0, 4))
+def test_decoding_never_raises(place: int, junk: bytes, dropped: int) -> None:
+    value = encode_record(RECORD)
+    found = decode_record("flights", value[:place] + junk + value[place + dropped :])
+    assert isinstance(found, StateRecord | Problem)

@@ -1,0 +1,109 @@
+"""Defects in outcomes, reverts, commits, recovery and answers."""
+
+from typing import Any, Final
+
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import Revert
+from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, SnapshotRef, Unproven
+from tests.simulation.seams import Defect, Function, always, skip
+
+
+def _newest_head(right: Function) -> Function:
+    def wrong(self: Any, made: Any, answer: Any) -> Any:
+        return right(self, made, Absent(None) if isinstance(answer, Unproven) else answer)
+
+    return wrong
+
+
+def _lost_is_done(right: Function) -> Function:
+    def wrong(self: Any, made: Any, effect: Any, publication: Any) -> Any:
+        if isinstance(publication, OutcomeUnknown):
+            return right(self, made, effect, Published(SnapshotRef(1, "guessed")))
+        return right(self, made, effect, publication)
+
+    return wrong
+
+
+def _at_position(right: Function) -> Function:
+    return lambda self, position: position
+
+
+def _last_order(log: Log, offset: int, body: Any) -> None:
+    made = log.state.pending
+    if made is not None and made.id == body.decision and body.region in made.moves:
+        made.revert = Revert(offset=offset, region=body.region)
+
+
+IN_COMMITS: Final = (
+    Defect(
+        "the low-water mark passes pending events",
+        "the low-water mark",
+        _at_position,
+        ("I1", "I12", "I4"),
+        ("crash", "rebalance"),
+    ),
+    Defect(
+        "every outcome counts",
+        "outcomes",
+        always(None),
+        ("I3", "I1", "I2"),
+        ("revert", "forged outcome", "unknown, invisible"),
+    ),
+    Defect(
+        "a reverted region keeps its position",
+        "taking a region back",
+        skip,
+        ("I1",),
+        ("revert", "refused", "unknown, invisible"),
+    ),
+    Defect(
+        "a reverted first cut leaves the assignment in force",
+        "taking the assignment back",
+        skip,
+        ("I7", "I2"),
+        ("revert", "refused", "unknown, invisible"),
+    ),
+    Defect(
+        "a reverted region runs on",
+        "incarnations after a revert",
+        skip,
+        ("I2", "I1"),
+        ("revert", "refused", "unknown, invisible"),
+    ),
+    Defect(
+        "the last order to revert counts",
+        "orders to revert",
+        lambda right: _last_order,
+        ("I1", "I2", "I3"),
+        ("revert", "unknown, invisible", "refused"),
+    ),
+    Defect(
+        "what is not proven is absent",
+        "the answer of the table",
+        _newest_head,
+        ("I2", "I3", "I12"),
+        ("expire", "unknown, visible", "foreign"),
+    ),
+    Defect(
+        "an unknown publication is done",
+        "the result of a publication",
+        _lost_is_done,
+        ("I1", "I12"),
+        ("unknown, invisible",),
+    ),
+    Defect(
+        "nobody waits for the log's end",
+        "the read barrier",
+        always(True),
+        ("I1", "I3", "I7", "I2", "I12"),
+        ("freeze", "thaw", "rebalance", "record lost"),
+    ),
+    Defect(
+        "the decision's content is not collected",
+        "the end of reading again",
+        skip,
+        ("I1", "I12"),
+        ("crash", "unknown, invisible"),
+    ),
+    Defect("registrations are not answered", "answers to registrations", skip, ("I12",), ()),
+)

@@ -1,0 +1,190 @@
+"""Defects in cuts: their choice, their validity, fallbacks, barriers and watermarks."""
+
+from typing import Any, Final
+
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import RegionState
+from sluicegate.events.problems import Code
+from tests.simulation.seams import Defect, Function, always, without
+
+
+def _watermark_of_known(right: Function) -> Function:
+    def wrong(log: Log, names: set[str]) -> int | None:
+        known = {name for name in names if name in log.state.regions}
+        found: int | None = right(log, {n for n in known if log.state.regions[n].watermark is not None})
+        return found
+
+    return wrong
+
+
+def _falling(right: Function) -> Function:
+    def wrong(region: RegionState, sealed: Any) -> None:
+        region.watermark = None
+        right(region, sealed)
+
+    return wrong
+
+
+def _idle_with_work(right: Function) -> Function:
+    def wrong(log: Log, name: str) -> bool:
+        region = log.state.regions.get(name)
+        return region is not None and region.live and region.idle
+
+    return wrong
+
+
+def _counts_nobody(right: Function) -> Function:
+    return lambda log, late, moves: right(log, [], moves)
+
+
+def _keeps_counting(right: Function) -> Function:
+    return lambda log, late, moves: right(log, late, {})
+
+
+def _target_later(right: Function) -> Function:
+    def wrong(log: Log, name: str, at: Any, *, awaited_only: bool = False) -> None:
+        for savepoint in log.state.savepoints:
+            if name in savepoint.awaited:
+                savepoint.awaited.remove(name)
+
+    return wrong
+
+
+def _counts_by_kind(right: Function) -> Function:
+    def wrong(log: Log, body: Any) -> None:
+        right(log, body.model_copy(update={"kind": "forced"}))
+
+    return wrong
+
+
+def _all_reached(log: Log) -> list[Any]:
+    done, log.state.savepoints = log.state.savepoints, []
+    return done
+
+
+def _any_policy(self: Any, body: Any) -> None:
+    self.state.policy = body
+
+
+IN_CUTS: Final = (
+    Defect("a cut need not be full", "fullness of a cut", always(None), ("I7",), ("savepoint",)),
+    Defect("nobody is ever forced", "forced cuts", always(False), ("I7",), ("restart", "wait")),
+    Defect(
+        "any number of regions may fall back",
+        "regions that one cut may leave behind",
+        always(99),
+        ("I7",),
+        ("wait",),
+    ),
+    Defect(
+        "nobody may fall back", "regions that one cut may leave behind", always(0), ("I7", "I12"), ("wait",)
+    ),
+    Defect(
+        "a barrier counts as reached",
+        "the barrier is reached",
+        always(True),
+        ("I7",),
+        ("savepoint", "reassign", "deliver", "forged decision"),
+    ),
+    Defect(
+        "no cut touches a barrier", "touching the barrier", always(False), ("I7",), ("savepoint", "reassign")
+    ),
+    Defect(
+        "a stalled region moves",
+        "validity of one move",
+        without(Code.REGION_STALLED),
+        ("I2",),
+        ("contradict", "lose files", "forged decision"),
+    ),
+    Defect(
+        "an unsealed region moves",
+        "validity of one move",
+        without(Code.NOT_SEALED),
+        ("I1", "I2", "crash"),
+        ("forged decision", "reset"),
+    ),
+    Defect(
+        "a decision need not wait for the outcome",
+        "validity of a decision",
+        without(Code.UNRESOLVED),
+        ("I3",),
+        ("forged decision", "unknown, invisible"),
+    ),
+    Defect(
+        "a decision's id is not compared",
+        "validity of a decision",
+        without(Code.OUT_OF_ORDER),
+        ("I3",),
+        ("forged decision", "more"),
+    ),
+    Defect(
+        "a pause stops nobody",
+        "validity of a decision",
+        without(Code.PAUSED),
+        ("I4",),
+        ("pause", "forged decision"),
+    ),
+    Defect(
+        "every attempt may be abandoned",
+        "validity of an abandoned attempt",
+        always(None),
+        ("I7",),
+        ("forged attempt", "wait", "restart"),
+    ),
+    Defect("partial cuts of a single region", "partial cuts", always(True), ("I7",), ("wait",)),
+    Defect("a region with work is idle", "idle regions", _idle_with_work, ("I5", "I7"), ("heartbeat",)),
+    Defect(
+        "no region is held",
+        "held regions",
+        always(False),
+        ("I7", "I12"),
+        ("savepoint", "wait", "restart", "forged decision"),
+    ),
+    Defect(
+        "a savepoint has no targets",
+        "targets",
+        lambda right: lambda self, name: iter(()),
+        ("I7",),
+        ("savepoint",),
+    ),
+    Defect("fallbacks are not counted", "counting fallbacks", _counts_nobody, ("I7",), ("wait", "restart")),
+    Defect(
+        "fallbacks never begin again", "counting fallbacks", _keeps_counting, ("I7",), ("wait", "restart")
+    ),
+    Defect("a region's watermark falls", "moving a region", _falling, ("I5",), ()),
+    Defect(
+        "a region without watermark is overlooked",
+        "the watermark",
+        _watermark_of_known,
+        ("I5",),
+        ("wait", "restart"),
+    ),
+    Defect(
+        "every abandoned attempt resets the counters",
+        "an abandoned attempt",
+        _counts_by_kind,
+        ("I7",),
+        ("wait", "policy"),
+    ),
+    Defect(
+        "a lagging region has no target",
+        "the next sealed checkpoint as a target",
+        _target_later,
+        ("I7",),
+        ("savepoint",),
+    ),
+    Defect(
+        "savepoints are reached at once",
+        "reached savepoints",
+        lambda right: _all_reached,
+        ("I7",),
+        ("savepoint",),
+    ),
+    Defect(
+        "an older policy counts",
+        "the policy",
+        lambda right: _any_policy,
+        ("I7", "I4"),
+        ("policy", "older policy", "forged decision"),
+    ),
+)

@@ -1,0 +1,134 @@
+"""Seams of the core of version 4: the functions of which a defect plants a wrong variant."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+from sluicegate.coordinator.core import (
+    answers,
+    candidate,
+    commands,
+    committing,
+    cuts,
+    decisions,
+    heads,
+    progress,
+    read_barrier,
+    registration,
+    replica,
+)
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import RegionState
+from sluicegate.coordinator.core.pending import Checkpoint, PendingCheckpoints
+from sluicegate.events.problems import Code
+
+Function = Callable[..., Any]
+
+SEAMS: Final[dict[str, tuple[Any, str]]] = {
+    "fullness of a cut": (cuts, "_fullness_problem"),
+    "forced cuts": (cuts, "is_forced"),
+    "regions that one cut may leave behind": (cuts, "most_fallbacks"),
+    "fallbacks of a cut": (cuts, "fallbacks"),
+    "the barrier is reached": (cuts, "barrier_reached"),
+    "touching the barrier": (cuts, "reaches_barrier"),
+    "validity of one move": (cuts, "_move_problem"),
+    "validity of a decision": (cuts, "problem_of"),
+    "validity of an abandoned attempt": (cuts, "abandonment_problem"),
+    "the cut before the barrier": (cuts, "_before_barrier"),
+    "partial cuts": (cuts, "may_be_partial"),
+    "the succession of assignments": (registration, "_succession_problem"),
+    "a plain restart": (registration, "_restart_problem"),
+    "an incarnation": (registration, "_incarnation_problem"),
+    "an assignment": (registration, "_assignment_problem"),
+    "incarnations of the assignment before": (registration, "suspended"),
+    "which region a cut may move": (Log, "may_move"),
+    "a withdrawal": (registration, "withdraw"),
+    "the end of an incarnation": (Log, "end_incarnation"),
+    "the low-water mark": (Log, "low_water"),
+    "idle regions": (Log, "is_idle"),
+    "held regions": (Log, "is_held"),
+    "targets": (Log, "targets"),
+    "gone regions": (RegionState, "gone"),
+    "attempts of one writer": (Checkpoint, "doubled_writer"),
+    "impossible completions": (PendingCheckpoints, "_impossible"),
+    "adding a part": (PendingCheckpoints, "add_part"),
+    "restoring checkpoints": (PendingCheckpoints, "restore"),
+    "dropping unsealed checkpoints": (PendingCheckpoints, "keep_sealed"),
+    "a completion": (progress, "completed"),
+    "a heartbeat": (progress, "heartbeat"),
+    "a closing": (progress, "closed"),
+    "a failure": (progress, "failed"),
+    "reopening": (progress, "_reopen"),
+    "counting fallbacks": (decisions, "_count"),
+    "moving a region": (decisions, "_advance_to"),
+    "the watermark": (decisions, "_watermark"),
+    "outcomes": (decisions, "outcome_problem"),
+    "taking a region back": (decisions, "_restore"),
+    "taking the assignment back": (decisions, "_restore_assignment"),
+    "incarnations after a revert": (decisions, "_end_reverted"),
+    "an abandoned attempt": (decisions, "abandon"),
+    "orders to revert": (commands, "_revert"),
+    "removals": (commands, "_remove"),
+    "targets of savepoints": (commands, "_savepoint"),
+    "reached savepoints": (commands, "reached"),
+    "the next sealed checkpoint as a target": (Log, "retarget"),
+    "the known head": (heads, "known_head"),
+    "the answer of the table": (committing.Committing, "_asked"),
+    "the result of a publication": (committing.Committing, "_published"),
+    "the read barrier": (read_barrier.ReadBarrier, "passed"),
+    "the place of a record that is read again": (replica.Replica, "_place_of"),
+    "the end of reading again": (replica.Replica, "finish_refill"),
+    "the policy": (replica.Replica, "_set_policy"),
+    "entries that are not read back": (candidate.Candidate, "read_upto"),
+    "answers to registrations": (answers.Answers, "send"),
+}
+"""Names of the places where a defect can be planted. A rename of a function is made here, too."""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A wrong variant of one function."""
+
+    name: str
+    seam: str
+    variant: Callable[[Function], Any]
+    """Makes the wrong function of the right one."""
+    invariants: tuple[str, ...]
+    favour: tuple[str, ...] = ()
+    """Steps that are frequent in the schedules that look for it."""
+
+
+@contextmanager
+def planted(defect: Defect) -> Iterator[None]:
+    """Have the core with the defect."""
+    owner, attribute = SEAMS[defect.seam]
+    right: Any = owner.__dict__[attribute] if isinstance(owner, type) else getattr(owner, attribute)
+    function: Any = right.fget if isinstance(right, property) else right
+    wrong = defect.variant(function)
+    with patch.object(owner, attribute, property(wrong) if isinstance(right, property) else wrong):
+        yield
+
+
+def always(value: object) -> Callable[[Function], Function]:
+    """Return this, whatever the arguments are."""
+    return lambda right: lambda *arguments, **named: value
+
+
+def without(*codes: Code) -> Callable[[Function], Function]:
+    """Overlook problems with these codes."""
+
+    def variant(right: Function) -> Function:
+        def wrong(*arguments: Any, **named: Any) -> Any:
+            found = right(*arguments, **named)
+            return None if found is not None and found.code in codes else found
+
+        return wrong
+
+    return variant
+
+
+def skip(right: Function) -> Function:
+    """Do nothing."""
+    return lambda *arguments, **named: None

@@ -1,9 +1,0 @@
-"""Defects planted into the core of version 4, each at a named seam, with the invariants that must break."""
-
-from typing import Final
-
-from tests.simulation4.defects_in_commits import IN_COMMITS
-from tests.simulation4.defects_in_cuts import IN_CUTS
-from tests.simulation4.defects_in_regions import IN_REGIONS
-
-DEFECTS: Final = (*IN_CUTS, *IN_REGIONS, *IN_COMMITS)
