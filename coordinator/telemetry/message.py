@@ -1,0 +1,27 @@
+"""The three parts of a message, and the commands and remedies that several messages share.
+
+A placeholder such as `{region}` stands for an argument of the problem. Text in brackets is left out if an
+argument in it is absent.
+"""
+
+from typing import Final, NamedTuple
+
+
+class Message(NamedTuple):
+    """Template of a message: what happened, why, and what to do."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+STATUS: Final = "`sluicegate status --stream {stream}`"
+RESET: Final = (
+    "`sluicegate region reset --stream {stream} --region {region} --checkpoint-location LOCATION`, then "
+    "start "
+    "its query again"
+)
+RESUME: Final = "`sluicegate stream resume --stream {stream}`"
+VERIFY: Final = "`sluicegate replay verify --stream {stream}`"
+NEW_STREAM: Final = "begin with a new stream: a new name in the settings, and empty checkpoint locations"
+UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"

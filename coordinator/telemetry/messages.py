@@ -1,0 +1,85 @@
+"""Sentences for problems: the only place that turns a code with its arguments into a text for people.
+
+Each message has three parts: the event, the reason, and the next step with a command that exists. Nothing in
+the protocol depends on a sentence, so a text may change at any time.
+"""
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final
+
+from sluicegate.coordinator.telemetry import (
+    event_messages,
+    refusal_messages,
+    region_messages,
+    stream_messages,
+)
+from sluicegate.coordinator.telemetry.message import Message
+from sluicegate.events.problems import Code, Problem
+
+MESSAGES: Final[Mapping[Code, Message]] = {
+    **refusal_messages.MESSAGES,
+    **region_messages.MESSAGES,
+    **stream_messages.MESSAGES,
+    **event_messages.MESSAGES,
+}
+
+_PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_FIELD: Final = re.compile(r"\{(\w+)\}")
+_LISTED: Final = 8
+"""Names that a sentence lists; a count stands for the others."""
+_SHORT: Final = 8
+_LONG: Final = 12
+"""Characters; longer incarnation ids are shortened."""
+
+
+def format_problem(problem: Problem, stream: str) -> str:
+    """Return a problem of a stream as sentences: what happened, why, and what to do."""
+    message, arguments = MESSAGES[problem.code], _arguments(problem, stream)
+    what, why, remedy = (_fill(part, arguments) for part in message)
+    return f"{what}: {why}. {remedy}."
+
+
+def short_id(incarnation: str) -> str:
+    """Return the first characters of a long incarnation id."""
+    return incarnation if len(incarnation) <= _LONG else f"{incarnation[:_SHORT]}…"
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Return names as a list for people; a count stands for those after the first ones."""
+    more = len(names) - _LISTED
+    shown = ", ".join(islice(names, _LISTED))
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _arguments(problem: Problem, stream: str) -> dict[str, str]:
+    """Return the values of the placeholders; those without a value are absent."""
+    names = problem.names
+    values = {
+        "stream": stream,
+        "region": problem.region,
+        "incarnation": short_id(problem.incarnation) if problem.incarnation else None,
+        "checkpoint": problem.checkpoint,
+        "other": problem.other,
+        "number": problem.number,
+        "next": problem.number + 1 if problem.number is not None else None,
+        "event": problem.event,
+        "names": listed(names),
+        "first": names[0] if names else None,
+        "second": names[1] if len(names) > 1 else None,
+        "rest": listed(names[1:]),
+        "detail": problem.detail.rstrip(". "),
+    }
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
+
+
+def _fill(template: str, arguments: Mapping[str, str]) -> str:
+    """Replace the placeholders. A part in brackets is left out if one of its values is absent."""
+    found: list[str] = []
+    for optional, fixed in _PART.findall(template):
+        part = optional or fixed
+        if optional and any(name not in arguments for name in _FIELD.findall(part)):
+            continue
+        found.append(_FIELD.sub(lambda field: arguments.get(field[1], field[1].upper()), part))
+    return "".join(found)

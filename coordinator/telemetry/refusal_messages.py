@@ -1,0 +1,116 @@
+"""Messages for registrations that are refused."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sluicegate.coordinator.telemetry.message import RESET, STATUS, Message
+from sluicegate.events.problems import Code
+
+_REFUSED: Final = "The registration of region {region} is refused"
+_ASSIGNMENT: Final = "The registration with assignment {number} is refused"
+
+MESSAGES: Final[Mapping[Code, Message]] = {
+    Code.NO_POLICY: Message(
+        _REFUSED,
+        "no coordinator has logged the settings of stream {stream} yet",
+        "Start a coordinator whose settings have the stream (`sluicegate run`), then start the query again",
+    ),
+    Code.REGION_NOT_ALLOWED: Message(
+        _REFUSED,
+        "the settings allow the regions {names} alone, and the list of the query has another one",
+        "Correct the options `region` and `regions` of the query, or add the region to "
+        "streams.{stream}.regions in the settings of all coordinators",
+    ),
+    Code.OTHER_TABLE: Message(
+        _REFUSED,
+        "its query writes to the table {detail}, which is outside of the allowed locations[ {names}]",
+        "Correct the option `table` of the query, or add the location to streams.{stream}.allowed_locations "
+        "in the settings of all coordinators",
+    ),
+    Code.REGION_NOT_ASSIGNED: Message(
+        _REFUSED,
+        "the regions that its query lists ({names}) do not include it",
+        "Add it to the option `regions` of every query of the stream, or correct the option `region`",
+    ),
+    Code.ASSIGNMENT_OLDER: Message(
+        _ASSIGNMENT,
+        "assignment {other} is in force, and an older one never comes back",
+        "Stop this query if a newer job has replaced it; else set its option `assignment` to {other}",
+    ),
+    Code.ASSIGNMENT_WITHDRAWN: Message(
+        _ASSIGNMENT,
+        "an operator withdrew assignment {other}, and no number up to that one can be used again",
+        "Set the option `assignment` of all queries of the new job to a number above {other}",
+    ),
+    Code.ASSIGNMENT_DIFFERS: Message(
+        _ASSIGNMENT,
+        "assignment {number} has the regions {names}, and the query lists others",
+        "Give every query the same option `regions`. To change the regions, end this assignment "
+        "(`sluicegate assignment close --stream {stream} --number {number}`) and use the number {next}",
+    ),
+    Code.ASSIGNMENT_OPEN: Message(
+        _ASSIGNMENT,
+        "the regions {names} of the assignment before have not ended",
+        "End them with `sluicegate stream drain --stream {stream}` and stop their queries. If they do not "
+        "run any more, use `sluicegate assignment close` with the number that " + STATUS + " shows",
+    ),
+    Code.ASSIGNMENT_UNRESOLVED: Message(
+        _ASSIGNMENT,
+        "decision {other} of the assignment before has no outcome yet",
+        "Start the query again when " + STATUS + " shows it as committed; if it stays, status shows why",
+    ),
+    Code.ASSIGNMENT_AFTER_OTHER_CUT: Message(
+        _ASSIGNMENT,
+        "it has to follow the cut of decision {other}, and its option `assignment.after` names another one",
+        "Let the source of every query begin at the source offsets of that cut, which " + STATUS + " shows; "
+        "then set `assignment.after` to {other}",
+    ),
+    Code.REGION_REMOVED: Message(
+        _REFUSED,
+        "an operator removed the region, and it does not come back under this assignment",
+        "Stop its query. To write with it again, end the assignment (`sluicegate assignment close`, with the "
+        "number that " + STATUS + " shows) and start all queries with the next number",
+    ),
+    Code.INCARNATION_ENDED: Message(
+        _REFUSED,
+        "the incarnation[ {incarnation}] of its checkpoint location has ended: it was replaced, removed or "
+        "reverted",
+        "Stop this query if another one has replaced it. Else set the location to the committed position: "
+        + RESET,
+    ),
+    Code.INCARNATION_OF_OTHER_REGION: Message(
+        _REFUSED,
+        "its checkpoint location belongs to region {first}",
+        "Correct the option `region` of the query, or give it a checkpoint location of its own",
+    ),
+    Code.BASE_DIFFERS: Message(
+        _REFUSED,
+        "its checkpoint location does not start at the position that is committed for the region",
+        "Use the checkpoint location of the newest run. If it is lost, make sure that the source "
+        "continues at "
+        "the source offsets that " + STATUS + " shows, and give the order: " + RESET,
+    ),
+    Code.INCARNATION_LIVE: Message(
+        _REFUSED,
+        "incarnation[ {incarnation}] of the region is live, and this checkpoint location is not its own",
+        "Start the query with the checkpoint location of that incarnation. If it is lost, make sure that the "
+        "source continues at the source offsets that " + STATUS + " shows, and give the order: " + RESET,
+    ),
+    Code.LOCATION_OLDER: Message(
+        _REFUSED,
+        "its checkpoint location ends[ at checkpoint {checkpoint}], before the committed checkpoint {other}",
+        "Use the newest state of the location. If it is lost, make sure that the source continues at the "
+        "source offsets that " + STATUS + " shows, and give the order: " + RESET,
+    ),
+    Code.SOURCE_DIFFERS: Message(
+        _REFUSED,
+        "checkpoint {checkpoint} of its checkpoint location has another source range than the one in the log",
+        "The source was changed, or the location comes from a backup. Restore the newest location, or set "
+        "this one to the committed position: " + RESET,
+    ),
+    Code.REGISTRATION_UNREADABLE: Message(
+        _REFUSED,
+        "the body of the registration cannot be read",
+        "Install the same release of sluicegate for driver and coordinator, then start the query again",
+    ),
+}

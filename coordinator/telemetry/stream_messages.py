@@ -1,0 +1,115 @@
+"""Messages for a stream that makes no progress as a whole."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sluicegate.coordinator.telemetry.message import (
+    NEW_STREAM,
+    RESUME,
+    STATUS,
+    UPGRADE,
+    VERIFY,
+    Message,
+)
+from sluicegate.events.problems import Code
+
+_STALLED: Final = "Stream {stream} is stalled"
+_PROOF: Final = (
+    "Look for decision {number} of the stream in the table's history. If it is absent, state that: see "
+    "`sluicegate stream resume --help`"
+)
+
+MESSAGES: Final[Mapping[Code, Message]] = {
+    Code.PAUSED: Message(
+        "Stream {stream} commits nothing",
+        "an operator paused it",
+        "Continue with " + RESUME,
+    ),
+    Code.RECORD_UNREADABLE: Message(
+        _STALLED,
+        "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})]",
+        UPGRADE + "; the stream then continues by itself",
+    ),
+    Code.LOG_DISCONTINUOUS: Message(
+        _STALLED,
+        "events that it needs[, from offset {number} on,] are not in the events topic[: {detail}]",
+        "Restore the topic. If that is impossible, make a table of what the log still has (`sluicegate "
+        "replay "
+        "rebuild --help`), or " + NEW_STREAM,
+    ),
+    Code.OTHER_PARTITION: Message(
+        _STALLED,
+        "its events are in partition {number}, and it now belongs to partition {other}: the events topic got "
+        "more partitions",
+        "Restore the topic with its former number of partitions, or " + NEW_STREAM,
+    ),
+    Code.OTHER_COMMIT_USER: Message(
+        _STALLED,
+        "it commits as the user[ {first}], and the settings name another one[ ({second})]",
+        "Set streams.{stream}.commit_user to the former value in the settings of all coordinators",
+    ),
+    Code.TABLE_UNFIT: Message(
+        _STALLED,
+        "its table cannot be used[: {detail}]",
+        "Correct the table or its address in the settings; it is checked again by itself. See "
+        "`sluicegate check`",
+    ),
+    Code.TABLE_REPLACED: Message(
+        _STALLED,
+        "the table is another one[ ({detail})] than the stream has committed to",
+        "Put the former table back; the stream then continues by itself. To make a new one of the log, see "
+        "`sluicegate replay rebuild --help`",
+    ),
+    Code.TABLE_AHEAD: Message(
+        _STALLED,
+        "the table has decision {other} of its commit user, and the log has decisions up to {number}: "
+        "another "
+        "deployment commits as the same user, or the topics were created again",
+        "Compare them: " + VERIFY + ". Restore the topics, or give each deployment a commit user of its own",
+    ),
+    Code.TABLE_CONTRADICTS: Message(
+        _STALLED,
+        "the table contradicts decision {number} of the log[: digest {first}][: {detail}]. It was rolled "
+        "back, "
+        "or another job commits as the same user",
+        "Compare them: " + VERIFY + ". Put the lost snapshots back, or commit them again: `sluicegate replay "
+        "repair --stream {stream}`",
+    ),
+    Code.ABSENCE_UNPROVEN: Message(
+        _STALLED,
+        "nothing proves that decision {number} is absent in the table[: {detail}]",
+        _PROOF,
+    ),
+    Code.COMMIT_REFUSED: Message(
+        _STALLED,
+        "the table refuses the commit of decision {number}[: {detail}]",
+        "Remove the cause; the commit is tried again by itself. To give the decision up: `sluicegate commit "
+        "revert --stream {stream} --decision {number} --region REGION`",
+    ),
+    Code.RETRYING: Message(
+        "Stream {stream} tries again",
+        "the step {first} fails[: {detail}]",
+        "Remove the cause, such as an outage of Kafka or of the storage; see `sluicegate check`",
+    ),
+    Code.RETENTION: Message(
+        "Events of stream {stream} are close to their deletion",
+        "the retention of the events topic is shorter than the work that is not committed yet[: {detail}]",
+        "Set retention.ms of the topic to -1. " + STATUS + " shows the work that waits, and why",
+    ),
+    Code.STATE_RECORD_OLDER: Message(
+        _STALLED,
+        "an older release wrote its state record[ (version {number})], which this one does not read",
+        "Run that release again, or " + NEW_STREAM + " and other topics (kafka.topic_prefix)",
+    ),
+    Code.STATE_RECORD_NEWER: Message(
+        _STALLED,
+        "a newer release wrote its state record[ (version {number})]",
+        UPGRADE + "; the stream then continues by itself",
+    ),
+    Code.STATE_RECORD_MALFORMED: Message(
+        _STALLED,
+        "its state record cannot be read[ at {first}][: {detail}]",
+        "If nobody but sluicegate writes to the state topic, report a defect. To read the log from its start "
+        "instead, see `sluicegate stream forget --help`",
+    ),
+}
