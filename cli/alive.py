@@ -9,10 +9,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from sluicegate.cli.kafka import POLL_MS, READ_SECONDS, partition_count
 from sluicegate.coordinator.core.state import StateRecord
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events.envelope import EventType
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.codec import read_envelope
-from sluicegate.events.envelope import Poison
+from sluicegate.events.envelope import EventType, Poison
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.starting import start_client
 
 _SIGNS: Final = frozenset(

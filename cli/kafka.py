@@ -7,15 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from pydantic import ValidationError
 
 from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.core.record_codec import decode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import PATIENCE, group_members
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.problems import Problem
 from sluicegate.kafka.starting import start_client
 
 POLL_MS: Final = 500
@@ -24,19 +25,20 @@ READ_SECONDS: Final = 120.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """State record of a stream that this release cannot read."""
-
-    reason: str
-
-
 class Dated(NamedTuple):
     """State record with its append time."""
 
-    record: StateRecord | Unreadable
+    record: StateRecord | Problem
+    """A problem if this release cannot read it."""
     time: int
     """Milliseconds since the Unix epoch, by the broker's clock."""
+
+
+class StateKey(NamedTuple):
+    """Key of a record in the state topic."""
+
+    partition: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ async def partition_count(settings: Settings, topic: str) -> int:
     return len(found[topic])
 
 
-async def read_records(settings: Settings) -> dict[str, StateRecord | Unreadable]:
+async def read_records(settings: Settings) -> dict[str, StateRecord | Problem]:
     """Return the newest state record of every stream, by stream.
 
     Raises KafkaError, UserError, TimeoutError.
@@ -107,9 +109,41 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
 
     Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
     """
+    newest: dict[str, ConsumerRecord] = {}
+
+    def keep(record: ConsumerRecord) -> None:
+        # Keys of base and listener records have a slash, which the name of a stream cannot have.
+        if record.value is None or b"/" in record.key:
+            return
+        stream = record.key.decode(errors="replace")
+        held = newest.get(stream)
+        if held is None or (held.timestamp, held.offset) <= (record.timestamp, record.offset):
+            newest[stream] = record
+
+    await _read_state_topic(settings, keep)
+    return {name: Dated(decode_record(name, each.value), each.timestamp) for name, each in newest.items()}
+
+
+async def read_state_keys(settings: Settings, stream: str) -> list[StateKey]:
+    """Return the keys of all records of a stream in the state topic: its state, bases and listeners.
+
+    Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
+    """
+    found: dict[StateKey, bool] = {}
+
+    def keep(record: ConsumerRecord) -> None:
+        name = record.key.decode(errors="replace")
+        if name.partition("/")[0] == stream:
+            found[StateKey(record.partition, name)] = record.value is not None
+
+    await _read_state_topic(settings, keep)
+    return sorted(key for key, lives in found.items() if lives)
+
+
+async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord], None]) -> None:
+    """Call `keep` with every record of the state topic that has a key, in the order of each partition."""
     topic = settings.kafka.topic_names().state
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
-    newest: dict[str, tuple[tuple[int, int], bytes]] = {}
     consumer = AIOKafkaConsumer(
         **settings.kafka.client_options(),
         enable_auto_commit=False,
@@ -128,35 +162,10 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
             while any([await consumer.position(each) < ends[each] for each in partitions]):
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                     for record in records:
-                        _keep_newest(newest, record)
+                        if record.key is not None:
+                            keep(record)
     finally:
         await consumer.stop()
-    return {stream: Dated(_parse(value), at) for stream, ((at, _), value) in newest.items()}
-
-
-def _keep_newest(newest: dict[str, tuple[tuple[int, int], bytes]], record: Any) -> None:
-    # Keys of listener records have a slash, which the name of a stream cannot have.
-    if record.key is None or record.value is None or b"/" in record.key:
-        return
-    at, stream = (record.timestamp, record.offset), record.key.decode(errors="replace")
-    if stream not in newest or newest[stream][0] <= at:
-        newest[stream] = (at, record.value)
-
-
-def _parse(value: bytes) -> StateRecord | Unreadable:
-    try:
-        record = StateRecord.model_validate_json(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return Unreadable(
-            f"its state record cannot be read ({where}: {first['msg']}); is this release older?"
-        )
-    if record.version > RECORD_VERSION:
-        return Unreadable(
-            f"its state record has version {record.version}, this release reads {RECORD_VERSION}; upgrade it"
-        )
-    return record
 
 
 async def read_offsets(settings: Settings) -> LogOffsets:

@@ -1,29 +1,68 @@
 """Root command. A command is imported on its first use: no command waits for the packages of another."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
+from click.exceptions import NoSuchCommand
 
 from sluicegate.cli.group import LazyCommands
 
-_WATCHING: Final = {
-    name: name for name in ("check", "run", "servers", "simulate", "status", "topics", "demo")
+COMMANDS: Final = {
+    "assignment": "assignment",
+    "check": "check",
+    "commit": "commit",
+    "dead-letters": "deadletters",
+    "demo": "demo",
+    "orphans": "orphans",
+    "region": "region",
+    "replay": "replay",
+    "run": "run",
+    "servers": "servers",
+    "simulate": "simulate",
+    "status": "status",
+    "stream": "stream",
+    "topics": "topics",
 }
-_MENDING: Final = {"dead-letters": "deadletters", "orphans": "orphans", "replay": "replay"}
-_ORDERS: Final = {
-    "accept": "accept",
-    "drain": "savepoint",
-    "pause": "pause",
-    "remove": "remove",
-    "resume": "resume",
-    "rewind": "rewind",
-    "savepoint": "savepoint",
-    "takeover": "takeover",
-    "void": "void",
+"""Module of each command."""
+
+RENAMED: Final = {
+    "accept": "region reset",
+    "drain": "stream drain",
+    "pause": "stream pause",
+    "remove": "region remove",
+    "resume": "stream resume",
+    "rewind": "region reset",
+    "savepoint": "stream savepoint",
+    "void": "commit revert",
 }
+"""By command of older releases, the command that replaces it."""
 
 
-def _tell_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+class _Root(LazyCommands):
+    """Root group. A command of an older release is refused with the name of its replacement."""
+
+    def __init__(self, *, renamed: Mapping[str, str], **rest: Any) -> None:
+        super().__init__(**rest)
+        self._renamed = renamed
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            if error.command_name not in self._renamed:
+                raise
+            new = f"sluicegate {self._renamed[error.command_name]}"
+            raise click.UsageError(
+                f"the command {error.command_name} of older releases does not exist any more. Use "
+                f"`{new}`; its options are different, see: {new} --help",
+                ctx=ctx,
+            ) from None
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     """Print the version and exit."""
     if not wanted or context.resilient_parsing:
         return
@@ -39,9 +78,10 @@ def _tell_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 
 @click.group(
-    cls=LazyCommands,
+    cls=_Root,
     package="sluicegate.cli",
-    places={**_WATCHING, **_MENDING, **_ORDERS},
+    places=COMMANDS,
+    renamed=RENAMED,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
@@ -49,7 +89,7 @@ def _tell_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=_tell_version,
+    callback=_print_version,
     help="Show the version and exit.",
 )
 def main() -> None:

@@ -1,32 +1,30 @@
-"""`sluicegate savepoint` and `sluicegate drain`: one full commit of all completed checkpoints."""
+"""`sluicegate stream savepoint`, `drain` and `cancel`."""
 
-from typing import Final
+from typing import Any
 
 import click
 
-from sluicegate.cli.alive import last_signs
-from sluicegate.cli.commands import known_record
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
-from sluicegate.cli.outcomes import (
+from sluicegate.cli.orders import (
     UNFINISHED,
     Ordered,
+    at_once,
     make_command,
     not_yet,
     order,
+    place_of,
     show,
     timeout_option,
     timestamped,
 )
+from sluicegate.cli.stream_log import Step
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.wording import duration
-from sluicegate.events.models import Body, StreamCommand
-from sluicegate.events.notifications import SavepointTaken
+from sluicegate.events.models import StreamCommand
 
-RECENT: Final = 15.0
-"""Seconds within which a running query sends an event: several times its heartbeat interval."""
-
-_name_option = click.option("--name", help="Name of the savepoint. Default: made of the time.")
+_name_option = click.option("--name", help="Name of the order. Default: made of the time.")
 
 
 @click.command()
@@ -39,10 +37,10 @@ _name_option = click.option("--name", help="Name of the savepoint. Default: made
 def savepoint(
     context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
 ) -> None:
-    """Make one full commit that includes every checkpoint completed so far in any region, and print it.
+    """Take a savepoint: one full commit that includes every checkpoint completed so far in any region.
 
-    Exit status 0 when the commit is in the table, 1 if it is still pending. A pending savepoint stays in
-    force.
+    Exit status 0 when the commit is in the table, 1 if it is not yet. A savepoint that is not taken yet stays
+    in force until `sluicegate stream cancel`.
     """
     _take(context, settings, stream, ("savepoint", name), timeout, as_json=as_json)
 
@@ -57,15 +55,35 @@ def savepoint(
 def drain(
     context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
 ) -> None:
-    """Take a savepoint and close every region with it. The stream ends there, fully committed.
+    """Wait until all regions of the assignment have ended, and print the final commit.
 
-    Stop the queries first: a checkpoint completed later opens its region again. The command warns of regions
-    whose query seems to run.
+    A drain ends nothing by itself: stop the queries so that their regions end, or close the assignment:
+    sluicegate assignment close.
     """
-    require_stream(settings, stream)
-    for line in run_async(settings, _running(settings, stream)):
-        click.echo(line, err=True)
     _take(context, settings, stream, ("drain", name), timeout, as_json=as_json)
+
+
+@click.command()
+@config_option
+@stream_option
+@click.option(
+    "--name", required=True, help="Name of the savepoint or drain, as `sluicegate status` shows it."
+)
+def cancel(settings: Settings, stream: str, name: str) -> None:
+    """Cancel a savepoint or a drain that is not reached yet; partial commits are possible again."""
+    require_stream(settings, stream)
+
+    def make(state: LogState) -> StreamCommand:
+        names = [each.name for each in state.savepoints]
+        if name not in names:
+            raise UserError(
+                f"stream {stream} waits for no savepoint or drain {name}; it waits for: "
+                f"{', '.join(sorted(names)) or 'none'}"
+            )
+        return make_command({"command": "cancel", "name": name})
+
+    ordered = run_async(settings, order(settings, stream, make, at_once))
+    click.echo(f"{name} of stream {stream} is cancelled {place_of(ordered, settings)}")
 
 
 def _take(
@@ -79,44 +97,52 @@ def _take(
 ) -> None:
     require_stream(settings, stream)
     kind, name = what[0], what[1] or timestamped(what[0])
-    command = make_command(f"the name {name!r}", {"command": kind, "name": name})
-    ordered = run_async(settings, _order(settings, stream, command, timeout))
-    if isinstance(ordered.outcome, SavepointTaken):
-        show(ordered, outcome="taken", text=_text(stream, ordered.outcome), as_json=as_json)
-        context.exit(0)
-    text = not_yet(ordered, f"the {kind} {name} of stream {stream}", timeout)
-    show(ordered, outcome="waiting", text=text, as_json=as_json)
-    context.exit(UNFINISHED)
+
+    def make(state: LogState) -> StreamCommand:
+        if any(each.name == name for each in state.savepoints):
+            raise UserError(
+                f"stream {stream} waits for a savepoint or drain {name} already. Give another --name, or "
+                f"cancel that one: sluicegate stream cancel --stream {stream} --name {name}"
+            )
+        return make_command({"command": kind, "name": name})
+
+    def awaited(step: Step, _: Replica) -> bool | None:
+        return any(each.name == name for each in step.applied.savepoints) or None
+
+    ordered = run_async(settings, order(settings, stream, make, awaited, timeout))
+    if ordered.effect is None:
+        show(ordered, _not_yet(settings, stream, ordered, kind, timeout), {}, as_json=as_json)
+        context.exit(UNFINISHED)
+    show(ordered, _text(stream, kind, name, ordered.state), _values(ordered.state), as_json=as_json)
 
 
-async def _running(settings: Settings, stream: str) -> list[str]:
-    """Return a warning for each region whose query seems to run."""
-    signs = await last_signs(settings, await known_record(settings, stream), RECENT)
-    return [
-        f"WARNING: region {region} gave a sign of life {duration(ago)} ago. If its query runs, what it "
-        "completes after this order opens the region again: stop it, and repeat: sluicegate drain --stream "
-        f"{stream}"
-        for region, ago in signs.items()
-    ]
+def _not_yet(settings: Settings, stream: str, ordered: Ordered[bool], kind: str, timeout: float) -> str:
+    text = not_yet(ordered, settings, f"the {kind} {ordered.command.name} of stream {stream}", timeout)
+    active = [*ordered.state.active()]
+    if kind == "savepoint" or not active:
+        return text
+    return (
+        f"{text}\nNot ended: {', '.join(active)}. Stop their queries, or close the assignment: "
+        f"sluicegate assignment close --stream {stream}"
+    )
 
 
-def _text(stream: str, taken: SavepointTaken) -> str:
-    kind = "drained with" if taken.drained else "has"
-    snapshot = "no snapshot yet" if taken.snapshot is None else f"snapshot {taken.snapshot}"
-    lines = [f"stream {stream} {kind} the savepoint {taken.name}: commit {taken.decision}, {snapshot}"]
+def _text(stream: str, kind: str, name: str, state: LogState) -> str:
+    done = "is drained" if kind == "drain" else f"has the savepoint {name}"
+    snapshot = "no snapshot" if state.snapshot is None else f"snapshot {state.snapshot.snapshot}"
+    decision = f"commit {state.decided}" if state.decided else "no commit"
+    lines = [f"stream {stream} {done}: {decision}, {snapshot}"]
     lines += [
-        f"  {region}  checkpoint {at.checkpoint} of lineage {at.lineage}"
-        for region, at in sorted(taken.cut.items())
+        f"  {region}  checkpoint {at.checkpoint} of incarnation {at.incarnation}"
+        for region, at in sorted(state.cut.items())
     ]
     return "\n".join(lines)
 
 
-async def _order(settings: Settings, stream: str, command: StreamCommand, patience: float) -> Ordered:
-    state = (await known_record(settings, stream)).state
-    if state.blocked:
-        raise UserError(f"stream {stream} does not go on, so no savepoint can be taken: {state.blocked}")
-
-    def concerns(body: Body) -> bool:
-        return isinstance(body, SavepointTaken) and body.name == command.name
-
-    return await order(settings, stream, command, concerns, patience)
+def _values(state: LogState) -> dict[str, Any]:
+    return {
+        "decision": state.decided,
+        "cut": {region: at.model_dump(mode="json") for region, at in sorted(state.cut.items())},
+        "snapshot": None if state.snapshot is None else state.snapshot.model_dump(mode="json"),
+        "watermark": state.watermark,
+    }

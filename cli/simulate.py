@@ -9,15 +9,9 @@ import click
 
 from sluicegate.cli.options import json_option
 from sluicegate.coordinator.telemetry.wording import duration
-from sluicegate.simulator import (
-    ENOUGH,
-    LENGTH,
-    Campaign,
-    failure_in_words,
-    run_campaign,
-    summary,
-    table,
-)
+from sluicegate.simulator.campaign import LENGTH, Campaign, run_campaign
+from sluicegate.simulator.coverage import ENOUGH
+from sluicegate.simulator.report import failure_in_words, summary, table
 
 FULL_LENGTH = 20_000
 """Number of schedules that must reach every required state often enough."""

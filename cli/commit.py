@@ -1,0 +1,93 @@
+"""`sluicegate commit`: give up a commit that the table does not accept."""
+
+import click
+
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.group import Commands
+from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.orders import UNFINISHED, make_command, not_yet, order, show, timeout_option
+from sluicegate.cli.stream_log import Step
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.models import CutReverted, StreamCommand
+
+
+@click.group(cls=Commands)
+def commit() -> None:
+    """Give up a decided commit that the table does not accept."""
+
+
+@commit.command()
+@config_option
+@stream_option
+@click.option(
+    "--decision", required=True, type=click.IntRange(min=1), help="The decision; the stall names it."
+)
+@click.option("--region", required=True, help="The region whose files the table does not accept.")
+@timeout_option
+@json_option
+@click.pass_context
+def revert(
+    context: click.Context,
+    settings: Settings,
+    stream: str,
+    decision: int,
+    region: str,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Revert a decision without an outcome: an empty commit takes its place, and its checkpoints are pending.
+
+    The incarnation of the named region ends: the region has to be reset. The other regions commit without it.
+    If the decision is in the table after all, nothing is reverted, and the exit status is 1.
+    """
+    require_stream(settings, stream)
+
+    def make(state: LogState) -> StreamCommand:
+        _require_unresolved(stream, state, decision, region)
+        return make_command({"command": "revert", "decision": decision, "region": region})
+
+    def awaited(step: Step, _: Replica) -> str | None:
+        if step.applied.resolved is None:
+            return None
+        return "reverted" if isinstance(step.record.body, CutReverted) else "committed"
+
+    ordered = run_async(settings, order(settings, stream, make, awaited, timeout))
+    match ordered.effect:
+        case "reverted":
+            text = (
+                f"decision {decision} of stream {stream} is reverted; the incarnation of region {region} has "
+                f"ended. Set the region back: sluicegate region reset --stream {stream} --region {region} "
+                "--checkpoint-location LOCATION"
+            )
+        case "committed":
+            text = f"decision {decision} of stream {stream} is in the table after all; nothing is reverted"
+        case _:
+            text = not_yet(
+                ordered, settings, f"the revert of decision {decision} of stream {stream}", timeout
+            )
+    show(ordered, text, {"outcome": ordered.effect}, as_json=as_json)
+    context.exit(0 if ordered.effect == "reverted" else UNFINISHED)
+
+
+def _require_unresolved(stream: str, state: LogState, decision: int, region: str) -> None:
+    """Refuse a decision or a region that cannot be reverted. Raises UserError."""
+    pending = state.pending
+    if pending is None or pending.id != decision:
+        unresolved = "none has no outcome now" if pending is None else f"now it is decision {pending.id}"
+        last = f"the last one is {state.decided}" if state.decided else "there is none"
+        raise UserError(
+            f"decision {decision} of stream {stream} cannot be reverted: only a decision without an outcome "
+            f"can, and {unresolved} ({last})"
+        )
+    if region not in pending.moves:
+        raise UserError(
+            f"decision {decision} of stream {stream} includes nothing of region {region}, so its revert "
+            f"would change nothing; it includes checkpoints of: {', '.join(sorted(pending.moves))}"
+        )
+    if pending.revert is not None:
+        raise UserError(
+            f"the revert of decision {decision} of stream {stream} is ordered already, for region "
+            f"{pending.revert.region}. See: sluicegate status --stream {stream}"
+        )

@@ -1,0 +1,183 @@
+"""Orders of an operator: events of the log, so every coordinator obeys them in the same order.
+
+An order is appended only if it would have an effect as of the log's end. Its effect is known at its own
+offset, because the command applies the log by the same rules as the coordinators.
+"""
+
+import asyncio
+import copy
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, TypeVar
+
+import click
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.kafka import count_members, read_records
+from sluicegate.cli.stream_log import Step, StreamLog, open_log
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.units import parse_seconds
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import StreamCommand
+
+UNFINISHED: Final = 1
+"""Exit status if an order has not had its effect yet, or not the requested one."""
+
+T = TypeVar("T")
+
+
+def parse_timeout(_: click.Context, __: click.Parameter, value: str) -> float:
+    """Parse a duration of an option: a number of seconds, or a number with a unit. Raises BadParameter."""
+    try:
+        return parse_seconds(float(value) if value.replace(".", "", 1).isdigit() else value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+timeout_option = click.option(
+    "--timeout",
+    default="5m",
+    show_default=True,
+    callback=parse_timeout,
+    help="How long to wait for the effect. The order stays in force after it.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered(Generic[T]):
+    """An order in the log, with its effect."""
+
+    command: StreamCommand
+    partition: int
+    offset: int
+    state: LogState
+    """State of the stream as of the last record that was read, at or after the order."""
+    effect: T | None
+    """None if the awaited effect did not come in time."""
+    waits_for: str = ""
+    """Reason for the delay, if there is no effect."""
+
+
+Await = Callable[[Step, Replica], T | None]
+"""Return the effect if it is in this record, else None. The first record is that of the order."""
+
+
+def at_once(_: Step, __: Replica) -> bool:
+    """Await nothing but the order itself."""
+    return True
+
+
+async def order(
+    settings: Settings,
+    stream: str,
+    make: Callable[[LogState], StreamCommand],
+    awaited: Await[T],
+    patience: float | None = None,
+) -> Ordered[T]:
+    """Append the order that `make` returns for the present state, and await its effect.
+
+    Raises KafkaError, TimeoutError, and UserError if the order has no effect.
+    """
+    async with open_log(settings, stream) as log:
+        command = make(log.replica.state)
+        envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
+        now = time.time_ns() // 1_000_000
+        _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
+        offset = await log.append(encode_event(envelope, command, now))
+        effect, reason = None, ""
+        try:
+            effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
+        except TimeoutError:
+            reason = await _reason(settings, stream, offset)
+        return Ordered(command, log.source.partition, offset, log.replica.state, effect, reason)
+
+
+def _require_effect(replica: Replica, record: LogRecord) -> None:
+    """Refuse an order that would have no effect after everything that was read. Raises UserError."""
+    ignored = copy.deepcopy(replica).apply(record).ignored
+    if ignored is not None:
+        raise UserError(f"this order has no effect: {format_problem(ignored, record.envelope.stream)}")
+
+
+async def _follow(log: StreamLog, offset: int, awaited: Await[T]) -> T:
+    """Read on from the order until its effect. Raises UserError if the order has none."""
+    async for step in log.follow():
+        if step.record.offset == offset and step.applied.ignored is not None:
+            # Another record came between the check and the order.
+            reason = format_problem(step.applied.ignored, step.record.envelope.stream)
+            raise UserError(f"the order at offset {offset} has no effect: {reason}")
+        if step.record.offset >= offset and (found := awaited(step, log.replica)) is not None:
+            return found
+    raise AssertionError("a log is followed without end")
+
+
+async def _reason(settings: Settings, stream: str, offset: int) -> str:
+    """Return the reason why an order at this offset has not had its effect yet."""
+    if await count_members(settings) == 0:
+        return (
+            f"no coordinator runs: the group {settings.kafka.group_id} has no members. Start one: "
+            "sluicegate run"
+        )
+    record = (await read_records(settings)).get(stream)
+    if isinstance(record, StateRecord) and record.conditions:
+        return " ".join(format_problem(each.problem, stream) for each in record.conditions)
+    return f"no condition is recorded since. See: sluicegate status --stream {stream}"
+
+
+# --- for the commands -----------------------------------------------------------------------------
+
+
+def make_command(values: Mapping[str, Any]) -> StreamCommand:
+    """Make an order of values that a user typed. Raises UserError."""
+    try:
+        return StreamCommand.model_validate(values)
+    except ValueError as error:
+        named = ", ".join(f"{name} {value!r}" for name, value in values.items() if name != "command")
+        raise UserError(
+            f"{named} cannot be ordered: names have letters, digits, `_`, `.` and `-`, at most 200, and "
+            "begin with none of the last two; decisions count from 1, and assignments from 0"
+        ) from error
+
+
+def timestamped(prefix: str) -> str:
+    """Make a name of the prefix and the current time in UTC."""
+    return f"{prefix}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def place_of(ordered: Ordered[Any], settings: Settings) -> str:
+    """Format the place of an order in the log."""
+    topic = settings.kafka.topic_names().events
+    return f"(partition {ordered.partition}, offset {ordered.offset} of {topic})"
+
+
+def not_yet(ordered: Ordered[Any], settings: Settings, order_name: str, timeout: float) -> str:
+    """Format the message for an order whose effect did not come in time."""
+    return (
+        f"{order_name} has had no effect after {timeout:g} s {place_of(ordered, settings)}. The order stays "
+        f"in force. It waits, because: {ordered.waits_for}"
+    )
+
+
+def show(ordered: Ordered[Any], text: str, values: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the effect of an order, or the reason for the delay."""
+    if not as_json:
+        click.echo(text, err=ordered.effect is None)
+        return
+    shown: dict[str, Any] = {
+        "order": ordered.command.model_dump(mode="json", exclude_none=True),
+        "partition": ordered.partition,
+        "offset": ordered.offset,
+        "effective": ordered.effect is not None,
+    }
+    if ordered.effect is None:
+        shown["waits_for"] = ordered.waits_for
+    click.echo(json.dumps({**shown, **values}, indent=2))

@@ -1,0 +1,82 @@
+"""`sluicegate stream pause` and `sluicegate stream resume`."""
+
+import click
+
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.options import config_option, require_stream, stream_option
+from sluicegate.cli.orders import at_once, make_command, order, place_of
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.models import Head, StreamCommand
+
+
+@click.command()
+@config_option
+@stream_option
+def pause(settings: Settings, stream: str) -> None:
+    """Pause a stream: decide no commits until it is resumed. A commit that is decided already completes.
+
+    Its writers keep running, and their events wait in the log. If the log has a retention time, it must
+    exceed the pause.
+    """
+    require_stream(settings, stream)
+    ordered = run_async(settings, order(settings, stream, lambda _: StreamCommand(command="pause"), at_once))
+    click.echo(
+        f"stream {stream} is paused {place_of(ordered, settings)}. To resume it: "
+        f"sluicegate stream resume --stream {stream}"
+    )
+
+
+def _parse_head(_context: click.Context, _option: click.Parameter, value: str | None) -> Head | None:
+    if value is None:
+        return None
+    snapshot, _, identity = value.partition(":")
+    try:
+        # An empty identity is refused by the model.
+        return Head(snapshot=int(snapshot), identity=identity)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not SNAPSHOT:IDENTITY. `sluicegate status` shows the head of the table so"
+        ) from error
+
+
+@click.command()
+@config_option
+@stream_option
+@click.option(
+    "--head",
+    callback=_parse_head,
+    metavar="SNAPSHOT:IDENTITY",
+    help="Your statement that this snapshot is in the history of the table, and that no commit of the "
+    "unresolved decision is in the table at or before it.",
+)
+def resume(settings: Settings, stream: str, head: Head | None) -> None:
+    """Resume a paused stream, or prove to a stalled one that its decision is not in the table.
+
+    A stalled stream needs no order: it continues when the cause that `status` shows is removed. Only a stall
+    because the absence of a commit cannot be proven needs --head.
+    """
+    require_stream(settings, stream)
+    was_paused = False
+
+    def make(state: LogState) -> StreamCommand:
+        nonlocal was_paused
+        was_paused = state.paused
+        if head is None:
+            return StreamCommand(command="resume")
+        asked = state.pending.id if state.pending is not None else state.decided + 1
+        return make_command({"command": "resume", "decision": asked, "head": head})
+
+    ordered = run_async(settings, order(settings, stream, make, at_once))
+    if head is not None:
+        click.echo(
+            f"stream {stream} takes your word {place_of(ordered, settings)}: decision "
+            f"{ordered.command.decision} is not in the table at or before snapshot {head.snapshot}"
+        )
+    elif was_paused:
+        click.echo(f"stream {stream} is resumed {place_of(ordered, settings)}")
+    else:
+        click.echo(
+            f"stream {stream} was not paused, so this changes nothing. If it does not progress, see: "
+            f"sluicegate status --stream {stream}"
+        )

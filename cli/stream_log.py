@@ -1,0 +1,147 @@
+"""The log of one stream, folded from its newest state record with the rules of every coordinator."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.kafka import partition_count, read_records
+from sluicegate.coordinator.core.replica import Applied, Replica
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.codec import read_record
+from sluicegate.events.encoding import Message
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.starting import start_client
+
+POLL_MS: Final = 300
+STUCK: Final = 120.0
+"""Seconds without progress after which a read fails."""
+
+
+class Step(NamedTuple):
+    """One record of the log, with its effect."""
+
+    record: LogRecord
+    applied: Applied
+
+
+class StreamLog:
+    """A reader of a stream's partition; `replica` has the state as of the last record that was read."""
+
+    def __init__(
+        self, settings: Settings, record: StateRecord, source: TopicPartition, consumer: AIOKafkaConsumer
+    ) -> None:
+        self.source = source
+        self.replica = Replica(record.stream, source.partition, record.state, record.applied)
+        self._stream = record.stream
+        self._settings = settings
+        self._consumer = consumer
+
+    async def read_to_end(self) -> None:
+        """Apply everything that is in the log now. Raises KafkaError, UserError, TimeoutError."""
+        end = (await self._consumer.end_offsets([self.source]))[self.source]
+        async with asyncio.timeout(STUCK) as limit:
+            position = await self._consumer.position(self.source)
+            while position < end:
+                for _ in await self._read():
+                    pass
+                before, position = position, await self._consumer.position(self.source)
+                if position > before:
+                    limit.reschedule(asyncio.get_running_loop().time() + STUCK)
+        self.replica.finish_refill()
+
+    async def follow(self) -> AsyncIterator[Step]:
+        """Yield each later record of the stream, without end. Raises KafkaError, UserError."""
+        while True:
+            for step in await self._read():
+                yield step
+
+    async def append(self, message: Message) -> int:
+        """Append a message to the partition; return its offset once all in-sync replicas have it.
+
+        Raises KafkaError.
+        """
+        producer = AIOKafkaProducer(
+            **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
+        )
+        try:
+            await start_client(producer)
+            found = await producer.send_and_wait(
+                self.source.topic,
+                key=message.key,
+                value=message.value,
+                headers=message.headers,
+                partition=self.source.partition,
+            )
+        finally:
+            await producer.stop()
+        return int(found.offset)
+
+    async def _read(self) -> list[Step]:
+        # Records that cannot be decoded become dead letters: no producer of the protocol wrote them.
+        batches = (await read_batches(self._consumer, self.source, timeout_ms=POLL_MS)).batches
+        steps = (self._apply(each) for each in batches.get(self.source, []))
+        return [step for step in steps if step is not None]
+
+    def _apply(self, raw: ConsumerRecord) -> Step | None:
+        reading = read_record(raw.offset, raw.timestamp, raw.headers, raw.value)
+        if reading.flaw is not None and reading.flaw.stalls and reading.flaw.stream == self._stream:
+            raise UserError(format_problem(reading.flaw.problem, self._stream))
+        record = reading.record
+        if record is None or record.envelope.stream != self._stream:
+            return None
+        return Step(record, self.replica.step(record))
+
+
+@asynccontextmanager
+async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
+    """Open the log of a stream where its newest state record needs it, and read it to its end.
+
+    Raises KafkaError, TimeoutError, and UserError if this release cannot read the record or the log.
+    """
+    record = await known_record(settings, stream)
+    topic = settings.kafka.topic_names().events
+    home, count = record.state.partition, await partition_count(settings, topic)
+    source = TopicPartition(topic, partition_of(stream, count) if home is None else home)
+    consumer = AIOKafkaConsumer(
+        **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="none"
+    )
+    try:
+        await start_client(consumer)
+        begin = (await consumer.beginning_offsets([source]))[source]
+        end = (await consumer.end_offsets([source]))[source]
+        if record.low_water < begin or record.applied >= end:
+            # The coordinator stalls for the same reason; without these records the effect is unknown.
+            problem = Problem(code=Code.LOG_DISCONTINUOUS, number=record.low_water, other=begin)
+            raise UserError(format_problem(problem, stream))
+        consumer.assign([source])
+        consumer.seek(source, record.low_water)
+        log = StreamLog(settings, record, source, consumer)
+        await log.read_to_end()
+        yield log
+    finally:
+        await consumer.stop()
+
+
+async def known_record(settings: Settings, stream: str) -> StateRecord:
+    """Return the newest state record of a stream.
+
+    Raises KafkaError, and UserError if the stream has none or this release cannot read it.
+    """
+    record = (await read_records(settings)).get(stream)
+    if record is None:
+        raise UserError(
+            f"stream {stream} has no state record in {settings.kafka.topic_names().state}: no query has "
+            "registered a region yet. Start its query first"
+        )
+    if isinstance(record, Problem):
+        raise UserError(format_problem(record, stream))
+    return record
