@@ -3,8 +3,10 @@
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.state_store.port import (
     VIEW_VERSION,
+    AssignmentView,
+    ConditionView,
+    ProblemView,
     RegionView,
-    RetryView,
     SavepointView,
     StateStore,
     StateStoreError,
@@ -15,9 +17,11 @@ from sluicegate.state_store.port import (
 
 __all__ = [
     "VIEW_VERSION",
+    "AssignmentView",
+    "ConditionView",
     "MemoryStateStore",
+    "ProblemView",
     "RegionView",
-    "RetryView",
     "SavepointView",
     "StateStore",
     "StateStoreError",

@@ -8,16 +8,15 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sluicegate.events.models import Assignment, Millis, Name, Position
+from sluicegate.events.models import Head, Millis, Name, Position
 
-VIEW_VERSION: Final = 2
-"""Version 2 adds fallbacks, savepoint, assignments and the listeners' state of each region.
-
-The region state `removed` is also new.
-"""
+VIEW_VERSION: Final = 3
+"""Version 3 has conditions with codes in place of reasons, and positions with digests."""
 
 MAX_REVISION: Final = 2**53 - 1
 """Largest revision. Redis compares revisions as floating-point numbers, which are exact up to here."""
+
+Number = Annotated[int, Field(ge=0)]
 
 
 class StateStoreError(Exception):
@@ -33,59 +32,70 @@ class UnreadableView(StateStoreError):
     """The stored value is not a valid view; the text contains the remedy. The next write replaces it."""
 
 
-class RegionView(BaseModel):
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ProblemView(_View):
+    """A problem: its code for programs, and its sentences for people."""
+
+    code: str
+    message: str
+
+
+class ConditionView(ProblemView):
+    """Something that keeps the stream, or one region of it, from progress."""
+
+    kind: Literal["stall", "pause", "wait", "retry", "refusal"]
+    """stall: somebody must act. wait: something must arrive. retry: a step fails and is tried again."""
+    region: Name | None = None
+    """None: it concerns the whole stream."""
+
+
+class RegionView(_View):
     """State of one region."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    state: Literal["active", "idle", "closed", "stalled", "removed"] = "active"
-    reason: str | None = None
-    """Reason why the region is stalled, with the remedy; or why it fell back, was removed or is not owned."""
-    refused: str | None = None
-    """Reason why its last opening was refused. Its query does not run, whatever `state` is."""
-    heard: Millis | None = None
-    """Append time of the last event that its job sent."""
-    lineage: Name | None = None
+    phase: Literal["waiting", "live", "closed", "removed", "left"] = "waiting"
+    idle: bool = False
+    stalled: ProblemView | None = None
+    """The problem because of which the region waits for a reset."""
+    refused: ProblemView | None = None
+    """The refusal of its newest registration. Its query does not run, in whatever phase the region is."""
+    incarnation: Name | None = None
     """Live incarnation, the one whose driver may add checkpoints."""
+    source_offsets: str | None = None
+    """Source offsets at the committed position; opaque."""
     watermark: Millis | None = None
-    """Watermark at the region's committed position."""
-    consecutive_fallbacks: Annotated[int, Field(ge=0)] = 0
+    """Watermark at the committed position."""
+    consecutive_fallbacks: Number = 0
     """Number of consecutive cuts in which the region fell back."""
-    owned: bool = True
-    """False: restored without owning the files of its parents. A full commit resets it to True."""
+    heard: Millis | None = None
+    """Append time of the newest event of its driver."""
     listeners: dict[Name, str] = {}
-    """Opaque state of listeners, as of the region's committed position."""
+    """Opaque state of listeners, as of the committed position."""
 
 
-class SavepointView(BaseModel):
-    """A full commit that was requested, possibly several times, and is not committed yet."""
+class AssignmentView(_View):
+    """The assignment in force."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    number: Number
+    regions: tuple[Name, ...]
+    after: Number = 0
+    """Decision with the cut that it follows; 0: none."""
 
-    names: tuple[Name, ...]
+
+class SavepointView(_View):
+    """A savepoint or a drain that is not reached yet."""
+
+    name: Name
     drain: bool = False
-    """True if the regions are closed with it."""
+    """True if it is reached when all regions have ended."""
     targets: dict[Name, Position] = {}
     """Position to reach, by region."""
 
 
-class RetryView(BaseModel):
-    """A failed effect that is retried."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    effect: str
-    """Kind of effect, such as `publish`."""
-    reason: str
-    """Reason of the last failure."""
-    failures: Annotated[int, Field(ge=1)]
-    since: Millis
-
-
-class StreamView(BaseModel):
+class StreamView(_View):
     """State of one stream as of a revision. Times are milliseconds since the Unix epoch."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: Annotated[int, Field(ge=1)] = VIEW_VERSION
     stream: Name
@@ -93,38 +103,30 @@ class StreamView(BaseModel):
     """Log offset of the state record that the view was made from; -1: before any event."""
     updated_at: Millis
     commit_user: str
-    decision: Annotated[int, Field(ge=0)] = 0
-    """Last committed decision; 0: none yet."""
-    snapshot: int | None = None
-    """Snapshot of that decision in the table."""
+    decided: Number = 0
+    """Newest decision; 0: none yet."""
+    committed: Number = 0
+    """Newest decision with an outcome; 0: none yet. One above it is still on its way into the table."""
+    snapshot: Head | None = None
+    """The table's snapshot of the newest outcome."""
     cut: dict[Name, Position] = {}
     """Committed position of each region. Regions without one are absent."""
-    fallbacks: dict[Name, Position | None] = {}
-    """Active regions that did not advance in the last commit, with their committed positions."""
+    decided_cut: dict[Name, Position] = {}
+    """Position of each region in the newest decision; equal to `cut` if that is committed."""
     forced_by: tuple[Name, ...] = ()
-    """Regions that reached the limit of consecutive fallbacks, so the next commit must be full."""
-    joined: str | None = None
-    """Reason why all regions count as one, with full commits only; None: no such reason."""
-    savepoint: SavepointView | None = None
-    """Pending savepoint or drain."""
+    """Regions that reached the maximum of consecutive fallbacks, so the next commit must be full."""
+    single_region: str | None = None
+    """Reason why all regions are one failure domain, with full commits only; None: they are not."""
+    savepoints: tuple[SavepointView, ...] = ()
     watermark: Millis | None = None
-    assignment: Annotated[int, Field(ge=0)] | None = None
-    """Number of the assignment in force."""
-    assigned: tuple[Name, ...] = ()
-    """Regions of the assignment in force."""
-    next_assignment: Assignment | None = None
-    """Assignment that was opened and takes effect with its first full commit."""
+    """Watermark of the newest commit."""
+    assignment: AssignmentView | None = None
     regions: dict[Name, RegionView] = {}
     listeners: dict[str, dict[str, Any]] = {}
     """State of each listener by its name, as JSON."""
-    warnings: tuple[str, ...] = ()
-    """Conditions that an operator should see although the stream makes progress."""
-    stalled: str | None = None
-    """Reason why the stream makes no progress, with the remedy; None: no problem."""
-    retries: tuple[RetryView, ...] = ()
-    """Failed effects that are being retried, even if they do not count as a stall yet."""
-    paused: str | None = None
-    """Reason for a pause, with the way to end it; None: not paused."""
+    conditions: tuple[ConditionView, ...] = ()
+    """Everything that keeps the stream or a region from progress, the gravest first; empty: nothing does."""
+    paused: bool = False
 
 
 class StateStore(Protocol):

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from sluicegate.state_store.port import VIEW_VERSION, StateStoreUnavailable, StreamView, UnreadableView
 
-_TEXTS: Final = frozenset({"stream", "commit_user", "joined", "stalled", "paused"})
+_TEXTS: Final = frozenset({"stream", "commit_user", "single_region"})
 
 # Atomic, so that an older view never replaces a newer one. KEYS: the view, the set of streams. ARGV: the
 # revision, the stream, then fields and values.
@@ -81,8 +81,9 @@ class RedisStateStore:
             return _view(fields)
         except ValueError as error:
             raise UnreadableView(
-                f"the hash {key} is no view of a stream ({_reason(error)}); the stream's next commit writes "
-                "it again, or delete it"
+                f"the hash {key} cannot be read as a view of a stream: {_reason(error)}. A coordinator "
+                f"of this "
+                "release writes it again with the next commit of the stream"
             ) from error
 
     async def streams(self) -> list[str]:
@@ -137,14 +138,15 @@ def _fields(view: StreamView) -> dict[str, str]:
 
 
 def _view(fields: Mapping[str, str]) -> StreamView:
-    version = int(fields.get("version", "1"))
-    if version > VIEW_VERSION:
-        raise ValueError(f"it has version {version}, this release reads {VIEW_VERSION}; upgrade it")
-    known = {"version": "1"} | {
-        name: text for name, text in fields.items() if name in StreamView.model_fields
-    }
+    version = fields.get("version", "none")
+    if version != str(VIEW_VERSION):
+        raise ValueError(f"its version is {version}, and this release reads {VIEW_VERSION}")
     return StreamView.model_validate(
-        {name: text if name in _TEXTS else json.loads(text) for name, text in known.items()}
+        {
+            name: text if name in _TEXTS else json.loads(text)
+            for name, text in fields.items()
+            if name in StreamView.model_fields
+        }
     )
 
 

@@ -1,75 +1,84 @@
 """View of a stream in the state store, made from its state record."""
 
 import time
-from typing import Literal
 
-from sluicegate.coordinator.core.state import RegionState, Savepoint, StateRecord
-from sluicegate.coordinator.telemetry.reasons import behind, exhausted, notes, region_reason
-from sluicegate.state_store import RegionView, RetryView, SavepointView, StreamView
+from sluicegate.coordinator.core.log_state import AssignmentState, RegionState
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.telemetry import overview
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.models import Position
+from sluicegate.events.problems import Problem
+from sluicegate.state_store import (
+    AssignmentView,
+    ConditionView,
+    ProblemView,
+    RegionView,
+    SavepointView,
+    StreamView,
+)
 
 
 def view_of(record: StateRecord, commit_user: str) -> StreamView:
-    """Return the view of a stream for status, dashboards and other services."""
+    """Return the view of a stream for dashboards and other services."""
     state = record.state
-    now = time.time_ns() // 1_000_000
+    cut = {name: overview.committed_region(state, name).position for name in overview.region_names(state)}
     return StreamView(
         stream=record.stream,
         revision=record.applied,
-        updated_at=now,
+        updated_at=time.time_ns() // 1_000_000,
         commit_user=commit_user,
-        decision=state.committed,
+        decided=state.decided,
+        committed=overview.committed_decision(state),
         snapshot=state.snapshot,
-        cut={name: region.ref for name, region in state.regions.items() if region.ref is not None},
-        fallbacks=behind(state),
-        forced_by=tuple(exhausted(state)),
-        joined=record.joined,
-        savepoint=_savepoint(state.savepoint) if state.savepoint else None,
-        watermark=state.watermark,
-        assignment=state.assignment.number if state.assignment else None,
-        assigned=state.assignment.regions if state.assignment else (),
-        next_assignment=state.next,
-        regions={name: _region(record, name, region) for name, region in state.regions.items()},
-        warnings=tuple(notes(record)),
-        stalled=record.stalled,
-        retries=tuple(
-            RetryView(
-                effect=each.effect,
-                reason=each.reason,
-                failures=each.failures,
-                since=max(0, now - each.lasted),
-            )
-            for each in record.retries
+        cut=_known(cut),
+        decided_cut=state.cut,
+        forced_by=tuple(overview.forced_by(state)),
+        single_region=overview.single_region_reason(record),
+        savepoints=tuple(
+            SavepointView(name=each.name, drain=each.drain, targets=each.targets) for each in state.savepoints
         ),
-        paused=state.blocked if state.paused else None,
+        watermark=overview.committed_watermark(state),
+        assignment=_assignment(state.assignment) if state.assignment is not None else None,
+        regions={name: _region(record, name) for name in overview.region_names(state)},
+        conditions=tuple(_condition(each, record.stream) for each in overview.distinct_conditions(record)),
+        paused=state.paused,
     )
 
 
-def _savepoint(waiting: Savepoint) -> SavepointView:
-    return SavepointView(
-        names=tuple(order.name for order in waiting.orders),
-        drain=any(order.drain for order in waiting.orders),
-        targets=waiting.targets,
-    )
+def _known(cut: dict[str, Position | None]) -> dict[str, Position]:
+    return {name: at for name, at in cut.items() if at is not None}
 
 
-def _region(record: StateRecord, name: str, region: RegionState) -> RegionView:
-    standing: Literal["active", "idle", "closed", "stalled", "removed"] = "active"
-    if region.fault is not None:
-        standing = "stalled"
-    elif region.removed:
-        standing = "removed"
-    elif region.left or region.closed:
-        standing = "closed"
-    elif region.resting:
-        standing = "idle"
+def _assignment(assignment: AssignmentState) -> AssignmentView:
+    return AssignmentView(number=assignment.number, regions=tuple(assignment.regions), after=assignment.after)
+
+
+def _region(record: StateRecord, name: str) -> RegionView:
+    region = record.state.regions.get(name, RegionState())
+    before, refused = overview.committed_region(record.state, name), record.refused.get(name)
     return RegionView(
-        state=standing,
-        reason=region_reason(record.state, name),
-        refused=record.refused.get(name),
-        heard=record.heard.get(name),
-        lineage=region.live,
-        watermark=region.watermark,
+        phase=region.phase.value,
+        idle=region.idle,
+        stalled=_problem(region.fault, record.stream) if region.fault else None,
+        refused=_problem(refused, record.stream) if refused else None,
+        incarnation=region.live_incarnation,
+        source_offsets=before.source_offsets,
+        watermark=before.watermark,
         consecutive_fallbacks=region.fallbacks,
-        owned=region.owned,
-        listeners=region.listeners,
+        heard=record.heard.get(name),
+        listeners=before.listeners,
+    )
+
+
+def _problem(problem: Problem, stream: str) -> ProblemView:
+    return ProblemView(code=problem.code.value, message=format_problem(problem, stream))
+
+
+def _condition(condition: Condition, stream: str) -> ConditionView:
+    problem = condition.problem
+    return ConditionView(
+        kind=condition.kind,
+        code=problem.code.value,
+        region=problem.region,
+        message=format_problem(problem, stream),
     )

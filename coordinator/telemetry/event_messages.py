@@ -26,10 +26,10 @@ _WITHOUT_EFFECT: Final[Mapping[Code, Message]] = {
     ),
     Code.UNEXPECTED: Message(_IGNORED, "a message of its type does not belong in the log", _DEFECT),
     Code.NOT_APPLICABLE: Message(
-        _IGNORED,
-        "the stream is in another state than it supposes[ (region {region})][ (it names {number})][ ({other} "
-        "is expected)][ (regions {names})]",
-        "Compare it with " + STATUS + ", then give a new order",
+        "The order[ about region {region}] has no effect",
+        "it does not fit the state of the stream[: it names {number}][, and {other} is expected][: it names "
+        "the regions {names}]",
+        "Compare it with " + STATUS + ", then give a new one",
     ),
     Code.STALE_POLICY: Message(
         "The settings of one coordinator are not used",

@@ -1,118 +1,229 @@
-"""State of a stream for `sluicegate status` and /status: one model, from a state record.
+"""State of a stream for `sluicegate status`, /status and the view: derived from its state record alone.
 
-A coordinator makes the record from its current state. Without a coordinator, the last written record is used.
+A coordinator makes the record from its current state. Without a coordinator, the last written one is used.
+The record's conditions are the one answer to the question why a stream does not progress.
 """
 
 from typing import Any, Final
 
-from sluicegate.coordinator.core.state import RegionState, StateRecord
-from sluicegate.coordinator.telemetry.reasons import behind, exhausted, notes, region_reason
+from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState, Savepoint
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.models import Position
+from sluicegate.events.problems import Problem
 
 MISSED: Final = 3
 """Number of missing heartbeats in a row before a region counts as silent."""
-_RUNNING: Final = frozenset({"active", "behind", "idle", "closing", "refused"})
-"""States of a region in which its query should run."""
 
 
 def overview(record: StateRecord, as_of: int) -> dict[str, Any]:
-    """Return a stream as JSON values; `as_of` is the time of the record. Times are Unix milliseconds."""
-    state = record.state
-    snapshot = state.recorded
-    pause = state.blocked if state.paused else None
-    assigned = state.assignment.regions if state.assignment else ()
-    names = {*state.regions, *assigned}
+    """Return a stream as JSON values; `as_of` is the time of the record in Unix milliseconds.
+
+    Ages and durations are in seconds, as of that time.
+    """
+    state, stream = record.state, record.stream
+    names = region_names(state)
     return {
         "as_of": as_of,
-        "stalled": next((why for why in (record.stalled, state.blocked) if why != pause), None),
-        "paused": pause,
-        "retries": [each.model_dump() for each in record.retries],
+        "conditions": [_condition(each, stream) for each in distinct_conditions(record)],
+        "paused": state.paused,
         "applied_offset": record.applied,
         "low_water": record.low_water,
-        "assignment": state.assignment.number if state.assignment else None,
-        "next_assignment": state.next.model_dump(mode="json") if state.next else None,
+        "assignment": state.assignment.model_dump() if state.assignment else None,
+        "next_assignment_after": next_after(state),
         "partial": state.policy.partial if state.policy else None,
-        "joined": record.joined,
-        "fallbacks": {name: at.model_dump() if at else None for name, at in behind(state).items()},
-        "forced_by": exhausted(state),
-        "savepoint": state.savepoint.model_dump(mode="json") if state.savepoint else None,
-        "waits_for": record.waits,
-        "waiting": _waiting(record, as_of),
-        "notes": notes(record),
+        "single_region": single_region_reason(record),
+        "forced_by": forced_by(state),
         "decided": state.decided,
-        "committed": state.committed,
-        "pending": len(state.pending),
-        "pending_files": sum(each.files for each in state.pending),
-        "snapshot": snapshot.id if snapshot else None,
-        "table": state.table,
-        "watermark": state.watermark,
-        "regions": {name: _region(record, name, as_of, assigned=name in assigned) for name in sorted(names)},
-        "strangers": {name: why for name, why in sorted(record.refused.items()) if name not in names},
+        "committed": committed_decision(state),
+        "pending": _pending(state),
+        "savepoints": [_savepoint(state, each) for each in state.savepoints],
+        "watermark": committed_watermark(state),
+        "snapshot": _dump(state.snapshot),
+        "table": {"identity": record.table.identity or state.table, "head": _dump(record.table.head)},
+        "waiting": _waiting_in_all(record, as_of),
+        "regions": {name: _region(record, name, as_of) for name in names},
+        "strangers": {name: _problem(why, stream) for name, why in strangers(record).items()},
     }
 
 
-def _waiting(record: StateRecord, as_of: int) -> dict[str, Any]:
-    """Return the totals over all regions of written data in no decision; ages in seconds."""
+# --- the stream -----------------------------------------------------------------------------------
+
+
+def region_names(state: LogState) -> list[str]:
+    """Return the regions that have a state, and those of the assignment, sorted."""
+    return sorted({*state.regions, *(state.assignment.regions if state.assignment else ())})
+
+
+def distinct_conditions(record: StateRecord) -> list[Condition]:
+    """Return the conditions, the gravest first; a problem that several have is listed once.
+
+    A stall also refuses registrations, for the same problem.
+    """
+    found: dict[str, Condition] = {}
+    for each in record.conditions:
+        found.setdefault(each.problem.identity, each)
+    return list(found.values())
+
+
+def committed_decision(state: LogState) -> int:
+    """Return the newest decision that has an outcome; 0: none has."""
+    return state.decided if state.pending is None else state.pending.id - 1
+
+
+def committed_watermark(state: LogState) -> int | None:
+    """Return the stream's watermark without the decision that has no outcome yet."""
+    return state.watermark if state.pending is None else state.pending.before.watermark
+
+
+def next_after(state: LogState) -> int | None:
+    """Return the value for `assignment.after` of the next assignment; None while the current one lasts."""
+    lasts = state.assignment is None or state.pending is not None or any(True for _ in state.active())
+    return None if lasts else state.decided
+
+
+def single_region_reason(record: StateRecord) -> str | None:
+    """Return the reason why all regions are one failure domain, so that every commit is full."""
+    state = record.state
+    if state.policy is not None and state.policy.single_region is not None:
+        return state.policy.single_region
+    names = state.assignment.regions if state.assignment else ()
+    found = (state.regions[name].single_region for name in names if name in state.regions)
+    return next((reason for reason in found if reason is not None), record.table.single_region)
+
+
+def forced_by(state: LogState) -> list[str]:
+    """Return the regions that may not fall back again, so that the next commit is full."""
+    policy = state.policy
+    if policy is None or policy.partial == "never":
+        return []
+    most, regions = policy.max_consecutive_fallbacks, state.regions
+    return [name for name in state.active() if name in regions and regions[name].fallbacks >= most]
+
+
+def strangers(record: StateRecord) -> dict[str, Problem]:
+    """Return the refused registrations of regions that the stream does not have."""
+    names = region_names(record.state)
+    return {name: problem for name, problem in sorted(record.refused.items()) if name not in names}
+
+
+def unreached(state: LogState, savepoint: Savepoint) -> list[str]:
+    """Return the regions that keep a savepoint or a drain from its end."""
+    if savepoint.drain:
+        return list(state.active())
+    targets = savepoint.targets.items()
+    late = [name for name, at in targets if not _covers(state, name, at)]
+    return sorted({*late, *(name for name in savepoint.awaited if name in state.regions)})
+
+
+def _covers(state: LogState, name: str, target: Position) -> bool:
+    region = state.regions.get(name)
+    return region is not None and region.covers(target.incarnation, target.checkpoint)
+
+
+def _pending(state: LogState) -> dict[str, Any] | None:
+    """Return the decision without an outcome."""
+    made = state.pending
+    if made is None:
+        return None
+    return {
+        "decision": made.id,
+        "files": made.files,
+        "regions": sorted(made.moves),
+        "fallbacks": sorted(made.fallbacks),
+        "revert_of": made.revert.region if made.revert else None,
+    }
+
+
+def _savepoint(state: LogState, savepoint: Savepoint) -> dict[str, Any]:
+    return {**savepoint.model_dump(), "unreached": unreached(state, savepoint)}
+
+
+def _waiting_in_all(record: StateRecord, as_of: int) -> dict[str, Any]:
+    """Return the totals over all regions of written data that is in no decision."""
     every = record.waiting.values()
     return {
         "files": sum(each.files for each in every),
         "rows": sum(each.rows for each in every),
-        "oldest": max((_age(each.since, as_of) for each in every), default=None),
+        "age": max((age(each.since, as_of) for each in every), default=None),
     }
 
 
-def _region(record: StateRecord, name: str, as_of: int, *, assigned: bool) -> dict[str, Any]:
-    state = record.state
-    region, refused = state.regions.get(name, RegionState()), record.refused.get(name)
-    standing = _state(region, assigned=assigned) if name in state.regions else "not opened"
-    shown = "refused" if refused and standing not in ("stalled", "removed") else standing
-    heard, interval = record.heard.get(name), record.heartbeats.get(name)
-    waits = record.waiting.get(name)
+def _condition(condition: Condition, stream: str) -> dict[str, Any]:
+    retry_in = None if condition.retry_in is None else condition.retry_in / 1000
+    return {"kind": condition.kind, **_problem(condition.problem, stream), "retry_in": retry_in}
+
+
+def _problem(problem: Problem, stream: str) -> dict[str, Any]:
     return {
-        "state": shown,
-        "lineage": region.live,
-        "cut": region.ref.model_dump() if region.ref else None,
-        "watermark": region.watermark,
+        "code": str(problem.code),
+        "region": problem.region,
+        "message": format_problem(problem, stream),
+        "arguments": problem.model_dump(mode="json", exclude={"code", "region"}, exclude_defaults=True),
+    }
+
+
+# --- regions --------------------------------------------------------------------------------------
+
+
+def committed_region(state: LogState, name: str) -> RegionState:
+    """Return a region as of the newest decision that has an outcome."""
+    made = state.pending
+    if made is not None and name in made.moves:
+        return made.before.regions[name]
+    return state.regions.get(name, RegionState())
+
+
+def incarnation_of(region: RegionState) -> str | None:
+    """Return the id of the newest incarnation, live or ended."""
+    return region.incarnation.id if region.incarnation is not None else None
+
+
+def _region(record: StateRecord, name: str, as_of: int) -> dict[str, Any]:
+    state = record.state
+    region, before = state.regions.get(name, RegionState()), committed_region(state, name)
+    heard, interval = record.heard.get(name), record.intervals.get(name)
+    waits, refused = record.waiting.get(name), record.refused.get(name)
+    return {
+        "phase": str(region.phase),
+        "assigned": state.assignment is not None and name in state.assignment.regions,
+        "gone": region.gone,
+        "idle": region.idle,
+        "stalled": _problem(region.fault, record.stream) if region.fault else None,
+        "incarnation": incarnation_of(region),
+        "live_incarnation": region.live_incarnation,
+        "base": _dump(region.incarnation.base) if region.incarnation else None,
+        "committed": _dump(before.position),
+        "source_offsets": before.source_offsets,
+        "decided": _dump(region.position) if region.position != before.position else None,
+        "final": region.final,
+        "watermark": before.watermark,
         "consecutive_fallbacks": region.fallbacks,
-        "owned": region.owned,
-        "listeners": region.listeners,
-        "reason": region_reason(state, name) if name in state.regions else None,
-        "refused": refused,
+        "single_region": region.single_region,
+        "listeners": before.listeners,
+        "refused": _problem(refused, record.stream) if refused else None,
         "heard": heard,
-        "heartbeat_interval": interval,
-        "silent": _silent(heard, interval, as_of) if shown in _RUNNING else None,
+        "heard_age": None if heard is None else age(heard, as_of),
+        "heartbeat_interval": None if interval is None else interval / 1000,
+        "silent": _silent(region, heard, interval, as_of),
         "waiting_files": waits.files if waits else 0,
         "waiting_rows": waits.rows if waits else 0,
-        "waiting_oldest": _age(waits.since, as_of) if waits else None,
+        "waiting_age": age(waits.since, as_of) if waits else None,
     }
 
 
-def _silent(heard: int | None, interval: int | None, as_of: int) -> float | None:
-    """Return the seconds for which a region has been silent; None before MISSED heartbeats are missing."""
-    if heard is None or interval is None:
+def _silent(region: RegionState, heard: int | None, interval: int | None, as_of: int) -> float | None:
+    """Return the seconds of silence; None before MISSED heartbeats are missing, or if none is expected."""
+    if heard is None or interval is None or region.phase is not RegionPhase.LIVE:
         return None
     silence = as_of - heard
     return silence / 1000 if silence > MISSED * interval else None
 
 
-def _age(since: int, as_of: int) -> float:
+def age(since: int, as_of: int) -> float:
     """Return an age in seconds; never negative, because the brokers' clocks may be ahead of this host's."""
     return max(0.0, (as_of - since) / 1000)
 
 
-def _state(region: RegionState, *, assigned: bool) -> str:
-    """Return the state of a region; if several apply, the most important one for an operator."""
-    if region.fault:
-        return "stalled"
-    if region.removed:
-        return "removed"
-    if region.left:
-        return "closed"
-    if not assigned:
-        return "not assigned"
-    if region.closed:
-        return "closing"
-    if not region.chain:
-        return "not opened"
-    if region.resting:
-        return "idle"
-    return "behind" if region.fallbacks else "active"
+def _dump(model: Any) -> dict[str, Any] | None:
+    return None if model is None else dict(model.model_dump(mode="json"))

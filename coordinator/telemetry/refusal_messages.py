@@ -51,8 +51,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.ASSIGNMENT_OPEN: Message(
         _ASSIGNMENT,
         "the regions {names} of the assignment before have not ended",
-        "End them with `sluicegate stream drain --stream {stream}` and stop their queries. If they do not "
-        "run any more, use `sluicegate assignment close` with the number that " + STATUS + " shows",
+        "Stop their queries, and wait for the end with `sluicegate stream drain --stream {stream}`. If they do "
+        "not run any more, close their regions: `sluicegate assignment close --stream {stream}`",
     ),
     Code.ASSIGNMENT_UNRESOLVED: Message(
         _ASSIGNMENT,
@@ -68,8 +68,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.REGION_REMOVED: Message(
         _REFUSED,
         "an operator removed the region, and it does not come back under this assignment",
-        "Stop its query. To write with it again, end the assignment (`sluicegate assignment close`, with the "
-        "number that " + STATUS + " shows) and start all queries with the next number",
+        "Stop its query. To write with it again, end the assignment (`sluicegate assignment close --stream "
+        "{stream}`) and start all queries with the next number",
     ),
     Code.INCARNATION_ENDED: Message(
         _REFUSED,

@@ -1,4 +1,4 @@
-"""What every state store does, in memory and in Redis alike."""
+"""Every state store behaves the same, in memory and in Redis."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events.models import Assignment, Position
+from sluicegate.events.models import Head, Position
 from sluicegate.state_store import (
+    AssignmentView,
+    ConditionView,
     MemoryStateStore,
+    ProblemView,
     RegionView,
     SavepointView,
     StateStore,
@@ -32,32 +35,48 @@ def view(revision: int, stream: str = "flights", **fields: Any) -> StreamView:
     return StreamView(stream=stream, revision=revision, **(defaults | fields))
 
 
+def at(incarnation: str, checkpoint: int) -> Position:
+    return Position(incarnation=incarnation, checkpoint=checkpoint, digest=f"{incarnation}/{checkpoint}")
+
+
 FULL = view(
     41,
-    decision=7,
-    snapshot=2**63 - 1,
-    cut={"EWR": Position(lineage="q1.0", checkpoint=12), "JFK": Position(lineage="q2.1", checkpoint=0)},
-    fallbacks={"JFK": Position(lineage="q2.1", checkpoint=0), "LGA": None},
+    decided=8,
+    committed=7,
+    snapshot=Head(snapshot=2**63 - 1, identity="a/ü"),
+    cut={"EWR": at("i1", 12), "JFK": at("i2", 0)},
+    decided_cut={"EWR": at("i1", 13), "JFK": at("i2", 0)},
     forced_by=("LGA",),
-    joined="the sink joins all writers by an exchange",
-    savepoint=SavepointView(
-        names=("s1",), drain=True, targets={"EWR": Position(lineage="q1.0", checkpoint=14)}
+    single_region="all-to-all",
+    savepoints=(
+        SavepointView(name="s1", targets={"EWR": at("i1", 14)}),
+        SavepointView(name="d1", drain=True),
     ),
     watermark=-5,
-    assignment=3,
-    assigned=("EWR", "JFK", "LGA"),
-    next_assignment=Assignment(number=4, regions=("EWR", "JFK")),
-    warnings=("LGA: restored without owning",),
+    assignment=AssignmentView(number=3, regions=("EWR", "JFK", "LGA"), after=5),
     regions={
-        "EWR": RegionView(watermark=1_357_034_400_000, lineage="q1.0", listeners={"tags": "7/ü"}),
-        "JFK": RegionView(
-            state="stalled", reason="a file is lost; rewind 'JFK'", refused="why", consecutive_fallbacks=2
+        "EWR": RegionView(
+            phase="live",
+            incarnation="i1",
+            source_offsets='{"topic": "ü"}',
+            watermark=1_357_034_400_000,
+            heard=1_357_034_400_001,
+            listeners={"tags": "7/ü"},
         ),
-        "LGA": RegionView(state="idle", owned=False),
+        "JFK": RegionView(
+            phase="live",
+            stalled=ProblemView(code="files-lost", message="Region JFK is stalled: files are lost."),
+            refused=ProblemView(code="base-differs", message="why"),
+            consecutive_fallbacks=2,
+        ),
+        "LGA": RegionView(idle=True),
     },
     listeners={"mark-done": {"backlog": 4, "done": ["m=1", "m=ü"], "next": None, "ratio": 0.5}, "tags": {}},
-    paused="an operator paused the stream",
-    stalled='table "t" was rolled back\nask: sluicegate …',
+    conditions=(
+        ConditionView(kind="stall", code="table-unfit", message='table "t" is away\nSee `sluicegate check`.'),
+        ConditionView(kind="stall", code="files-lost", region="JFK", message="Region JFK is stalled."),
+    ),
+    paused=True,
 )
 
 
@@ -82,7 +101,7 @@ async def test_a_newer_view_replaces_the_older_one_whole(store: StateStore) -> N
 
 async def test_an_older_view_is_refused(store: StateStore) -> None:
     await store.write(FULL)
-    assert not await store.write(view(40, decision=99))
+    assert not await store.write(view(40, decided=99))
     assert not await store.write(view(9))  # 9 is above 41 only as text
     assert await store.read("flights") == FULL
 
@@ -108,7 +127,7 @@ async def test_streams_are_apart(store: StateStore) -> None:
     assert await store.read("a") == view(1, "a")
 
 
-async def test_a_removed_stream_starts_anew(store: StateStore) -> None:
+async def test_a_removed_stream_starts_again(store: StateStore) -> None:
     await store.write(FULL)
     await store.write(view(1, "other"))
     await store.remove("flights")

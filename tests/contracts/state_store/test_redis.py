@@ -1,4 +1,4 @@
-"""What only a real server can show: its outages, and what people find in it."""
+"""Behaviour that needs a real server: its outages, and the fields that people read."""
 
 import asyncio
 import json
@@ -27,8 +27,9 @@ def view(revision: int, stream: str = "flights") -> StreamView:
         revision=revision,
         updated_at=1_700_000_000_000,
         commit_user="sluicegate-flights",
-        decision=7,
-        cut={"EWR": Position(lineage="q1.0", checkpoint=12)},
+        decided=7,
+        committed=7,
+        cut={"EWR": Position(incarnation="i1", checkpoint=12, digest="d")},
         regions={"EWR": RegionView()},
     )
 
@@ -52,35 +53,36 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
         assert await redis.smembers(f"{unique}:streams") == {"flights"}
         assert await redis.ttl(f"{unique}:stream:flights") == -1
     await store.close()
-    assert json.loads(fields.pop("regions"))["EWR"]["state"] == "active"
+    assert json.loads(fields.pop("regions"))["EWR"]["phase"] == "waiting"
     assert fields == {
-        "version": "2",
+        "version": str(VIEW_VERSION),
         "stream": "flights",
         "revision": "41",
         "updated_at": "1700000000000",
         "commit_user": "sluicegate-flights",
-        "decision": "7",
-        "cut": '{"EWR":{"lineage":"q1.0","checkpoint":12}}',
-        "fallbacks": "{}",
+        "decided": "7",
+        "committed": "7",
+        "cut": '{"EWR":{"incarnation":"i1","checkpoint":12,"digest":"d"}}',
+        "decided_cut": "{}",
         "forced_by": "[]",
-        "assigned": "[]",
-        "warnings": "[]",
+        "savepoints": "[]",
         "listeners": "{}",
-        "retries": "[]",
+        "conditions": "[]",
+        "paused": "false",
     }
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("cut", "{"), ("decision", "many"), ("revision", ""), ("cut", '{"EWR": 1}')]
+    ("field", "value"), [("cut", "{"), ("decided", "many"), ("revision", ""), ("cut", '{"EWR": 1}')]
 )
-async def test_what_is_no_view_is_told_as_such_and_written_over(
+async def test_a_malformed_view_is_reported_and_replaced(
     redis_url: str, unique: str, field: str, value: str
 ) -> None:
     store = RedisStateStore(redis_url, prefix=unique)
     await store.write(view(41))
     async with Redis.from_url(redis_url) as redis:
         await redis.hset(f"{unique}:stream:flights", field, value)
-    with pytest.raises(UnreadableView, match=f"{unique}:stream:flights is no view"):
+    with pytest.raises(UnreadableView, match=f"{unique}:stream:flights cannot be read"):
         await store.read("flights")
     assert await store.write(view(41))
     assert await store.read("flights") == view(41)
@@ -96,17 +98,20 @@ async def test_fields_of_a_newer_release_are_ignored(redis_url: str, unique: str
     await store.close()
 
 
-async def test_a_view_of_the_first_version_is_read_and_one_of_a_later_version_is_not(
-    redis_url: str, unique: str
+@pytest.mark.parametrize("version", [VIEW_VERSION - 1, VIEW_VERSION + 1, None])
+async def test_a_view_of_another_version_is_not_read_and_is_replaced(
+    redis_url: str, unique: str, version: int | None
 ) -> None:
     store, key = RedisStateStore(redis_url, prefix=unique), f"{unique}:stream:flights"
     await store.write(view(41))
     async with Redis.from_url(redis_url) as redis:
-        await redis.hdel(key, "version", "joined", "savepoint", "assigned", "warnings", "forced_by")
-        assert await store.read("flights") == view(41).model_copy(update={"version": 1})
-        await redis.hset(key, "version", str(VIEW_VERSION + 1))
-    with pytest.raises(UnreadableView, match="upgrade"):
+        await redis.hdel(key, "version")
+        if version is not None:
+            await redis.hset(key, "version", str(version))
+    with pytest.raises(UnreadableView, match=f"its version is .+ this release reads {VIEW_VERSION}"):
         await store.read("flights")
+    assert await store.write(view(41))
+    assert await store.read("flights") == view(41)
     await store.close()
 
 
