@@ -1,29 +1,35 @@
 """Draw the state diagrams of a document: `python -m sluicegate.coordinator.diagrams [--check] [FILE]`.
 
-The diagrams are between `<!-- states: KIND -->` and `<!-- end -->`, one for each table of transitions.
+The diagrams are between `<!-- states: KIND -->` and `<!-- end -->`. The core's tables of transitions are
+their only source.
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sluicegate.coordinator.core.transitions import GROUPS, TABLES, Transition
+from sluicegate.coordinator.core.log_state import RegionPhase
+from sluicegate.coordinator.core.transitions import REGION, Transition
 
+TABLES: Final[Mapping[str, Sequence[Transition]]] = {"region": REGION}
 DEFAULT_FILE: Final = Path("docs/consistency.md")
 _PLACE: Final = re.compile(r"(<!-- states: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_MOST_ARROWS: Final = 4
+"""Arrows of one row. A row with more is listed below the diagram, which would be unreadable."""
+
+_WIDTH: Final = 118
 
 
 def diagram(kind: str) -> str:
-    """Return the diagram of one transition table, as Mermaid text."""
-    table = TABLES[kind]
-    states = {state for each in table for state in (*each.sources, *each.targets)}
-    lines = ["```mermaid", "stateDiagram-v2"]
-    lines += [line for name in _outermost(states) for line in _group(name, "    ")]
-    lines += [f"    {line}" for each in table for line in _arrows(each)]
-    return "\n".join([*lines, "```"]) + "\n"
+    """Return one table of transitions: as a Mermaid diagram, and the rows with many arrows as a list."""
+    drawn = [each for each in TABLES[kind] if _arrows(each) <= _MOST_ARROWS]
+    lines = ["```mermaid", "stateDiagram-v2", *(line for each in drawn for line in _draw(each)), "```"]
+    rest = [_describe(each) for each in TABLES[kind] if each not in drawn]
+    return "\n".join([*lines, *(["", *rest] if rest else [])]) + "\n"
 
 
 def render(text: str) -> str:
@@ -31,27 +37,30 @@ def render(text: str) -> str:
     return _PLACE.sub(lambda place: f"{place[1]}{diagram(place[2])}{place[3]}", text)
 
 
-def _outermost(states: set[str]) -> list[str]:
-    inner = {name for members in GROUPS.values() for name in members}
-    return [name for name in GROUPS if name in states and name not in inner]
+def _arrows(transition: Transition) -> int:
+    return len(transition.sources) * len(transition.targets)
 
 
-def _group(name: str, indent: str) -> Iterator[str]:
-    if name not in GROUPS:
-        yield f"{indent}{name}"
-        return
-    yield f"{indent}state {name} {{"
-    for member in GROUPS[name]:
-        yield from _group(member, indent + "    ")
-    yield f"{indent}}}"
-
-
-def _arrows(transition: Transition) -> Iterator[str]:
+def _draw(transition: Transition) -> Iterator[str]:
     # In Mermaid a colon begins the label, so the label itself must not have one.
-    label = transition.by.replace(": ", " ")
+    label = f"{transition.event} ({transition.cause.replace(': ', ', ')})"
     for source in transition.sources:
         for target in transition.targets:
-            yield f"{source} --> {target}: {label}"
+            yield f"    {_state(source)} --> {_state(target)}: {label}"
+
+
+def _state(phase: RegionPhase | None) -> str:
+    """Return the name of a phase; a region that is not in the state is at the start or the end."""
+    return phase.value if phase is not None else "[*]"
+
+
+def _describe(transition: Transition) -> str:
+    sources, targets = (
+        ", ".join(each.value if each is not None else "absent" for each in phases)
+        for phases in (transition.sources, transition.targets)
+    )
+    text = f"- `{transition.event}`, from {sources} to {targets}: {transition.cause}"
+    return textwrap.fill(text, _WIDTH, subsequent_indent="  ")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

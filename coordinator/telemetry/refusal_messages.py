@@ -51,7 +51,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.ASSIGNMENT_OPEN: Message(
         _ASSIGNMENT,
         "the regions {names} of the assignment before have not ended",
-        "Stop their queries, and wait for the end with `sluicegate stream drain --stream {stream}`. If they do "
+        "Stop their queries, and wait for the end with `sluicegate stream drain --stream {stream}`. If "
+        "they do "
         "not run any more, close their regions: `sluicegate assignment close --stream {stream}`",
     ),
     Code.ASSIGNMENT_UNRESOLVED: Message(
