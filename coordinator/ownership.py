@@ -1,7 +1,7 @@
 """Ownership of a stream by one group of coordinators, from the signatures of records and decisions.
 
 Two groups on one stream commit nothing twice, because both make the same decisions. But each would answer
-openings, write records and send notifications. So the second group waits.
+registrations, write records and send notifications. So the second group waits.
 """
 
 import asyncio
@@ -77,8 +77,8 @@ async def refuse_other_groups(options: Mapping[str, Any], own: str, wrote: Mappi
         raise OwnedElsewhere(
             f"stream {stream} is served by the coordinators of the group {other} ({alive}), and this one is "
             f"of the group {own}; one stream has one group. Give both the same kafka.group_id, or stop those "
-            f"of {other}: then this one goes on by itself. To go on without seeing them: "
-            f"sluicegate takeover --stream {stream}"
+            f"of {other}: then this one continues by itself. To see them, this group needs the permission to "
+            f"describe the group {other}"
         )
 
 
@@ -98,7 +98,7 @@ class Rivals:
         self.seen = other
         log.error(
             "another group of coordinators decides for this stream: nothing is doubled in the table by it, "
-            "but openings are answered and commits are told twice; give both one kafka.group_id, or stop one",
+            "but registrations and commits are announced twice; give both one kafka.group_id, or stop one",
             stream=stream,
             group=self._own,
             other=other,

@@ -1,27 +1,24 @@
 """State records in the compacted topic: all read at an assignment, written by key."""
 
 import asyncio
-import json
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from pydantic import ValidationError
 
-from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.core.record_codec import decode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import group_named
+from sluicegate.events.problems import Problem
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.starting import start_client
-
-
-class UnreadableRecord(Exception):
-    """A state record that this release cannot read; the text has the remedy."""
 
 
 class Held(NamedTuple):
     """The newest record of a stream."""
 
-    record: StateRecord | UnreadableRecord
+    record: StateRecord | Problem
+    """A problem if this release cannot read it."""
     group: str | None
     """Group of coordinators that wrote it; None if it is unsigned."""
 
@@ -40,7 +37,7 @@ _Newest = dict[str, dict[int, _Stored]]
 
 async def read_records(
     topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
-) -> dict[str, StateRecord | UnreadableRecord]:
+) -> dict[str, StateRecord | Problem]:
     """Return the newest record of each stream that has one, as `read_held` does."""
     held = await read_held(topic, partitions, options, streams, patience)
     return {stream: each.record for stream, each in held.items()}
@@ -62,7 +59,7 @@ async def read_held(
     finally:
         await consumer.stop()
     latest = {stream: _latest(found) for stream, found in newest.items()}
-    return {stream: Held(_parse(stream, each.value), each.group) for stream, each in latest.items()}
+    return {stream: Held(decode_record(stream, each.value), each.group) for stream, each in latest.items()}
 
 
 async def _newest(
@@ -107,32 +104,3 @@ def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: dict[b
 def _latest(found: dict[int, _Stored]) -> _Stored:
     """Return a stream's last record; it has several partitions only if the topic got more of them."""
     return max(found.values(), key=lambda stored: stored.time)
-
-
-def _parse(stream: str, value: bytes) -> StateRecord | UnreadableRecord:
-    version = _version(value)
-    if version is not None and version > RECORD_VERSION:
-        return UnreadableRecord(
-            f"the state record of {stream} is of version {version}, this release reads {RECORD_VERSION}; "
-            "upgrade the coordinator"
-        )
-    try:
-        return StateRecord.model_validate_json(value)
-    except ValidationError as error:
-        problem = str(error.errors(include_url=False)[0]["msg"])
-    except (KeyError, ValueError) as error:
-        problem = f"this release does not know what it says ({error!r})"
-    return UnreadableRecord(
-        f"the state record of {stream} cannot be read: {problem}; if a newer release wrote it, upgrade the "
-        "coordinator"
-    )
-
-
-def _version(value: bytes) -> int | None:
-    """Return the version of the record; None if it has none."""
-    try:
-        content = json.loads(value)
-    except ValueError:
-        return None
-    version = content.get("version") if isinstance(content, dict) else None
-    return version if isinstance(version, int) else None

@@ -5,7 +5,6 @@ header of the original message may have any name.
 """
 
 import hashlib
-from enum import StrEnum
 from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
@@ -33,16 +32,6 @@ _KEPT_HEADERS: Final = 16 << 10
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class LetterCode(StrEnum):
-    """Reason code of a letter. Letters for malformed messages use the codes of `Flaw` instead."""
-
-    UNDECODABLE = "undecodable"
-    UNKNOWN_STREAM = "unknown-stream"
-    WRONG_PARTITION = "wrong-partition"
-    MALFORMED_BODY = "malformed-body"
-    LINEAGE_NOT_LIVE = "lineage-not-live"
-
-
 class Place(NamedTuple):
     """Position of a message in Kafka, with its append time."""
 
@@ -59,6 +48,7 @@ class Letter(NamedTuple):
 
     place: Place
     code: str
+    """Code of the problem, see `events.problems`."""
     reason: str
     key: bytes | None
     value: bytes | None

@@ -111,6 +111,9 @@ class Code(StrEnum):
     MALFORMED_ATTRIBUTE = "malformed-attribute"
     MISSING_ATTRIBUTE = "missing-attribute"
     MALFORMED_BODY = "malformed-body"
+    UNDECODABLE = "undecodable"
+    UNKNOWN_STREAM = "unknown-stream"
+    WRONG_PARTITION = "wrong-partition"
 
     # State records that are not used; `number` is their version.
     STATE_RECORD_OLDER = "state-record-older"

@@ -7,11 +7,13 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from sluicegate.events.codec import read_envelope
-from sluicegate.events.envelope import Envelope, Poison
-from sluicegate.events.naming import AttemptKey, attempt_of
+from sluicegate.events.codec import Flaw, read_attributes
+from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.starting import start_client
+
+_AFTER_TYPE: Final = 2
+"""Index of the first attribute of an envelope after its id and type."""
 
 GAP: Final = 500
 """Largest gap between wanted offsets that is read through; across a larger gap the consumer seeks."""
@@ -24,7 +26,7 @@ class BodyUnavailable(Exception):
 class WrittenEvent(NamedTuple):
     """A `files.written` as read from the log, with its body still encoded."""
 
-    attempt: AttemptKey
+    envelope: Envelope
     body: bytes
 
 
@@ -52,20 +54,24 @@ class Bodies:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._held: dict[int, tuple[bytes, AttemptKey]] = {}
-        """Only tuples of strings, numbers and bytes, so the garbage collector stops tracking them."""
+        self._held: dict[int, tuple[bytes, tuple[str | int, ...]]] = {}
+        """Body and attributes. Plain tuples of strings, numbers and bytes: the garbage collector skips them.
+        """
         self._sizes: dict[int, int] = {}
 
     def keep(self, offset: int, envelope: Envelope, body: bytes) -> None:
         """Hold an event if the budget allows; otherwise it is fetched again on demand."""
         size = self._sizes[offset] = len(body)
         if offset not in self._held and self._budget.take(size):
-            self._held[offset] = body, attempt_of(envelope)
+            self._held[offset] = body, (envelope.id, *envelope[_AFTER_TYPE:])
 
     def get(self, offset: int) -> WrittenEvent | None:
         """Return the event at an offset if it is held, else None."""
         held = self._held.get(offset)
-        return None if held is None else WrittenEvent(held[1], held[0])
+        if held is None:
+            return None
+        body, (event, *others) = held
+        return WrittenEvent(Envelope._make((event, EventType.FILES_WRITTEN, *others)), body)
 
     def size(self, offset: int) -> int:
         """Return the size in bytes of a pending event's body, held or not; 0 for an unknown offset."""
@@ -161,8 +167,7 @@ class BodyFetcher:
         if wanted[0] < first:
             raise BodyUnavailable(
                 f"the event at offset {wanted[0]} of partition {source.partition} is no longer in the log, "
-                f"which begins at {first}: it was deleted before it was committed. Rewind the region to its "
-                "committed checkpoint, as a new lineage, and raise retention.ms of the events topic"
+                f"which begins at {first}: it was deleted before it was committed"
             )
         found: dict[int, ConsumerRecord] = {}
         for run in _runs(wanted):
@@ -198,10 +203,10 @@ class BodyFetcher:
 
 
 def _written(record: ConsumerRecord) -> WrittenEvent:
-    envelope = read_envelope(record.headers)
-    if isinstance(envelope, Poison):
-        raise BodyUnavailable(f"the event at offset {record.offset} cannot be read: {envelope.reason}")
-    return WrittenEvent(attempt_of(envelope), record.value or b"")
+    envelope = read_attributes(record.headers)
+    if isinstance(envelope, Flaw):
+        raise BodyUnavailable(f"the event at offset {record.offset} is no event: {envelope.problem.code}")
+    return WrittenEvent(envelope, record.value or b"")
 
 
 def _size(found: dict[int, ConsumerRecord]) -> int:

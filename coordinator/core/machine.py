@@ -5,6 +5,7 @@ the table's (TableProgress), and work in hand. A crash loses the work in hand, a
 again. `poll` hands out every effect that may start now, so an effect that a crash lost is handed out again.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from sluicegate.coordinator.core import effects
@@ -388,6 +389,15 @@ class StreamMachine:
     def conditions(self) -> list[Condition]:
         """Return everything that keeps the stream, or a region, from progress; the gravest first."""
         return self._conditions.all(self._stall, max(0, self._of_table.resume_at - self._now))
+
+    @property
+    def heard(self) -> Mapping[str, int]:
+        """Return, by region, the append time of its driver's newest event."""
+        return self._activity.heard
+
+    def last_record(self) -> StateRecord | None:
+        """Return the record for the next owner, after a graceful stop; None if none may be written."""
+        return self.record() if self.ready and not self._answers.waiting else None
 
     def record(self) -> StateRecord:
         """Return the state record as of now."""

@@ -5,7 +5,9 @@ from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
 
-from sluicegate.events.dead_letters import Letter, LetterCode, Place
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.dead_letters import Letter, Place
+from sluicegate.events.problems import Problem
 
 _MARK: Final = "letters="
 
@@ -55,16 +57,17 @@ class Letterbox:
         # Without a note, the topic is read from its start.
         self.mark = int(number) if note.startswith(_MARK) and number.isdigit() else 0
 
-    def put(self, record: ConsumerRecord, code: str, reason: str) -> None:
+    def put(self, record: ConsumerRecord, problem: Problem, stream: str | None) -> None:
         """Add a letter for a message, unless it precedes the group's offset or its letter is sent."""
         place = Place(record.topic, record.partition, record.offset, record.timestamp)
-        letter = Letter(place, code, reason, record.key, record.value, tuple(record.headers))
+        reason, headers = format_problem(problem, stream or ""), tuple(record.headers)
+        letter = Letter(place, str(problem.code), reason, record.key, record.value, headers)
         self._put(Unsent(letter, complete=True))
 
-    def put_body(self, offset: int, body: bytes, reason: str) -> None:
+    def put_body(self, offset: int, body: bytes, problem: Problem, stream: str) -> None:
         """Add a letter for a message of which only the malformed body is in memory."""
         place = Place(self.topic, self.partition, offset, 0)
-        letter = Letter(place, LetterCode.MALFORMED_BODY, reason, None, body, ())
+        letter = Letter(place, str(problem.code), format_problem(problem, stream), None, body, ())
         self._put(Unsent(letter, complete=False))
 
     def _put(self, unsent: Unsent) -> None:

@@ -36,7 +36,7 @@ class KafkaSettings(Connection):
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
     """Of topics when they are created; 3 where there are that many brokers."""
     retention: Seconds = 7 * 86_400.0
-    """Retention of events and commits. Events that are pending for half of it are appended again."""
+    """Retention of events and commits."""
     max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
     """Largest size of a message in the topics; writers split larger events."""
     session_timeout: Seconds = 10.0
@@ -53,11 +53,6 @@ class KafkaSettings(Connection):
             return super().client_options()
         except UnusableFile as error:
             raise SettingsError([f"kafka.security.{error.field}: {error.problem}"]) from error
-
-    @property
-    def carry_after(self) -> float:
-        """Age in seconds at which pending events are appended again, ahead of retention."""
-        return self.retention / 2
 
     def topic_names(self) -> TopicNames:
         """The names of the deployment's topics."""

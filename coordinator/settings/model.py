@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sluicegate.coordinator.settings.kafka import KafkaSecurity, KafkaSettings
 from sluicegate.coordinator.settings.redis import RedisSettings
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
-from sluicegate.coordinator.settings.units import Bytes, Seconds
+from sluicegate.coordinator.settings.units import Bytes, SecondsOrZero, Seconds
 from sluicegate.events.models import Name, StreamPolicy
 from sluicegate.failpoints.points import parse as parse_failpoints
 
@@ -92,6 +92,12 @@ def _flatten(value: object) -> object:
     return flat
 
 
+def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*names}) < len(names):
+        raise ValueError("must name each region once")
+    return names
+
+
 class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
@@ -112,8 +118,18 @@ class StreamSettings(Section):
     """`never`: every commit waits for all regions. `allow`: a late region stays at its last checkpoint."""
     max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3
     """Maximum number of commits in a row that may leave a region out; the next one must be full."""
+    max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Largest share of the active regions that one commit may leave out."""
     alignment_timeout: Seconds = 10.0
-    """Time that a possible commit waits for regions that are expected to join it."""
+    """Time that a due commit waits for regions that are expected to be part of it."""
+    commit_interval: SecondsOrZero = 0.0
+    """Shortest time between two commits, unless one of the maxima is reached; 0: commit at once."""
+    commit_max_files: Annotated[int, Field(ge=1)] | None = None
+    """Number of files that wait for a commit, at which it is due before `commit_interval`."""
+    commit_max_bytes: Bytes | None = None
+    """Size of the files that wait for a commit, at which it is due before `commit_interval`."""
+    regions: Annotated[tuple[Name, ...], AfterValidator(_check_distinct)] = ()
+    """Regions that may register. Default: any."""
     max_files_per_checkpoint: Annotated[int, Field(ge=1)] = 100_000
     """A region with more files in one checkpoint is left out, with a reason: its commit would take long."""
     max_pending_bytes: Bytes = 4 << 30
@@ -149,6 +165,8 @@ class StreamSettings(Section):
             number=0,
             partial=self.partial,
             max_consecutive_fallbacks=self.max_consecutive_fallbacks,
+            max_failure_ratio=self.max_failure_ratio,
+            regions=self.regions,
             allowed_locations=self.allowed_locations,
             file_names=self.file_names,
         )
@@ -177,6 +195,8 @@ class Settings(BaseSettings):
 
     At most a quarter of the retention of the tables' snapshots.
     """
+    replay_window: Seconds = 30 * 86_400.0
+    """Age up to which committed events stay in the log for replays; longer than the janitor's `grace`."""
     stall_after: Seconds = 30.0
     """Time that a step may fail and be retried until the stream counts as stalled."""
     failpoints: str = ""

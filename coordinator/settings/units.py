@@ -6,7 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator
 
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SECONDS: Final = {
+    **{"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0},
+    **{name: 86_400.0 for name in ("day", "days")},
+}
 _BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
@@ -21,6 +24,13 @@ def parse_seconds(value: object) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(problem)
     return seconds
+
+
+def parse_seconds_or_zero(value: object) -> float:
+    """Parse a duration as `parse_seconds` does, or 0. Raises ValueError."""
+    if value in (0, "0", "0s", "0ms"):
+        return 0.0
+    return parse_seconds(value)
 
 
 def parse_bytes(value: object) -> int:
@@ -52,6 +62,9 @@ def words_of_bytes(size: int) -> str:
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 """A duration in seconds, above 0."""
+
+SecondsOrZero = Annotated[float, BeforeValidator(parse_seconds_or_zero)]
+"""A duration in seconds, or 0."""
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 """A size in bytes, above 0."""

@@ -1,35 +1,24 @@
-"""Appends of one stream to Kafka: log entries, state records, notifications, copies of old events."""
+"""Appends of one stream to Kafka: events of the log, state records, notifications."""
 
-import asyncio
+import time
 import uuid
-from collections.abc import Sequence
-from typing import Final
+from typing import TypeVar
 
-from aiokafka import ConsumerRecord
-
-from sluicegate.coordinator.core.effects import (
-    Append,
-    AppendAbandoned,
-    AppendDecision,
-    Appended,
-    AppendPolicy,
-    AppendVoided,
-    Carry,
-)
-from sluicegate.coordinator.core.state import Due, StateRecord
+from sluicegate.coordinator.core.effects import Append, Appended
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.ownership import GROUP_HEADER
 from sluicegate.coordinator.stream.links import Links
-from sluicegate.events.codec import Header
-from sluicegate.events.encoding import encode, origin_headers
-from sluicegate.events.envelope import Envelope, Event, EventType, Origin
-from sluicegate.events.models import LineageCarried
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events import codec
+from sluicegate.events.encoding import encode_event, encode_notification
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import Body
+from sluicegate.events.notifications import RegistrationAnswered, Stalled
 from sluicegate.events.partitioning import partition_of
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import reach
-from sluicegate.kafka.bodies import BodyUnavailable
 
-COPIED_AT_ONCE: Final = 500
-"""Number of events that are fetched and appended again together."""
+
+_Body = TypeVar("_Body", bound=Body)
 
 
 class StreamLog:
@@ -46,55 +35,10 @@ class StreamLog:
         self._signature = (GROUP_HEADER, links.settings.kafka.group_id.encode())
 
     async def append(self, effect: Append) -> Appended:
-        """Append a decision, a policy, an abandonment or a void to the log."""
-        match effect:
-            case AppendDecision():
-                event_type = EventType.CUT_DECIDED
-            case AppendPolicy():
-                event_type = EventType.STREAM_POLICY
-            case AppendAbandoned():
-                event_type = EventType.CUT_ABANDONED
-            case AppendVoided():
-                event_type = EventType.CUT_VOIDED
-        return await self._append(Event(Envelope(str(uuid.uuid4()), event_type, self._stream), effect.body))
-
-    async def carry(self, effect: Carry) -> Appended:
-        """Append copies of the events at these offsets, and then the `LineageCarried` mark.
-
-        Retention deletes the originals later. Raises KafkaError, BodyUnavailable.
-        """
-        for start in range(0, len(effect.offsets), COPIED_AT_ONCE):
-            await self._copy(effect.offsets[start : start + COPIED_AT_ONCE])
-        await reach(Failpoint.CARRY_COPIED)
-        mark = Envelope(
-            str(uuid.uuid4()), EventType.LINEAGE_CARRIED, self._stream, effect.region, effect.lineage
-        )
-        return await self._append(Event(mark, LineageCarried(upto=effect.upto)))
-
-    async def record(self, record: StateRecord) -> None:
-        """Append a state record."""
-        await self._links.producer.send_and_wait(
-            self._links.topics.state,
-            record.model_dump_json().encode(),
-            key=self._stream.encode(),
-            partition=partition_of(self._stream, self._links.partitions.state),
-            headers=[self._signature],
-        )
-
-    async def announce(self, due: Due) -> None:
-        """Append a notification."""
-        envelope = Envelope(due.id, due.type, self._stream, due.region, due.lineage)
-        message = encode(Event(envelope, due.body))
-        await self._links.producer.send_and_wait(
-            self._links.topics.commits,
-            message.value,
-            key=message.key,
-            partition=partition_of(self._stream, self._links.partitions.commits),
-            headers=message.headers,
-        )
-
-    async def _append(self, event: Event) -> Appended:
-        message = encode(event)
+        """Append an event of the coordinator to the log."""
+        event = str(uuid.uuid4())
+        envelope = Envelope(event, effect.type, self._stream, effect.region, effect.incarnation)
+        message = encode_event(envelope, effect.body, now_ms())
         sent = await self._links.producer.send_and_wait(
             self._links.topics.events,
             message.value,
@@ -104,24 +48,42 @@ class StreamLog:
         )
         return Appended(sent.offset)
 
-    async def _copy(self, offsets: Sequence[int]) -> None:
-        topic, partition = self._links.topics.events, self._partition
-        found = await self._links.fetcher.records(partition, offsets)
-        lacking = [offset for offset in offsets if offset not in found]
-        if lacking:
-            raise BodyUnavailable(f"there is no event at offset {lacking[0]} of partition {partition}")
-        sent = [
-            await self._links.producer.send(
-                topic, copy.value, key=copy.key, partition=partition, headers=_copy_headers(copy)
-            )
-            for copy in (found[offset] for offset in offsets)
-        ]
-        await asyncio.gather(*sent)
+    async def record(self, record: StateRecord) -> None:
+        """Append a state record."""
+        await self._links.producer.send_and_wait(
+            self._links.topics.state,
+            encode_record(record),
+            key=self._stream.encode(),
+            partition=partition_of(self._stream, self._links.partitions.state),
+            headers=[self._signature],
+        )
+
+    async def announce(self, due: Due) -> None:
+        """Append a notification to the commits topic."""
+        body = with_reason(due.body, self._stream)
+        found = codec.Notification(due.id, due.type, self._stream, due.region, due.incarnation, body)
+        await announce(found, self._links)
 
 
-def _copy_headers(record: ConsumerRecord) -> list[Header]:
-    """Return the headers of a copy: those of the original, and the place of the original."""
-    known = [(name, value) for name, value in record.headers if value is not None]
-    if any(name == "ce_firstoffset" for name, _ in known):
-        return known
-    return [*known, *origin_headers(Origin(record.offset, record.timestamp))]
+async def announce(notification: codec.Notification, links: Links) -> None:
+    """Append a notification to the commits topic. Raises KafkaError."""
+    message = encode_notification(notification, now_ms())
+    await links.producer.send_and_wait(
+        links.topics.commits,
+        message.value,
+        key=message.key,
+        partition=partition_of(notification.stream, links.partitions.commits),
+        headers=message.headers,
+    )
+
+
+def with_reason(body: _Body, stream: str) -> _Body:
+    """Return a notification with the sentence for its problem. The sentence is no part of any identity."""
+    if isinstance(body, RegistrationAnswered | Stalled) and body.problem is not None:
+        return body.model_copy(update={"reason": format_problem(body.problem, stream)})
+    return body
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000

@@ -5,12 +5,8 @@ from typing import Final
 
 from sluicegate.coordinator.core.effects import (
     Announce,
-    AppendAbandoned,
-    AppendDecision,
-    AppendPolicy,
-    AppendVoided,
+    Append,
     Ask,
-    Carry,
     CheckFiles,
     Effect,
     Failed,
@@ -22,19 +18,27 @@ from sluicegate.coordinator.core.effects import (
     WriteRecord,
     WriteView,
 )
+from sluicegate.events.envelope import EventType
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import InjectedFailure, reach
 from sluicegate.lakes.port import OutcomeUnknown
 
-AROUND: Final[dict[type[Effect], tuple[Failpoint, Failpoint]]] = {
+Around = tuple[Failpoint, Failpoint]
+"""The failpoints before and after an effect."""
+
+APPENDS: Final[dict[EventType, Around]] = {
+    EventType.STREAM_POLICY: (Failpoint.APPEND_POLICY_BEFORE, Failpoint.APPEND_POLICY_AFTER),
+    EventType.REGION_HEARTBEAT: (Failpoint.APPEND_HEARTBEAT_BEFORE, Failpoint.APPEND_HEARTBEAT_AFTER),
+    EventType.CUT_DECIDED: (Failpoint.APPEND_DECISION_BEFORE, Failpoint.APPEND_DECISION_AFTER),
+    EventType.CUT_COMMITTED: (Failpoint.APPEND_COMMITTED_BEFORE, Failpoint.APPEND_COMMITTED_AFTER),
+    EventType.CUT_REVERTED: (Failpoint.APPEND_REVERTED_BEFORE, Failpoint.APPEND_REVERTED_AFTER),
+    EventType.CUT_ABANDONED: (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER),
+}
+"""By type of the event that is appended."""
+AROUND: Final[dict[type[Effect], Around]] = {
     InspectTable: (Failpoint.INSPECT_TABLE_BEFORE, Failpoint.INSPECT_TABLE_AFTER),
     FetchEnd: (Failpoint.FETCH_END_BEFORE, Failpoint.FETCH_END_AFTER),
     CheckFiles: (Failpoint.CHECK_FILES_BEFORE, Failpoint.CHECK_FILES_AFTER),
-    AppendPolicy: (Failpoint.APPEND_POLICY_BEFORE, Failpoint.APPEND_POLICY_AFTER),
-    AppendDecision: (Failpoint.APPEND_DECISION_BEFORE, Failpoint.APPEND_DECISION_AFTER),
-    AppendAbandoned: (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER),
-    AppendVoided: (Failpoint.APPEND_VOIDED_BEFORE, Failpoint.APPEND_VOIDED_AFTER),
-    Carry: (Failpoint.CARRY_BEFORE, Failpoint.CARRY_AFTER),
     Ask: (Failpoint.ASK_BEFORE, Failpoint.ASK_AFTER),
     Publish: (Failpoint.PUBLISH_BEFORE, Failpoint.PUBLISH_AFTER),
     WriteRecord: (Failpoint.WRITE_RECORD_BEFORE, Failpoint.WRITE_RECORD_AFTER),
@@ -46,7 +50,7 @@ AROUND: Final[dict[type[Effect], tuple[Failpoint, Failpoint]]] = {
 
 async def between_failpoints(effect: Effect, perform: Callable[[Effect], Awaitable[Result]]) -> Result:
     """Perform an effect between its two failpoints; an injected failure is an ordinary result."""
-    before, after = AROUND[type(effect)]
+    before, after = APPENDS[effect.type] if isinstance(effect, Append) else AROUND[type(effect)]
     try:
         await reach(before)
     except InjectedFailure as error:

@@ -99,7 +99,7 @@ class Changes:
         # Nothing may be awaited between these steps: later events are skipped, or belong to no stream.
         del host.streams[name]
         if name in host.wanted():
-            self.joining[name] = runner.machine.book.low_water(runner.machine.position)
+            self.joining[name] = runner.low_water
         await runner.write_last_record()
         host.forget(name)
         log.info("stream left", stream=name, partition=host.source.partition)

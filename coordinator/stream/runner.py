@@ -13,12 +13,8 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.effects import (
     Announce,
-    AppendAbandoned,
-    AppendDecision,
-    AppendPolicy,
-    AppendVoided,
+    Append,
     Ask,
-    Carry,
     CheckFiles,
     Done,
     Effect,
@@ -34,7 +30,7 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
@@ -43,10 +39,9 @@ from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.coordinator.stream.telemetry import News
+from sluicegate.coordinator.stream.telemetry import StreamTelemetry
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.tasks import end
-from sluicegate.coordinator.telemetry.waiting import Waiting
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
@@ -84,7 +79,7 @@ class StreamRunner:
         links: Links,
         partition: LogPartition,
         since: int,
-        record: StateRecord | None = None,
+        record: StateRecord,
     ) -> None:
         """Make a runner.
 
@@ -93,27 +88,25 @@ class StreamRunner:
         """
         self.since = since
         self.machine = machine
+        self.stream = record.stream
         self.bodies = Bodies(links.budget)
+        self.low_water = record.low_water
+        """The offset from which a recovery reads: that of the newest record that is acknowledged."""
         self.last_view: StateRecord | None = None
-        self.waiting = Waiting(machine.stream)
-        self.news = News(machine.stream, links.metrics, machine.outbox.due)
+        self.telemetry = StreamTelemetry(self.stream, links.metrics, machine.outbox.due)
         self.settings = settings
-        self._recorded_user = (record and record.commit_user) or settings.commit_user
+        self._recorded_user = record.commit_user or settings.commit_user
         """Commit user of later records: that of the first record, independent of the settings."""
         self._links = links
         self._partition = partition
-        self._kafka = StreamLog(machine.stream, partition.number, links)
-        self._table = StreamTable(settings, links.threads, machine.stream)
+        self._kafka = StreamLog(self.stream, partition.number, links)
+        self._table = StreamTable(settings, links.threads, self.stream)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._outcomes_count = True
-        self._log = log.bind(stream=machine.stream)
+        self._log = log.bind(stream=self.stream)
         self._failure: Exception | None = None
         """Error in handling a result: this process must stop working on the stream."""
-
-    @property
-    def stream(self) -> str:
-        return self.machine.stream
 
     def pump(self) -> None:
         """Start the effects that the core requests.
@@ -128,8 +121,7 @@ class StreamRunner:
             task = asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        self.news.retries(self.machine.retries)
-        self.news.standing(self.machine.stall_reason, self.machine.paused)
+        self.telemetry.conditions(self.machine.conditions())
 
     async def stop(self, grace: float) -> None:
         """Start no more effects. Wait up to `grace` seconds for the running ones, then cancel them.
@@ -150,9 +142,10 @@ class StreamRunner:
 
     async def write_last_record(self) -> None:
         """Write a state record at a graceful stop, so that the next owner reads less of the log."""
-        if self.machine.ready and self.machine.book.state.assignment is not None:
+        record = self.machine.last_record()
+        if record is not None:
             await reach(Failpoint.LAST_RECORD_BEFORE)
-            result = await self._effect(WriteRecord(self.machine.record()))
+            result = await self._effect(WriteRecord(record))
             if isinstance(result, Failed):
                 self._log.warning("last state record not written", reason=result.reason)
             await reach(Failpoint.LAST_RECORD_AFTER)
@@ -162,7 +155,7 @@ class StreamRunner:
         self._log.debug("effect", state="started", effect=name)
         result = await self._effect(effect)
         try:
-            self.news.effect(effect, result)
+            self.telemetry.effect(effect, result)
             self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
             self._measure(effect, result)
             # A result after the loss of the partition is ignored: the next owner asks the table again.
@@ -195,7 +188,7 @@ class StreamRunner:
             case InspectTable():
                 return await self._table.inspect(effect)
             case Ask():
-                self.news.asked(effect)
+                self.telemetry.asked(effect)
                 return await self._table.ask(effect)
             case CheckFiles():
                 return await self._check(effect)
@@ -204,19 +197,14 @@ class StreamRunner:
                     return await self._table.publish(effect, bodies)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
-            case AppendDecision() | AppendPolicy() | AppendAbandoned() | AppendVoided():
+            case Append():
                 return await self._kafka.append(effect)
-            case Carry():
-                appended = await self._kafka.carry(effect)
-                told = {"region": effect.region, "lineage": effect.lineage, "events": len(effect.offsets)}
-                self._log.info("carried ahead of the log's retention", **told)
-                return appended
         await self._follow_up(effect)
         return Done()
 
     async def _check(self, effect: CheckFiles) -> Result:
         """Find the regions whose files could not be committed, those over a limit first."""
-        too_much = over_limits(self.stream, self.settings, self.machine.book, effect, self.bodies.size)
+        too_much = over_limits(self.settings, self.machine.replica.log, effect, self.bodies.size)
         parts = tuple(part for part in effect.parts if part.region not in too_much)
         offsets = [offset for part in parts for offset in part.offsets]
         with closing(self._supply(offsets)) as bodies:
@@ -230,10 +218,11 @@ class StreamRunner:
         match effect:
             case WriteRecord(record):
                 await self._kafka.record(record.model_copy(update={"commit_user": self._recorded_user}))
+                self.low_water = record.low_water
                 self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
             case Announce(due):
                 await self._kafka.announce(due)
-                self.news.announced(due, self.machine.stall_reason)
+                self.telemetry.announced(due)
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
@@ -258,21 +247,22 @@ class StreamRunner:
 
     def _put_aside(self) -> None:
         """Send unreadable bodies to the dead letters, in addition to excluding their region."""
-        for offset, (body, reason) in self._table.broken.items():
-            self._partition.letters.put_body(offset, body, reason)
+        for offset, (body, problem) in self._table.broken.items():
+            self._partition.letters.put_body(offset, body, problem, self.stream)
         self._table.broken.clear()
 
     def _measure(self, effect: Effect, result: Result) -> None:
-        pending = self.machine.book.state.pending
-        if not pending or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
+        """Count a commit that became visible, and release the memory of its bodies."""
+        log, tally = self.machine.replica.log, self._table.tally
+        made = log.state.pending
+        if made is None or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
             return
-        decision, tally = pending[0], self._table.tally
-        # The void of a decision has another digest, and adds no files to the table.
-        if effect.digest != decision.digest:
+        # A revert has another digest, and adds no files to the table.
+        if effect.digest != made.digest:
             return
-        self.bodies.drop(decision.parts)
-        if tally is not None and tally.decision == decision.id:
-            self.news.committed(decision, tally)
+        self.bodies.drop(made.parts)
+        if tally is not None and tally.decision == made.id:
+            self.telemetry.committed(log, made, tally)
         else:
             # A previous owner published it, and counted it in its metrics.
-            self.news.settled()
+            self.telemetry.settled()

@@ -16,12 +16,15 @@ from sluicegate.coordinator.core.effects import (
     Result,
     TableUnfit,
 )
+from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.supply import BodySource
-from sluicegate.events.codec import BadBody, read_files
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem
 from sluicegate.events.models import FilesWritten
-from sluicegate.events.naming import names_problem
+from sluicegate.events.naming import attempt_of, names_problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.port import (
     BadFiles,
@@ -40,6 +43,14 @@ T = TypeVar("T")
 
 STEP: Final = 8 << 20
 """Bytes of bodies whose events are checked together."""
+
+
+class _Unusable(Exception):
+    """The files of an event cannot be committed."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 @dataclass
@@ -67,15 +78,15 @@ class Tally:
 class StreamTable:
     """One committer, opened when the table is inspected; one call at a time."""
 
-    def __init__(self, settings: StreamSettings, threads: Executor, stream: str = "...") -> None:
+    def __init__(self, settings: StreamSettings, threads: Executor, stream: str) -> None:
         self._settings = settings
         self._stream = stream
         self._threads = threads
         self._committer: Committer | None = None
         self.tally: Tally | None = None
         """Of the last publication whose events were read."""
-        self.broken: dict[int, tuple[bytes, str]] = {}
-        """Bodies that turned out to be unreadable, by offset, with the reason."""
+        self.broken: dict[int, tuple[bytes, Problem]] = {}
+        """Bodies that turned out to be unreadable, by offset, with the problem."""
 
     async def inspect(self, _: InspectTable) -> Result:
         """Open the table again and return its state."""
@@ -90,8 +101,9 @@ class StreamTable:
         """Ask for a decision."""
         committer = self._opened()
         try:
+            known = ref_of(effect.known)
             return await self._call(
-                lambda: committer.ask(effect.decision, effect.digest, effect.table, effect.recorded)
+                lambda: committer.ask(effect.decision, effect.digest, effect.table, known)
             )
         except LakeUnavailable as error:
             return Failed(str(error))
@@ -107,7 +119,9 @@ class StreamTable:
         """Publish a commit; whatever is not known for sure is an unknown outcome."""
         try:
             return await self._call(lambda: self._publish(effect, bodies))
-        except (BadBody, BadFiles, BodyUnavailable) as error:
+        except _Unusable as error:
+            return Refused(format_problem(error.problem, self._stream))
+        except (BadFiles, BodyUnavailable) as error:
             return Refused(str(error))
         except Exception as error:
             return OutcomeUnknown(f"{type(error).__name__}: {error}")
@@ -140,38 +154,31 @@ class StreamTable:
         identity = self._opened().identity()
         return FilesChecked(problems) if identity == effect.table else TableReplaced(identity)
 
-    def _problems(self, effect: CheckFiles, bodies: BodySource) -> dict[str, str]:
-        """Go through the log once, however many regions stand in it, and hold a part of it at a time."""
+    def _problems(self, effect: CheckFiles, bodies: BodySource) -> dict[str, Problem]:
+        """Read the log once, however many regions are in it, and hold a part of it at a time."""
         regions = {offset: part.region for part in effect.parts for offset in part.offsets}
-        problems: dict[str, str] = {}
+        problems: dict[str, Problem] = {}
         checks = {part.region: _Check(self._opened()) for part in effect.parts}
         for offset in sorted(regions):
             region = regions[offset]
+            if region in problems:
+                continue
             try:
-                if region not in problems:
-                    event = bodies[offset]
-                    checks[region].add(self._read_at(offset, event, effect), len(event.body))
-            except BadFiles as error:
-                problems[region] = self._mending(region, error)
-            except (BadBody, BodyUnavailable, TableRefused) as error:
-                problems[region] = f"region {region}: {error}"
+                event = bodies[offset]
+                checks[region].add(self._read_at(offset, event, effect), len(event.body))
+            except _Unusable as error:
+                problems[region] = error.problem
+            except BodyUnavailable as error:
+                problems[region] = Problem(code=Code.BODY_UNREADABLE, number=offset, detail=str(error))
+            except (BadFiles, TableRefused) as error:
+                problems[region] = Problem(code=Code.FILES_EXCLUDED, detail=str(error))
         for region, check in checks.items():
             try:
                 if region not in problems:
                     check.finish()
-            except BadFiles as error:
-                problems[region] = self._mending(region, error)
-            except TableRefused as error:
-                problems[region] = f"region {region}: {error}"
+            except (BadFiles, TableRefused) as error:
+                problems[region] = Problem(code=Code.FILES_EXCLUDED, detail=str(error))
         return problems
-
-    def _mending(self, region: str, error: BadFiles) -> str:
-        """Format the problem of a region's files, with the two remedies."""
-        return (
-            f"region {region}: {error}. Mend that (put a missing file back), and it goes on by itself; or "
-            f"have its query write anew: sluicegate rewind --stream {self._stream} --region {region} "
-            "--checkpoint-location ..."
-        )
 
     def _publish(self, effect: Publish, bodies: BodySource) -> Result:
         def read(offset: int) -> FilesWritten:
@@ -182,7 +189,7 @@ class StreamTable:
             CommitRequest(
                 decision=effect.decision,
                 digest=effect.digest,
-                head=effect.head,
+                head=ref_of(effect.head),
                 watermark=effect.watermark,
                 files=_Events(sorted(effect.offsets), tally.counted(read)),
             )
@@ -195,20 +202,25 @@ class StreamTable:
     def _read_at(self, offset: int, event: WrittenEvent, effect: CheckFiles) -> FilesWritten:
         try:
             return self._read(event, effect)
-        except BadBody as error:
-            self.broken[offset] = event.body, str(error)
+        except _Unusable as error:
+            if error.problem.code is Code.MALFORMED_BODY:
+                self.broken[offset] = event.body, error.problem
+                unreadable = {"code": Code.BODY_UNREADABLE, "number": offset, "event": event.envelope.id}
+                raise _Unusable(error.problem.model_copy(update=unreadable)) from None
             raise
 
     def _read(self, event: WrittenEvent, effect: CheckFiles | Publish) -> FilesWritten:
-        """The files of an event that obeys the logged policy. Raises BadBody, BadFiles."""
-        files = read_files(event.body)
+        """Return the files of an event that obeys the logged policy. Raises _Unusable."""
+        files = read_files(event.envelope, event.body)
+        if isinstance(files, Problem):
+            raise _Unusable(files)
         problem = location_problem(files, effect.allowed_locations)
         if problem is None and effect.names_checked:
-            problem = names_problem(event.attempt, files)
+            problem = names_problem(attempt_of(event.envelope), files)
         if problem is None and files.format != self._settings.format:
-            problem = f"files of the format {files.format} for a table of {self._settings.format}"
+            problem = Problem(code=Code.OTHER_FORMAT, names=(files.format, self._settings.format))
         if problem is not None:
-            raise BadFiles(problem)
+            raise _Unusable(problem)
         return files
 
 
