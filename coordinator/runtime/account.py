@@ -4,14 +4,15 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sluicegate.coordinator.core.retries import OPTIONAL
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.coordinator.stream.runner import StreamRunner
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import overview
+from sluicegate.events.problems import Code
 
-PATIENCE: Final = 3_000
-"""Milliseconds that an effect may fail before the service is unready: conflicts and new leaders are short."""
+PATIENCE: Final = 3.0
+"""Seconds that an effect may fail before the service is unready: conflicts and new leaders are short."""
 
 
 def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
@@ -26,17 +27,17 @@ def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
         if other := runner.rivals.seen:
             yield f"partition {number}: the group {other} decides for its streams, too"
         for name, stream in runner.streams.items():
-            for each in stream.machine.retries:
-                lasts = each.stall is not None or each.lasted >= PATIENCE
-                if lasts and each.effect not in OPTIONAL:
-                    yield f"stream {name}: {each.effect} fails and is tried again: {each.reason}"
+            failing = stream.telemetry.failing(PATIENCE)
+            for problem in (each.problem for each in stream.machine.conditions()):
+                if problem.code is Code.RETRYING and problem.names[0] in failing:
+                    yield format_problem(problem, name)
 
 
 def absent(topic: str) -> str:
     """Format the message for a missing events topic: without its metadata the group assigns no partitions."""
     return (
-        f"the topic {topic} does not exist any more, so that nothing is read. Make it again with "
-        "`sluicegate topics create`: each stream then says how it goes on"
+        f"the topic {topic} does not exist any more, so nothing is read. Create it again with "
+        "`sluicegate topics create`; `sluicegate status` then shows the way out of each stream"
     )
 
 
@@ -61,10 +62,4 @@ def account(settings: KafkaSettings, epoch: int, runners: Mapping[int, Partition
 
 
 def _stream(stream: StreamRunner, now: int) -> dict[str, Any]:
-    machine = stream.machine
-    retries = [
-        {"effect": each.effect, "reason": each.reason, "failures": each.failures, "lasted": each.lasted}
-        for each in machine.retries
-    ]
-    # The record has only long retries and none of the view, so the status has its own list.
-    return {**overview(machine.record(), now), "ready": machine.ready, "retries": retries}
+    return {**overview(stream.machine.record(), now), "ready": stream.machine.ready}

@@ -14,14 +14,12 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.sweep import Swept, sweep
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +69,7 @@ class Janitor:
             await asyncio.to_thread(process.start)
             theirs.close()
             await self._over(process, stream)
-            self._tell(stream, _outcome(ours))
+            self._log(stream, _outcome(ours))
         finally:
             ours.close()
             _end(process)
@@ -89,22 +87,22 @@ class Janitor:
         finally:
             loop.remove_reader(process.sentinel)
 
-    def _tell(self, stream: str, outcome: "Swept | str") -> None:
-        if isinstance(outcome, Swept):
-            log.info("the janitor has swept", stream=stream, **outcome._asdict())
+    def _log(self, stream: str, outcome: dict[str, Any] | str) -> None:
+        if isinstance(outcome, dict):
+            log.info("orphaned files deleted", stream=stream, **outcome)
         else:
-            log.warning("the janitor could not sweep, and tries again later", stream=stream, reason=outcome)
+            log.warning("orphaned files not deleted, will be tried again", stream=stream, reason=outcome)
 
 
-def _outcome(pipe: Connection) -> Swept | str:
-    """Return the result that the process sent before its end, or the reason why there is none."""
+def _outcome(pipe: Connection) -> dict[str, Any] | str:
+    """Return the figures that the process sent before its end, or the reason why there are none."""
     try:
         if pipe.poll():
-            told = pipe.recv()
-            return Swept(**told) if isinstance(told, dict) else str(told)
+            sent = pipe.recv()
+            return sent if isinstance(sent, dict) else str(sent)
     except EOFError:
         pass
-    return "it was ended before it was through"
+    return "the sweep was ended before it was complete"
 
 
 def _end(process: BaseProcess) -> None:
@@ -119,6 +117,10 @@ def _end(process: BaseProcess) -> None:
 
 def _work(settings: Settings, stream: str, pipe: Connection) -> None:
     """Run one sweep in a child process, and send its result or error."""
+    # Only the child process needs this code.
+    from sluicegate.replay.errors import ReplayRefused
+    from sluicegate.replay.sweep import sweep
+
     os.nice(NICE)
     # The outcome has the errors, so the client's log lines would only repeat them.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)

@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sluicegate.coordinator.settings.kafka import KafkaSecurity, KafkaSettings
 from sluicegate.coordinator.settings.redis import RedisSettings
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
-from sluicegate.coordinator.settings.units import Bytes, SecondsOrZero, Seconds
+from sluicegate.coordinator.settings.units import Bytes, Seconds, SecondsOrZero
 from sluicegate.events.models import Name, StreamPolicy
 from sluicegate.failpoints.points import parse as parse_failpoints
 

@@ -7,8 +7,12 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator
 
 _SECONDS: Final = {
-    **{"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0},
-    **{name: 86_400.0 for name in ("day", "days")},
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3_600.0,
+    "d": 86_400.0,
+    **dict.fromkeys(("day", "days"), 86400.0),
 }
 _BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")

@@ -17,7 +17,6 @@ from sluicegate.events.models import Body
 from sluicegate.events.notifications import RegistrationAnswered, Stalled
 from sluicegate.events.partitioning import partition_of
 
-
 _Body = TypeVar("_Body", bound=Body)
 
 

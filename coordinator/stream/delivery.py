@@ -40,9 +40,7 @@ def deliver(source: Source, runner: StreamRunner, record: ConsumerRecord, readin
         runner.machine.block(failed_at(record.offset, error), record.offset, keep_record=True)
 
 
-def _deliver_control(
-    source: Source, runner: StreamRunner, record: ConsumerRecord, reading: Reading
-) -> None:
+def _deliver_control(source: Source, runner: StreamRunner, record: ConsumerRecord, reading: Reading) -> None:
     """Pass an event other than `files.written` to its stream."""
     read, machine = reading.record, runner.machine
     if read is None:

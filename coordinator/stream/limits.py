@@ -30,9 +30,7 @@ def over_limits(
             break
         size = pending.get(name, 0)
         total -= size
-        problems.setdefault(
-            name, Problem(code=Code.TOO_MANY_BYTES, region=name, number=size, other=limit)
-        )
+        problems.setdefault(name, Problem(code=Code.TOO_MANY_BYTES, region=name, number=size, other=limit))
     return problems
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.view import view_of

@@ -80,6 +80,21 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
         _UNUSABLE, "the attribute {first} has a value that is not allowed[: {detail}]", _SENDER
     ),
     Code.MISSING_ATTRIBUTE: Message(_UNUSABLE, "the attribute {first} is missing", _SENDER),
+    Code.UNDECODABLE: Message(
+        _UNUSABLE, "the name of a header is not UTF-8, so no client can be relied on to read it", _SENDER
+    ),
+    Code.UNKNOWN_STREAM: Message(
+        "Stream {stream} is not known here",
+        "no coordinator of this group has it in its settings",
+        "Add [streams.{stream}] to the settings and send the coordinators SIGHUP: what is still in the log "
+        "is committed then. Or correct the name of the stream in the query, and start it again",
+    ),
+    Code.WRONG_PARTITION: Message(
+        "The message is not used",
+        "it is on partition {other} of the events topic, and those of stream {stream} belong on partition "
+        "{number}: the topic got more partitions, or a program chose the partition itself",
+        "Correct the cause, then send the message again: `sluicegate dead-letters retry --help`",
+    ),
     Code.MALFORMED_BODY: Message(_UNUSABLE, "its body is malformed[ at {first}][: {detail}]", _SENDER),
 }
 

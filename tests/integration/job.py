@@ -1,5 +1,6 @@
-"""A job without Spark: writes real files with the writer half and says on Kafka what a driver would say."""
+"""A job without Spark: writes real files with the writer half, and sends the events of a driver to Kafka."""
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,24 +14,25 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from sluicegate.events.codec import read_event
-from sluicegate.events.encoding import encode
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.codec import Flaw, Notification, read_body, read_notification, read_record
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import BODIES, Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
     Body,
     CheckpointCompleted,
-    Event,
     FileInfo,
     FilesWritten,
-    OpeningAnswered,
-    Parent,
+    Planned,
+    Position,
     RegionClosed,
-    RegionOpened,
+    RegionHeartbeat,
+    RegionRegistered,
 )
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.envelope import Poison
 from sluicegate.events.naming import attempt_digest
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.lakes.registry import adapter
 from tests.integration.waiting import until
@@ -116,9 +118,15 @@ class Job:
     location: str
     region: str = "r1"
     regions: tuple[str, ...] = ("r1",)
-    lineage: str = "q1.0"
+    incarnation: str = "q1"
+    assignment: int = 0
     batch: int = 0
-    previous: int | None = None
+    base: Position | None = None
+    """Position that the incarnation started from."""
+    previous: Position | None = None
+    """The newest completed checkpoint, or the base."""
+    run: str = "none"
+    """Id of the newest registration."""
     writers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By the path of its first file, the writer and the attempt that an event's files are of."""
     producer: AIOKafkaProducer = field(init=False)
@@ -131,7 +139,9 @@ class Job:
     async def __aexit__(self, *_: object) -> None:
         await self.producer.stop()
 
-    async def say(
+    # --- the driver -------------------------------------------------------------------------------
+
+    async def send(
         self,
         event_type: EventType,
         body: Body,
@@ -144,20 +154,11 @@ class Job:
         partition: int | None = None,
     ) -> str:
         """Append an event; returns its id."""
-        region_level = event_type not in (EventType.STREAM_COMMAND, EventType.CUT_DECIDED)
-        envelope = Envelope(
-            str(uuid.uuid4()),
-            event_type,
-            self.stream,
-            self.region if region_level else "",
-            self.lineage if region_level else "",
-            checkpoint,
-            writer,
-            files,
-            attempt,
-            rows=rows,
-        )
-        message = encode(Event(envelope, body))
+        of_stream = event_type in (EventType.STREAM_COMMAND, EventType.CUT_DECIDED, EventType.STREAM_POLICY)
+        region, incarnation = ("", "") if of_stream else (self.region, self.incarnation)
+        place = (self.stream, region, incarnation, checkpoint, writer, attempt)
+        envelope = Envelope(str(uuid.uuid4()), event_type, *place, files, rows)
+        message = encode_event(envelope, body, time.time_ns() // 1_000_000)
         home = partition_of(self.stream, PARTITIONS)
         await self.producer.send_and_wait(
             self.topics.events,
@@ -168,26 +169,71 @@ class Job:
         )
         return envelope.id
 
-    async def open(self, *parents: Parent, table: str | None = None, **how: Any) -> OpeningAnswered:
-        """Open the lineage and wait for the answer."""
-        opening = await self.say_opening(*parents, table=table, **how)
-        answers = await until(
-            self.notifications, lambda found: any(_answers(event, opening) for event in found)
+    async def register(self, **how: Any) -> RegistrationAnswered:
+        """Register the incarnation and wait for the answer; ask again until the stream has a policy."""
+        while True:
+            answer = await self.answer_to(await self.send_registration(**how))
+            if answer.problem is None or answer.problem.code is not Code.NO_POLICY:
+                return answer
+
+    async def answer_to(self, registration: str) -> RegistrationAnswered:
+        """Wait for the answer to a registration."""
+        found = await until(
+            self.notifications, lambda seen: any(_answers(each, registration) for each in seen)
         )
-        answer = next(event.body for event in answers if _answers(event, opening))
-        assert isinstance(answer, OpeningAnswered)
+        answer = next(each.body for each in found if _answers(each, registration))
+        assert isinstance(answer, RegistrationAnswered)
         return answer
 
-    async def say_opening(self, *parents: Parent, table: str | None = None, **how: Any) -> str:
-        """Append the opening of the lineage; returns its id."""
-        body = RegionOpened(
-            parents=parents,
-            **how,
-            assignment=Assignment(number=0, regions=self.regions),
-            bounded=True,
+    async def send_registration(self, *, table: str | None = None, after: int = 0, **how: Any) -> str:
+        """Append the registration of the incarnation; returns its id."""
+        own = self.previous if self.previous and self.previous.incarnation == self.incarnation else None
+        planned = (Planned(checkpoint=own.checkpoint, digest=own.digest),) if own else ()
+        fields = {"base": self.base, "planned": planned, "bounded": True, **how}
+        body = RegionRegistered(
+            assignment=Assignment(number=self.assignment, regions=self.regions, after=after),
             table=Path(table or self.location).as_uri(),
+            **fields,
         )
-        return await self.say(EventType.REGION_OPENED, body)
+        sent = await self.send(EventType.REGION_REGISTERED, body)
+        self.run = self.run if body.probe else sent
+        return sent
+
+    async def begin(self, incarnation: str, **how: Any) -> RegistrationAnswered:
+        """Register a new incarnation that starts from the committed position and replaces the live one."""
+        asked = await self.register(probe=True, **how)
+        self.incarnation, self.base, self.previous = incarnation, asked.decided, asked.decided
+        self.batch = asked.decided.checkpoint + 1 if asked.decided else 0
+        return await self.register(replaces=asked.live, **how)
+
+    async def complete(self, *events: str, digest: str | None = None, watermark: int | None = None) -> None:
+        """Complete the current batch with these events."""
+        named = digest or f"range-{self.region}-{self.batch}"
+        body = CheckpointCompleted(
+            events=events, predecessor=self.previous, source_digest=named, watermark=watermark
+        )
+        await self.send(EventType.CHECKPOINT_COMPLETED, body, checkpoint=self.batch)
+        self.previous = Position(incarnation=self.incarnation, checkpoint=self.batch, digest=named)
+        self.batch += 1
+
+    async def run_batch(self, *groups: Sequence[int]) -> None:
+        """Write, publish and complete one batch."""
+        events = [await self.written(self.write_files(group)) for group in groups]
+        await self.complete(*events)
+
+    async def heartbeat(self, *, idle: bool = False, interval: int | None = None) -> None:
+        """Send a heartbeat."""
+        await self.send(
+            EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=idle, interval=interval, run=self.run)
+        )
+
+    async def close(self) -> None:
+        """End the region."""
+        own = self.previous if self.previous and self.previous.incarnation == self.incarnation else None
+        final = own.checkpoint if own else None
+        await self.send(EventType.REGION_CLOSED, RegionClosed(final=final, run=self.run))
+
+    # --- the writers ------------------------------------------------------------------------------
 
     def write_files(
         self, *groups: Sequence[int], writer_options: dict[str, str] | None = None
@@ -196,7 +242,7 @@ class Job:
         files: list[FileInfo] = []
         attempt = uuid.uuid4().hex
         name = f"w-{attempt[:8]}"
-        digest = attempt_digest(self.stream, self.region, self.lineage, self.batch, name, attempt)
+        digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
             writer = adapter("paimon").open_writer(self.location, writer_options or {}, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
@@ -219,7 +265,7 @@ class Job:
         first = body.files[0].path if body.files else ""
         writer, attempt = self.writers.get(first, (f"w-{number[:8]}", number))
         how = {"writer": writer, "attempt": attempt, **how}
-        return await self.say(
+        return await self.send(
             EventType.FILES_WRITTEN,
             body,
             checkpoint=self.batch,
@@ -228,46 +274,36 @@ class Job:
             **how,
         )
 
-    async def complete(self, *events: str, digest: str | None = None, watermark: int | None = None) -> None:
-        """Complete the current batch with these events."""
-        body = CheckpointCompleted(
-            events=events,
-            predecessor=self.previous,
-            source_digest=digest or f"range-{self.region}-{self.batch}",
-            watermark=watermark,
-        )
-        await self.say(EventType.CHECKPOINT_COMPLETED, body, checkpoint=self.batch)
-        self.previous, self.batch = self.batch, self.batch + 1
+    # --- results ----------------------------------------------------------------------------------
 
-    async def run_batch(self, *groups: Sequence[int]) -> None:
-        """Write, publish and complete one batch."""
-        events = [await self.written(self.write_files(group)) for group in groups]
-        await self.complete(*events)
-
-    async def close(self) -> None:
-        """End the region."""
-        await self.say(EventType.REGION_CLOSED, RegionClosed(final=self.previous))
-
-    async def notifications(self) -> list[Event]:
-        """All that was said of the stream on the commits topic."""
-        return [
-            event
-            for event in await read_topic(self.bootstrap, self.topics.commits)
-            if event.envelope.stream == self.stream
-        ]
+    async def notifications(self) -> list[Notification]:
+        """Return everything about the stream on the commits topic."""
+        found = await read_notifications(self.bootstrap, self.topics.commits)
+        return [each for each in found if each.stream == self.stream]
 
     async def committed(self, ids: Sequence[int]) -> None:
         """Wait until the table holds exactly these ids."""
         await until(lambda: read_ids(self.location), lambda found: found == sorted(ids))
 
 
-async def read_topic(bootstrap: str, topic: str) -> list[Event]:
-    """All events of a topic, in the order of their partitions."""
+async def read_notifications(bootstrap: str, topic: str) -> list[Notification]:
+    """Return all notifications of a topic, in the order of their partitions."""
     return [
-        event
+        found
         for record in await read_records(bootstrap, topic)
-        if not isinstance(event := read_event(record.headers, record.value), Poison)
+        if not isinstance(found := read_notification(record.headers, record.value), Flaw)
     ]
+
+
+async def read_events(bootstrap: str, topic: str) -> list[LogRecord]:
+    """Return all events of a log with their bodies, in the order of their partitions."""
+    found: list[LogRecord] = []
+    for record in await read_records(bootstrap, topic):
+        read = read_record(record.offset, record.timestamp, record.headers, record.value).record
+        if read is not None:
+            body = read_body(read.envelope.type, record.value)
+            found.append(read._replace(body=body if isinstance(body, BODIES[read.envelope.type]) else None))
+    return found
 
 
 async def read_records(bootstrap: str, topic: str) -> list[Any]:
@@ -291,5 +327,5 @@ async def read_records(bootstrap: str, topic: str) -> list[Any]:
         await consumer.stop()
 
 
-def _answers(event: Event, opening: str) -> bool:
-    return isinstance(event.body, OpeningAnswered) and event.body.opening == opening
+def _answers(found: Notification, registration: str) -> bool:
+    return isinstance(found.body, RegistrationAnswered) and found.body.registration == registration

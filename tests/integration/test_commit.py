@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from aiokafka import TopicPartition
 
-from sluicegate.events.models import CutCommitted, RegionHeartbeat
+from sluicegate.events.codec import Notification
+from sluicegate.events.notifications import Committed
 from sluicegate.events.partitioning import partition_of
-from sluicegate.events.envelope import EventType
 from tests.integration.coordinator import running, settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
 from tests.integration.waiting import until
@@ -22,14 +22,15 @@ async def test_batches_of_one_region_become_snapshots(
     table = create_table(tmp_path)
     settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
     async with running(settings), Job(kafka_bootstrap, topics, "flights", table) as job:
-        assert (await job.open()).accepted
+        assert (await job.register()).accepted
         await job.run_batch([1, 2], [3])
         await job.committed([1, 2, 3])
         await job.run_batch([4])
         await job.committed([1, 2, 3, 4])
-        told = [event.body for event in await job.notifications() if isinstance(event.body, CutCommitted)]
-        assert [body.decision for body in told] == [1, 2]
-        assert told[-1].cut["r1"].checkpoint == 1
+        found = await until(job.notifications, lambda seen: sum(_is_commit(each) for each in seen) == 2)
+        bodies = [each.body for each in found if isinstance(each.body, Committed)]
+        assert [body.decision for body in bodies] == [1, 2]
+        assert bodies[-1].cut["r1"].checkpoint == 1
 
 
 async def test_a_gap_in_the_producers_sequence_is_got_over(
@@ -40,7 +41,7 @@ async def test_a_gap_in_the_producers_sequence_is_got_over(
     table = create_table(tmp_path)
     settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
     async with running(settings) as service, Job(kafka_bootstrap, topics, "flights", table) as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         assert service._links is not None
@@ -58,16 +59,16 @@ async def test_a_cut_waits_for_every_active_region(kafka_bootstrap: str, unique:
     async with (
         running(settings),
         Job(kafka_bootstrap, topics, "flights", table, "r1", regions) as first,
-        Job(kafka_bootstrap, topics, "flights", table, "r2", regions, "q2.0") as second,
+        Job(kafka_bootstrap, topics, "flights", table, "r2", regions, "q2") as second,
     ):
-        await first.open()
-        await second.open()
+        await first.register()
+        await second.register()
         await first.run_batch([1])
         await first.run_batch([2])
         await second.run_batch([3])
         await first.committed([1, 2, 3])
         await first.run_batch([4])
-        await second.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True))
+        await second.heartbeat(idle=True)
         await first.committed([1, 2, 3, 4])
 
 
@@ -79,7 +80,7 @@ async def test_a_restarted_coordinator_goes_on_where_the_last_one_stood(
     settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
     async with Job(kafka_bootstrap, topics, "flights", table) as job:
         async with running(settings):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         await job.run_batch([2])
@@ -88,5 +89,8 @@ async def test_a_restarted_coordinator_goes_on_where_the_last_one_stood(
         async with running(settings):
             await job.committed([1, 2, 3])
             await job.close()
-            status = await until(job.notifications, lambda found: len(found) >= 3)
-            assert [event.envelope.type for event in status].count(EventType.CUT_COMMITTED) == 2
+            await until(job.notifications, lambda found: sum(_is_commit(each) for each in found) == 2)
+
+
+def _is_commit(found: Notification) -> bool:
+    return isinstance(found.body, Committed)
