@@ -2,7 +2,6 @@
 
 import time
 import uuid
-from typing import TypeVar
 
 from sluicegate.coordinator.core.effects import Append, Appended
 from sluicegate.coordinator.core.record_codec import encode_record
@@ -16,8 +15,6 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Body
 from sluicegate.events.notifications import RegistrationAnswered, Stalled
 from sluicegate.events.partitioning import partition_of
-
-_Body = TypeVar("_Body", bound=Body)
 
 
 class StreamLog:
@@ -59,7 +56,7 @@ class StreamLog:
 
     async def announce(self, due: Due) -> None:
         """Append a notification to the commits topic."""
-        body = with_reason(due.body, self._stream)
+        body = _with_reason(due.body, self._stream)
         found = codec.Notification(due.id, due.type, self._stream, due.region, due.incarnation, body)
         await announce(found, self._links)
 
@@ -76,7 +73,7 @@ async def announce(notification: codec.Notification, links: Links) -> None:
     )
 
 
-def with_reason(body: _Body, stream: str) -> _Body:
+def _with_reason(body: Body, stream: str) -> Body:
     """Return a notification with the sentence for its problem. The sentence is no part of any identity."""
     if isinstance(body, RegistrationAnswered | Stalled) and body.problem is not None:
         return body.model_copy(update={"reason": format_problem(body.problem, stream)})

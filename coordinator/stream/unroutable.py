@@ -9,9 +9,10 @@ from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
-from sluicegate.coordinator.stream.appending import announce, with_reason
+from sluicegate.coordinator.stream.appending import announce
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.tasks import end
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import Notification
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.notifications import NotificationType, RegistrationAnswered
@@ -69,11 +70,13 @@ class UnroutableEvents:
     def _refuse(self, record: ConsumerRecord, envelope: Envelope, problem: Problem) -> None:
         """Refuse a registration, while a job may wait for the answer."""
         stream = envelope.stream
-        body = RegistrationAnswered(registration=envelope.id, accepted=False, problem=problem)
-        answer = with_reason(body, stream)
+        reason = format_problem(problem, stream)
+        answer = RegistrationAnswered(
+            registration=envelope.id, accepted=False, problem=problem, reason=reason
+        )
         # An event that is read again after a restart was logged before.
         tell = log.warning if record.offset >= self._since else log.debug
-        tell("registration refused", stream=stream, region=envelope.region, reason=answer.reason)
+        tell("registration refused", stream=stream, region=envelope.region, reason=reason)
         identity = hashlib.sha256(f"{stream}/{problem.code}/{envelope.id}".encode()).hexdigest()[:32]
         found = Notification(
             identity,

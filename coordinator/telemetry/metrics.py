@@ -30,7 +30,7 @@ VISIBLE_BUCKETS: Final = (
 )
 """Seconds: 1 ms to 60 s."""
 
-CutOutcome = Literal["full", "partial", "forced", "voided", "abandoned"]
+CutOutcome = Literal["full", "partial", "forced", "reverted", "abandoned"]
 STREAM: Final = ("stream",)
 PARTITION: Final = ("partition",)
 
@@ -119,7 +119,7 @@ class Metrics:
             "cuts",
             ("stream", "outcome"),
             "Cuts by `outcome`: full, partial, or forced (full because a region had stayed behind as often "
-            "as it may) when committed; voided (given up), or abandoned (forced, not possible in time)",
+            "as it may) when committed; reverted (given up), or abandoned (forced, not possible in time)",
         )
         self._fallbacks = gauge(
             "region_consecutive_fallbacks",
