@@ -113,7 +113,7 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
 
     def keep(record: ConsumerRecord) -> None:
         # Keys of base and listener records have a slash, which the name of a stream cannot have.
-        if record.value is None or b"/" in record.key:
+        if b"/" in record.key:
             return
         stream = record.key.decode(errors="replace")
         held = newest.get(stream)
@@ -121,7 +121,12 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
             newest[stream] = record
 
     await _read_state_topic(settings, keep)
-    return {name: Dated(decode_record(name, each.value), each.timestamp) for name, each in newest.items()}
+    # A tombstone is newer than the record that it deletes, which stays until the topic is compacted.
+    return {
+        name: Dated(decode_record(name, each.value), each.timestamp)
+        for name, each in newest.items()
+        if each.value is not None
+    }
 
 
 async def read_state_keys(settings: Settings, stream: str) -> list[StateKey]:

@@ -8,6 +8,7 @@ import click
 
 from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load
+from sluicegate.coordinator.settings.units import parse_seconds
 
 DEFAULT_CONFIG: Final = Path("sluicegate.toml")
 """Settings file when the user names none, so that suggested commands work without --config."""
@@ -47,6 +48,14 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 stream_option = click.option("--stream", required=True, help="Name of the stream, as in the settings.")
+
+
+def parse_timeout(_: click.Context, __: click.Parameter, value: str) -> float:
+    """Parse a duration of an option: a number of seconds, or a number with a unit. Raises BadParameter."""
+    try:
+        return parse_seconds(float(value) if value.replace(".", "", 1).isdigit() else value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def require_stream(settings: Settings, stream: str) -> None:

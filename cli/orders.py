@@ -18,12 +18,12 @@ import click
 
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import count_members, read_records
+from sluicegate.cli.options import parse_timeout
 from sluicegate.cli.stream_log import Step, StreamLog, open_log
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.units import parse_seconds
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
@@ -33,14 +33,6 @@ UNFINISHED: Final = 1
 """Exit status if an order has not had its effect yet, or not the requested one."""
 
 T = TypeVar("T")
-
-
-def parse_timeout(_: click.Context, __: click.Parameter, value: str) -> float:
-    """Parse a duration of an option: a number of seconds, or a number with a unit. Raises BadParameter."""
-    try:
-        return parse_seconds(float(value) if value.replace(".", "", 1).isdigit() else value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 timeout_option = click.option(

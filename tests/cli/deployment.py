@@ -12,10 +12,8 @@ from click.testing import CliRunner, Result
 
 from sluicegate.cli import main
 from sluicegate.coordinator.settings.model import Settings, load
-from sluicegate.events.codec import Poison, read_event
-from sluicegate.events.encoding import encode
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import CheckpointCompleted, Event, OpeningAnswered, RegionClosed
+from sluicegate.events.codec import read_record
+from sluicegate.events.envelope import LogRecord
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import ensure_topics
 
@@ -65,43 +63,6 @@ class Deployment:
         finally:
             await producer.stop()
 
-    def complete(self, stream: str, region: str, lineage: str, *checkpoints: int) -> None:
-        """Append completions of checkpoints, without files."""
-        asyncio.run(self._complete(stream, region, lineage, checkpoints))
-
-    async def _complete(self, stream: str, region: str, lineage: str, checkpoints: tuple[int, ...]) -> None:
-        kafka = self.settings.kafka
-        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
-            for number in checkpoints:
-                body = CheckpointCompleted(events=(), predecessor=None, source_digest="d")
-                identity = f"{region}-{lineage}-{number}"
-                kind = EventType.CHECKPOINT_COMPLETED
-                event = Event(Envelope(identity, kind, stream, region, lineage, number), body)
-                await _send(producer, kafka.topic_names().events, event)
-
-    def close(self, stream: str, region: str, lineage: str, final: int) -> None:
-        """Append that a region has ended."""
-        asyncio.run(self._close(stream, region, lineage, final))
-
-    async def _close(self, stream: str, region: str, lineage: str, final: int) -> None:
-        kafka = self.settings.kafka
-        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
-            event = Envelope(f"end-{region}", EventType.REGION_CLOSED, stream, region, lineage)
-            await _send(producer, kafka.topic_names().events, Event(event, RegionClosed(final=final)))
-
-    def refuse(self, stream: str, region: str, *lineages: str) -> None:
-        """Append answers that refuse the openings of these lineages."""
-        asyncio.run(self._refuse(stream, region, lineages))
-
-    async def _refuse(self, stream: str, region: str, lineages: tuple[str, ...]) -> None:
-        kafka = self.settings.kafka
-        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
-            for lineage in lineages:
-                body = OpeningAnswered(opening="o", accepted=False, reason="it names no parent")
-                kind = EventType.OPENING_ANSWERED
-                event = Event(Envelope(f"no-{lineage}", kind, stream, region, lineage), body)
-                await _send(producer, kafka.topic_names().commits, event)
-
     def set_group_offset(self, partition: int, offset: int) -> None:
         asyncio.run(self._set_group_offset(partition, offset))
 
@@ -118,26 +79,26 @@ class Deployment:
         finally:
             await consumer.stop()
 
-    def events(self, stream: str) -> list[Event]:
-        """Everything in the stream's partition of the events topic."""
+    def events(self, stream: str) -> list[LogRecord]:
+        """Return everything in the stream's partition of the events topic."""
         return asyncio.run(self._events(partition_of(stream, PARTITIONS)))
 
-    async def _events(self, partition: int) -> list[Event]:
+    async def _events(self, partition: int) -> list[LogRecord]:
         kafka = self.settings.kafka
         source = TopicPartition(kafka.topic_names().events, partition)
         consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers)
         await consumer.start()
-        found: list[Event] = []
+        found: list[LogRecord] = []
         try:
             consumer.assign([source])
             consumer.seek(source, 0)
             end = (await consumer.end_offsets([source]))[source]
             while await consumer.position(source) < end:
                 for records in (await consumer.getmany(timeout_ms=500)).values():
-                    for record in records:
-                        event = read_event(record.headers, record.value)
-                        assert not isinstance(event, Poison), event
-                        found.append(event)
+                    for each in records:
+                        read = read_record(each.offset, each.timestamp, each.headers, each.value)
+                        assert read.record is not None, read.flaw
+                        found.append(read.record)
         finally:
             await consumer.stop()
         return found
@@ -167,15 +128,3 @@ def findings(result: Result) -> dict[str, tuple[str, str]]:
 def as_json(result: Result) -> Any:
     """Parse what a command with --json printed."""
     return json.loads(result.stdout)
-
-
-async def _send(producer: AIOKafkaProducer, topic: str, event: Event) -> None:
-    """Append to the partition of the event's stream."""
-    message = encode(event)
-    await producer.send_and_wait(
-        topic,
-        message.value,
-        key=message.key,
-        headers=message.headers,
-        partition=partition_of(event.envelope.stream, PARTITIONS),
-    )

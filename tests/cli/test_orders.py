@@ -1,220 +1,364 @@
-"""Orders go into the log, for the right stream, and only those that make sense."""
+"""Orders go into the log, for the right stream, and only those that have an effect there."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
-from sluicegate.cli import refusals
-from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
+from sluicegate.coordinator.core.log_state import RegionPhase
+from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Parent, Position, StreamCommand
+from sluicegate.events.models import Head, StreamCommand
+from sluicegate.events.problems import Code, Problem
 from tests.cli.deployment import Deployment, as_json
+from tests.cli.history import History
+from tests.integration.waiting import until, wait_until
 
 pytestmark = pytest.mark.kafka
 
+STREAM = ("--stream", "flights")
+
 
 @pytest.fixture
-def opened(deployment: Deployment) -> Deployment:
-    """Give a deployment where region EWR of the stream lives in lineage q1."""
-    deployment.create_topics()
-    region = RegionState(lineages={"q1": LineageState(opened_at=0)}, chain=["q1"])
-    state = LightState(regions={"EWR": region}, decided=2, committed=2)
-    record = StateRecord(stream="flights", applied=-1, low_water=0, state=state)
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
-    return deployment
+def history(deployment: Deployment) -> History:
+    """Give a stream with regions EWR and JFK, both with one committed and one completed checkpoint."""
+    history = History(deployment).begin()
+    for region in ("EWR", "JFK"):
+        history.register(region, f"{region}-1", "EWR", "JFK")
+        history.complete(region, 0)
+    history.decide()
+    history.commit()
+    for region in ("EWR", "JFK"):
+        history.complete(region, 1)
+    return history
 
 
-def test_accept_is_appended_to_the_streams_partition(opened: Deployment) -> None:
-    opened.refuse("flights", "EWR", "q2")
-    result = opened.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
+def commands(deployment: Deployment) -> list[StreamCommand]:
+    """Return the orders in the log."""
+    return [body for each in deployment.events("flights") if isinstance(body := each.body, StreamCommand)]
+
+
+@contextmanager
+def after_the_order(history: History, act: Callable[[], None]) -> Iterator[None]:
+    """Act in place of a coordinator as soon as an order is in the log."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            wait_until(lambda: commands(history.deployment))
+            history.read()
+            act()
+            history.send()
+        except BaseException as error:
+            failed.append(error)
+
+    history.send()
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+@contextmanager
+def coordinator_in_the_group(deployment: Deployment) -> Iterator[None]:
+    """Join the group of the coordinators in a thread, and read nothing."""
+    joined, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        kafka = deployment.settings.kafka
+        topic = kafka.topic_names().events
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.group_id)
+        await consumer.start()
+        try:
+            await until(consumer.assignment)
+            joined.set()
+            await asyncio.to_thread(ended.wait)
+        finally:
+            await consumer.stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    try:
+        wait_until(joined.is_set, by=thread)
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_stream_is_paused_and_resumed(history: History) -> None:
+    paused = history.run("stream", "pause", *STREAM)
+    assert paused.exit_code == 0, paused.output
+    assert "sluicegate stream resume --stream flights" in paused.stdout
+    assert history.state.paused
+    resumed = history.run("stream", "resume", *STREAM)
+    assert "stream flights is resumed (partition" in resumed.stdout
+    assert not history.state.paused
+    again = history.run("stream", "resume", *STREAM)
+    assert (again.exit_code, "was not paused, so this changes nothing" in again.stdout) == (0, True)
+    orders = [each for each in history.deployment.events("flights") if isinstance(each.body, StreamCommand)]
+    assert len({each.envelope.id for each in orders}) == 3
+    assert {each.envelope.type for each in orders} == {EventType.STREAM_COMMAND}
+
+
+@pytest.mark.parametrize(("decided", "asked"), [(False, 2), (True, 2)])
+def test_a_proof_names_the_decision_that_is_asked(history: History, decided: bool, asked: int) -> None:
+    if decided:
+        history.decide()
+    result = history.run("stream", "resume", *STREAM, "--head", "7:a:b")
     assert result.exit_code == 0, result.output
-    (event,) = opened.events("flights")
-    assert (event.envelope.type, event.envelope.stream) == (EventType.STREAM_COMMAND, "flights")
-    assert event.body == StreamCommand(command="accept", region="EWR", lineage="q2")
-    assert "offset 0" in result.stdout
-    assert "start the query again" in result.stdout
-    assert "no completed checkpoint waits" in result.stdout
-    assert "no row can come twice" in result.stdout
+    assert f"decision {asked} is not in the table at or before snapshot 7" in result.stdout
+    proof = history.state.proof
+    assert proof is not None
+    assert (proof.decision, proof.head) == (asked, Head(snapshot=7, identity="a:b"))
 
 
-def test_a_lineage_that_nobody_was_refused_is_accepted_only_by_force(
-    opened: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refusals, "_FIRST_WINDOW", 1)
-    order = ("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q9")
-    result = opened.run(*order)
-    assert (result.exit_code, "none was refused" in result.stderr) == (2, True), result.output
-    opened.refuse("flights", "JFK", "q9")
-    opened.refuse("flights", "EWR", "q2", "q3", "q2")
-    result = opened.run(*order)
+def test_a_removed_region_ends_at_its_last_completed_checkpoint(history: History) -> None:
+    result = history.run("region", "remove", *STREAM, "--region", "EWR")
+    assert result.exit_code == 0, result.output
+    assert "ends at checkpoint 1 of incarnation EWR-1, which is still to be committed" in result.stdout
+    assert (history.state.regions["EWR"].phase, history.state.regions["EWR"].final) == ("removed", 1)
+    again = history.run("region", "remove", *STREAM, "--region", "EWR")
+    assert again.exit_code == 2
+    discard = "sluicegate region remove --stream flights --region EWR --discard"
+    assert discard in again.stderr.replace("\n", " ")
+    assert history.run(*discard.split()[1:]).exit_code == 0
+    assert history.state.regions["EWR"].final is None
+    assert [each.command for each in commands(history.deployment)] == ["remove", "discard"]
+
+
+def test_an_order_after_the_record_counts_checkpoints_before_it(history: History) -> None:
+    history.send()
+    history.record()
+    assert history.replica.applied > 0
+    result = history.run("region", "remove", *STREAM, "--region", "EWR")
+    assert "ends at checkpoint 1 of incarnation EWR-1, which is still to be committed" in result.stdout
+
+
+def test_an_order_whose_log_is_gone_is_refused(history: History) -> None:
+    history.record()
+    result = history.deployment.run("stream", "pause", *STREAM)
     assert result.exit_code == 2
-    assert "no opening of lineage q9 of region EWR was refused; refused were: q2, q3." in result.stderr
-    assert "--force" in result.stderr
-    assert opened.events("flights") == []
-    assert opened.run(*order, "--force").exit_code == 0
-    assert opened.run(*order[:-1], "q3").exit_code == 0
-    assert len(opened.events("flights")) == 2
+    assert "are not in the events topic" in " ".join(result.stderr.split())
 
 
-def test_accept_says_what_is_dropped_and_what_may_come_twice(deployment: Deployment) -> None:
-    deployment.create_topics()
-    lived = {"q0": LineageState(opened_at=0, limit=7, decided=7), "q1": LineageState(opened_at=1, decided=9)}
-    region = RegionState(lineages=lived, chain=["q1"], ref=Position(lineage="q1", checkpoint=9))
-    record = StateRecord(
-        stream="flights", applied=0, low_water=0, state=LightState(regions={"EWR": region, "JFK": region})
-    )
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
-    for name, lineage, numbers in (
-        ("EWR", "q0", (7, 8)),
-        ("EWR", "q1", (8, 9, 10, 11, 12)),
-        ("JFK", "q1", (13,)),
-    ):
-        deployment.complete("flights", name, lineage, *numbers)
-    deployment.refuse("flights", "EWR", "q2")
-    result = deployment.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
+def test_a_discarded_region_ends_at_its_position(history: History) -> None:
+    result = history.run("region", "remove", *STREAM, "--region", "EWR", "--discard")
     assert result.exit_code == 0, result.output
-    (event,) = (each for each in deployment.events("flights") if isinstance(each.body, StreamCommand))
-    assert event.body == StreamCommand(command="accept", region="EWR", lineage="q2", behind=region.ref)
-    _, dropped, doubled = result.stdout.splitlines()
-    assert "not committed by then of the completed checkpoints 10..12 of lineage q1;" in dropped
-    assert "committed up to: checkpoint 9 of lineage q1" in doubled
-    assert "written twice" in doubled
+    assert "it ends at checkpoint 0 of incarnation EWR-1\n" in result.stdout
+    assert history.state.regions["EWR"].gone
 
 
-def test_accept_names_what_a_region_took_over(deployment: Deployment) -> None:
-    """Nothing of it is committed, but what it goes on from is: that would come twice."""
-    deployment.create_topics()
-    parent = Parent(region="LGA", lineage="q0", checkpoint=4)
-    region = RegionState(lineages={"q1": LineageState(opened_at=1, parents=[parent])}, chain=["q1"])
-    state = LightState(regions={"EWR": region})
-    record = StateRecord(stream="flights", applied=0, low_water=0, state=state)
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
-    deployment.refuse("flights", "EWR", "q2")
-    result = deployment.run("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q2")
+def test_a_region_that_never_registered_can_be_removed(deployment: Deployment) -> None:
+    history = History(deployment).begin()
+    history.register("EWR", "EWR-1", "EWR", "JFK")
+    result = history.run("region", "remove", *STREAM, "--region", "JFK")
+    assert (result.exit_code, "nothing of it was committed" in result.stdout) == (0, True), result.output
+    assert history.state.regions["JFK"].phase is RegionPhase.REMOVED
+
+
+def test_a_decision_is_reverted(history: History) -> None:
+    history.decide()
+    order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "EWR")
+    with after_the_order(history, history.revert):
+        result = history.deployment.run(*order, "--json")
     assert result.exit_code == 0, result.output
-    assert "region EWR goes on from checkpoint 4 of q0 of LGA" in result.stdout
-    assert "written twice" in result.stdout
-    assert "no row can come twice" not in result.stdout
+    assert as_json(result)["outcome"] == "reverted"
+    assert history.state.regions["EWR"].fault == Problem(code=Code.REVERTED, region="EWR", number=2)
 
 
-@pytest.mark.parametrize(
-    ("blocked", "stalled", "says"),
-    [
-        ("an event on another partition", "an event on another partition", None),
-        (None, "no Paimon table", "goes on by itself once the cause is gone: no Paimon table"),
-        (None, None, "was not stalled, so this changes nothing"),
-    ],
-)
-def test_resume_says_when_it_is_not_needed(
-    deployment: Deployment, blocked: str | None, stalled: str | None, says: str | None
-) -> None:
-    deployment.create_topics()
-    state = LightState(blocked=blocked)
-    record = StateRecord(stream="flights", applied=0, low_water=0, state=state, stalled=stalled)
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
-    result = deployment.run("resume", "--stream", "flights")
+def test_a_decision_that_is_in_the_table_after_all_is_not_reverted(history: History) -> None:
+    history.decide()
+    order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "EWR")
+    with after_the_order(history, history.commit):
+        result = history.deployment.run(*order)
+    assert (result.exit_code, "is in the table after all" in result.stdout) == (1, True), result.output
+
+
+def test_a_revert_that_waits_names_the_order_in_force(history: History) -> None:
+    history.decide()
+    order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "EWR", "--timeout", "300ms")
+    waits = history.run(*order)
+    assert (waits.exit_code, "has had no effect after 0.3 s" in waits.stderr) == (1, True), waits.output
+    assert "no coordinator runs" in waits.stderr
+    again = history.run(*order)
+    assert (again.exit_code, "is ordered already, for region EWR" in again.stderr) == (2, True), again.output
+
+
+def test_a_savepoint_is_taken_with_the_commit_of_everything_completed(history: History) -> None:
+    def coordinate() -> None:
+        history.decide()
+        history.commit()
+
+    with after_the_order(history, coordinate):
+        result = history.deployment.run("stream", "savepoint", *STREAM, "--name", "s1", "--json")
     assert result.exit_code == 0, result.output
-    first, *more = result.stdout.splitlines()
-    assert "is told to resume" in first
-    assert [line for line in more if says and says in line] == more
-    assert len(more) == (says is not None)
+    shown = as_json(result)
+    assert (shown["order"], shown["decision"]) == ({"command": "savepoint", "name": "s1"}, 2)
+    assert {name: at["checkpoint"] for name, at in shown["cut"].items()} == {"EWR": 1, "JFK": 1}
+    assert shown["snapshot"] == {"snapshot": 2, "identity": "i2"}
 
 
-def test_resume_is_appended_each_time_with_an_id_of_its_own(opened: Deployment) -> None:
-    for _ in range(2):
-        assert opened.run("resume", "--stream", "flights").exit_code == 0
-    first, second = opened.events("flights")
-    assert first.body == second.body == StreamCommand(command="resume")
-    assert first.envelope.id != second.envelope.id
-
-
-def test_pause_and_remove_are_appended(opened: Deployment) -> None:
-    assert "sluicegate resume --stream flights" in opened.run("pause", "--stream", "flights").stdout
-    assert opened.run("remove", "--stream", "flights", "--region", "EWR").exit_code == 0
-    bodies = [event.body for event in opened.events("flights")]
-    assert bodies == [StreamCommand(command="pause"), StreamCommand(command="remove", region="EWR")]
-
-
-def test_a_region_that_was_only_ever_refused_can_be_removed(deployment: Deployment) -> None:
-    deployment.create_topics()
-    record = StateRecord(
-        stream="flights", applied=0, low_water=0, state=LightState(), refused={"EWX": "no such region"}
-    )
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
-    result = deployment.run("remove", "--stream", "flights", "--region", "EWX")
+def test_a_savepoint_of_a_stream_that_is_committed_is_taken_at_once(history: History) -> None:
+    history.decide()
+    history.commit()
+    history.close("EWR", 1)
+    history.close("JFK", 1)
+    result = history.run("stream", "savepoint", *STREAM, "--name", "s1")
     assert result.exit_code == 0, result.output
-    assert [event.body for event in deployment.events("flights")] == [
-        StreamCommand(command="remove", region="EWX")
+    assert result.stdout.splitlines() == [
+        "stream flights has the savepoint s1: commit 2, snapshot 2",
+        "  EWR  checkpoint 1 of incarnation EWR-1",
+        "  JFK  checkpoint 1 of incarnation JFK-1",
     ]
 
 
-def test_a_savepoint_without_a_coordinator_is_ordered_and_says_what_it_waits_for(opened: Deployment) -> None:
-    result = opened.run("savepoint", "--stream", "flights", "--name", "s1", "--timeout", "300ms")
-    assert result.exit_code == 1
-    assert "no outcome after 0.3 s; the order stands" in result.stderr
-    assert "written before the order was read" in result.stderr
-    (event,) = opened.events("flights")
-    assert event.body == StreamCommand(command="savepoint", name="s1")
+def test_a_savepoint_that_waits_is_cancelled(history: History) -> None:
+    order = ("stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "300ms")
+    waits = history.run(*order)
+    assert (waits.exit_code, "The order stays in force" in waits.stderr) == (1, True), waits.output
+    again = history.run(*order)
+    cancel = "sluicegate stream cancel --stream flights --name s1"
+    assert (again.exit_code, cancel in again.stderr) == (2, True), again.output
+    cancelled = history.run(*cancel.split()[1:])
+    assert (cancelled.exit_code, "s1 of stream flights is cancelled" in cancelled.stdout) == (0, True)
+    assert history.state.savepoints == []
 
 
-def test_a_drain_is_named_by_the_time_and_shown_as_json(opened: Deployment) -> None:
-    result = opened.run("drain", "--stream", "flights", "--timeout", "0.3", "--json")
-    assert result.exit_code == 1
-    shown = as_json(result)
-    assert (shown["outcome"], shown["order"]["command"], shown["offset"]) == ("waiting", "drain", 0)
+def test_a_drain_waits_for_the_end_of_all_regions(history: History) -> None:
+    waits = history.run("stream", "drain", *STREAM, "--timeout", "0.3", "--json")
+    assert waits.exit_code == 1
+    shown = as_json(waits)
+    assert shown["effective"] is False
     assert shown["order"]["name"].startswith("drain-20")
+    history.decide()
+    history.commit()
+    history.close("EWR", 1)
+    history.close("JFK", 1)
+    done = history.run("stream", "drain", *STREAM)
+    assert (done.exit_code, "stream flights is drained: commit 2" in done.stdout) == (0, True), done.output
 
 
-def test_a_drain_names_the_regions_whose_queries_seem_to_run(opened: Deployment) -> None:
-    order = ("drain", "--stream", "flights", "--timeout", "0.3")
-    assert "WARNING" not in opened.run(*order).output
-    opened.complete("flights", "EWR", "q1", 7)
-    opened.complete("flights", "JFK", "q1", 7)
-    opened.close("flights", "JFK", "q1", 7)
-    warned = [line for line in opened.run(*order).stderr.splitlines() if line.startswith("WARNING")]
-    assert ["region EWR gave a sign of life" in line for line in warned] == [True]
-    assert "stop it, and repeat: sluicegate drain --stream flights" in warned[0]
+def test_a_drain_names_the_regions_that_have_not_ended(history: History) -> None:
+    history.decide()
+    history.commit()
+    history.close("JFK", 1)
+    waits = history.run("stream", "drain", *STREAM, "--timeout", "0.3")
+    assert waits.exit_code == 1
+    assert "Not ended: EWR. Stop their queries, or close the assignment" in waits.stderr
+
+
+def test_the_reason_of_a_delay_is_in_the_state_record(history: History) -> None:
+    problem = Problem(code=Code.WAITS_FOR_REGIONS, names=("EWR",))
+    history.send()
+    history.record(Condition(kind="wait", problem=problem))
+    with coordinator_in_the_group(history.deployment):
+        waits = history.run("stream", "savepoint", *STREAM, "--timeout", "0.3")
+    assert waits.exit_code == 1
+    assert "EWR" in waits.stderr.partition("It waits, because: ")[2]
+
+
+def test_a_closed_assignment_names_the_cut_that_the_next_one_follows(history: History) -> None:
+    closed = history.run("assignment", "close", *STREAM)
+    assert closed.exit_code == 0, closed.output
+    assert "sluicegate assignment close --stream flights --wait" in closed.stdout
+    history.decide()
+    history.commit()
+    result = history.run("assignment", "close", *STREAM, "--wait")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "assignment 0 of stream flights has ended with decision 2",
+        "queries of the next assignment give the option assignment.after = 2 and begin here:",
+        '  EWR  checkpoint 1 of EWR-1; source offsets: {"at": 1}',
+        '  JFK  checkpoint 1 of JFK-1; source offsets: {"at": 1}',
+    ]
+    history.register("EWR", "EWR-2", "EWR", "LGA", number=1, after=2)
+    assert history.state.assignment is not None
+    assert history.state.assignment.number == 1
+
+
+def test_closing_waits_for_the_final_cut(history: History) -> None:
+    def coordinate() -> None:
+        history.decide()
+        history.commit()
+
+    with after_the_order(history, coordinate):
+        result = history.deployment.run("assignment", "close", *STREAM, "--number", "0", "--wait", "--json")
+    assert result.exit_code == 0, result.output
+    shown = as_json(result)
+    assert (shown["decision"], shown["effective"]) == (2, True)
+    assert shown["regions"]["JFK"]["position"]["checkpoint"] == 1
+    assert shown["regions"]["JFK"]["source_offsets"] == '{"at": 1}'
+
+
+def test_a_final_cut_that_is_not_committed_in_time_is_waited_for_again(history: History) -> None:
+    result = history.run("assignment", "close", *STREAM, "--wait", "--timeout", "0.3")
+    assert result.exit_code == 1
+    assert "the final cut of assignment 0 of stream flights has had no effect" in result.stderr
+
+
+def test_a_new_assignment_is_withdrawn(history: History) -> None:
+    assert history.run("assignment", "close", *STREAM).exit_code == 0
+    history.decide()
+    history.commit()
+    history.register("LGA", "LGA-1", "LGA", number=1, after=2)
+    result = history.run("assignment", "withdraw", *STREAM)
+    assert result.exit_code == 0, result.output
+    assert "assignment 1 of stream flights is withdrawn" in result.stdout
+    assert "assignment 0 is in force again" in result.stdout
+    assert history.state.withdrawn == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("pause", "--stream", "flihgts"), "configured are: flights"),
-        (("remove", "--stream", "flights", "--region", "EWX"), "no region EWX; it has: EWR"),
-        (("savepoint", "--stream", "flights", "--name", "a/b"), "the name 'a/b'"),
-        (("drain", "--stream", "flights", "--timeout", "soon"), "must be a duration"),
-        (
-            ("void", "--stream", "flights", "--decision", "2", "--region", "EWR", "--checkpoint", "0"),
-            "has its outcome already",
-        ),
-        (
-            ("void", "--stream", "flights", "--decision", "9", "--region", "EWR", "--checkpoint", "0"),
-            "has no decision 9 yet",
-        ),
-        (
-            ("void", "--stream", "flights", "--decision", "0", "--region", "EWR", "--checkpoint", "0"),
-            "decisions count from 1",
-        ),
-        (("accept", "--stream", "flihgts", "--region", "EWR", "--lineage", "q2"), "configured are: flights"),
-        (("accept", "--stream", "flights", "--region", "EWX", "--lineage", "q2"), "no region EWX"),
-        (("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q1"), "was opened before"),
-        (("accept", "--stream", "flights", "--region", "EWR", "--lineage", "q/2"), "cannot be a lineage"),
-        (("accept", "--stream", "flights", "--region", "EWR"), "'--lineage'"),
-        (("resume", "--stream", "flihgts"), "configured are: flights"),
+        (("stream", "pause", "--stream", "flihgts"), "configured are: flights"),
+        (("stream", "resume", "--stream", "flihgts"), "configured are: flights"),
+        (("stream", "resume", *STREAM, "--head", "seven"), "is not SNAPSHOT:IDENTITY"),
+        (("stream", "resume", *STREAM, "--head", "7:"), "is not SNAPSHOT:IDENTITY"),
+        (("stream", "savepoint", *STREAM, "--name", "a/b"), "name 'a/b' cannot be ordered"),
+        (("stream", "drain", *STREAM, "--timeout", "soon"), "must be a duration"),
+        (("stream", "cancel", *STREAM, "--name", "s9"), "waits for: none"),
+        (("region", "remove", *STREAM, "--region", "EWX"), "has no region EWX; it has: EWR, JFK"),
+        (("commit", "revert", *STREAM, "--decision", "1", "--region", "EWR"), "(the last one is 1)"),
+        (("commit", "revert", *STREAM, "--decision", "0", "--region", "EWR"), "is not in the range"),
+        (("assignment", "close", *STREAM, "--number", "3"), "that is assignment 0"),
+        (("assignment", "withdraw", *STREAM), "has decided a commit"),
     ],
 )
-def test_orders_that_make_no_sense_are_not_appended(
-    opened: Deployment, arguments: tuple[str, ...], says: str
+def test_orders_that_have_no_effect_are_not_appended(
+    history: History, arguments: tuple[str, ...], says: str
 ) -> None:
-    result = opened.run(*arguments)
+    result = history.run(*arguments)
     assert result.exit_code == 2
-    assert says in result.stderr
-    assert opened.events("flights") == []
+    assert says in " ".join(result.stderr.split())
+    assert commands(history.deployment) == []
 
 
-def test_nothing_can_be_ordered_of_a_stream_that_nobody_opened(deployment: Deployment) -> None:
+def test_a_revert_names_the_regions_that_the_decision_includes(deployment: Deployment) -> None:
+    history = History(deployment).begin()
+    history.register("EWR", "EWR-1", "EWR", "JFK")
+    history.register("JFK", "JFK-1", "EWR", "JFK")
+    history.complete("EWR", 0)
+    history.complete("JFK", 0)
+    history.decide()
+    result = history.run("commit", "revert", *STREAM, "--decision", "1", "--region", "LGA")
+    assert (result.exit_code, "it includes checkpoints of: EWR, JFK" in " ".join(result.stderr.split())) == (
+        2,
+        True,
+    )
+
+
+def test_nothing_can_be_ordered_of_a_stream_without_a_record(deployment: Deployment) -> None:
     deployment.create_topics()
-    result = deployment.run("resume", "--stream", "flights")
+    result = deployment.run("stream", "resume", *STREAM)
     assert result.exit_code == 2
-    assert "no job has opened it yet" in result.stderr
+    assert "no query has registered a region yet" in " ".join(result.stderr.split())
     assert deployment.events("flights") == []
 
 
