@@ -57,6 +57,15 @@ def test_each_page_of_the_docs_is_in_the_index() -> None:
     assert {name for name in names if f"({name})" not in index} == set()
 
 
+@pytest.mark.parametrize("page", ["consistency.md", "adr/0002-details-of-version-4.md"])
+def test_each_named_case_exists(page: str) -> None:
+    folder = ROOT / "tests" / "golden" / "cases"
+    groups = "|".join(sorted(path.name for path in folder.iterdir()))
+    named = re.findall(rf"`((?:{groups})/\w+)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert named
+    assert {name for name in named if not (folder / f"{name}.txt").exists()} == set()
+
+
 def test_each_decision_record_is_in_its_index() -> None:
     folder = ROOT / "docs" / "adr"
     index = (folder / "README.md").read_text(encoding="utf-8")
