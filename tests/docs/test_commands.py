@@ -1,0 +1,72 @@
+"""Commands, options and codes that the pages name exist, and each code that an operator may see has a row."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from sluicegate.cli.main import main
+from sluicegate.events.problems import Code
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/*.*")])
+NO_ROW: Final = frozenset(
+    {
+        *(Code.DUPLICATE, Code.SETTLED, Code.NOT_LIVE, Code.REPLAYED, Code.UNEXPECTED, Code.NOT_APPLICABLE),
+        *(Code.STALE_POLICY, Code.OUT_OF_ORDER, Code.UNRESOLVED, Code.NOTHING_MOVES, Code.NOT_SEALED),
+        *(Code.REGION_STALLED, Code.INCOMPLETE_CUT, Code.NOT_FULL, Code.TOO_MANY_BEHIND, Code.OTHER_DIGEST),
+        Code.NOT_FORCED,
+    }
+)
+"""Reasons for which an event has no effect: the log of a coordinator has them, and nobody has to act."""
+
+
+def problem_of(words: list[str]) -> str | None:
+    """Return the first word of a command line that the program does not know."""
+    command: click.Command = main
+    context = click.Context(main, info_name="sluicegate")
+    for place, word in enumerate(words[1:], 1):
+        if word.startswith("--"):
+            known = {option for each in command.get_params(context) for option in each.opts}
+            if word.partition("=")[0] not in known:
+                return word
+        elif isinstance(command, click.Group):
+            found = command.get_command(context, word)
+            if found is None:
+                return word
+            command, context = found, click.Context(found, context, info_name=word)
+        elif not words[place - 1].startswith("--"):
+            return word
+    return None
+
+
+def commands_of(text: str) -> Iterator[list[str]]:
+    """Yield the command lines that a page shows."""
+    for line in text.splitlines():
+        shown = re.fullmatch(r"(?: {4,}|\$ )?(?:\S+=\S+ )*(sluicegate [a-z].*)", line)
+        quoted = [] if shown else re.findall(r"`(sluicegate [a-z][^`]*)`", line)
+        for each in [shown[1]] if shown else quoted:
+            bare = re.split(r" #| > | 2>| &$| \\$", each)[0]
+            yield shlex.split(bare)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_command_exists(page: Path) -> None:
+    wrong = {" ".join(words): word for words in commands_of(page.read_text()) if (word := problem_of(words))}
+    assert wrong == {}
+
+
+def test_an_unknown_command_or_option_is_noticed() -> None:
+    text = "    sluicegate stream pause --stream S   # now\nsluicegate void\n`sluicegate run --fast` `sluicegate run`\n"
+    found = [problem_of(words) for words in commands_of(text)]
+    assert found == [None, "void", "--fast", None]
+
+
+def test_each_code_has_a_row() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    named = {code for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE) for code in re.findall(r"`([a-z-]+)`", row)}
+    assert {str(code) for code in {*Code} - NO_ROW} - named == set()
