@@ -46,7 +46,7 @@ def main(bootstrap: str, lake: Path, source: str) -> None:
         .option("table", str(table))
         .option("kafka.bootstrap.servers", bootstrap)
         .option("event.time.column", "at")
-        .option("opening.timeout", "forever")  # wait for a coordinator; the log says so after 10 s
+        .option("registration.timeout", "forever")  # wait for a coordinator; the log says so after 10 s
         .option("checkpointLocation", str(lake / "checkpoints" / "JFK"))
         .trigger(availableNow=True)
         .start()
