@@ -7,30 +7,25 @@ from typing import Any
 import click
 
 from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import (
-    Dated,
-    LogOffsets,
-    Unreadable,
-    count_members,
-    read_dated_records,
-    read_offsets,
-)
+from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
 from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.options import config_option, json_option, require_stream
 from sluicegate.cli.status_lines import lines_of
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Problem
 
 
 @click.command()
 @config_option
 @click.option("--stream", help="Only this stream.")
-@click.option("--verbose", "-v", is_flag=True, help="Show lineages in full.")
+@click.option("--verbose", "-v", is_flag=True, help="Show incarnations and source offsets in full.")
 @json_option
 def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool) -> None:
-    """Show the streams: regions, last commit, pending files, failures, and the reasons for a delayed commit.
+    """Show the streams: positions of the regions, last commit, and all conditions that delay the next one.
 
     Streams of the coordinator at http.host and http.port are shown live. Other streams are shown from their
     state records, with the age of the record. A record is written when the stream commits, stalls or resumes.
@@ -84,8 +79,8 @@ def describe(
     shown: dict[str, Any] = {
         "stream": stream,
         "configured": configured,
-        "opened": record is not None,
-        "problem": record.reason if isinstance(record, Unreadable) else None,
+        "known": record is not None,
+        "problem": format_problem(record, stream) if isinstance(record, Problem) else None,
         "partition": partition,
         "end_offset": end,
         "group_offset": group,
@@ -95,7 +90,7 @@ def describe(
     }
     if live is not None:
         shown |= {name: value for name, value in live.items() if name not in shown}
-        shown["opened"] = record is not None or live["assignment"] is not None
+        shown["known"] = record is not None or live["assignment"] is not None
     elif isinstance(record, StateRecord) and dated is not None:
         shown |= overview(record, dated.time)
     return shown

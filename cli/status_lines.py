@@ -1,15 +1,18 @@
 """Format of a stream for people, as `sluicegate status` prints it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from sluicegate.coordinator.telemetry.messages import listed, short_id
 from sluicegate.coordinator.telemetry.wording import duration, iso_time
 
-SHORTEST: Final = 8
-"""Minimum number of characters of a lineage."""
+_SHOWN: Final = 60
+"""Characters of source offsets, which are opaque and may be long; `--verbose` shows all of them."""
+
+Shown = Mapping[str, Any]
 
 
-def lines_of(shown: Mapping[str, Any], now: int, *, verbose: bool) -> list[str]:
+def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
     """Format a stream as lines; `now` in milliseconds since the Unix epoch."""
     again = shown["read_by_restart"]
     place = f"partition {shown['partition']}" + (
@@ -17,110 +20,152 @@ def lines_of(shown: Mapping[str, Any], now: int, *, verbose: bool) -> list[str]:
     )
     note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
     if "regions" not in shown:
-        return [f"{shown['stream']}  {shown['problem'] or 'not opened yet'}  {place}{note}"]
-    snapshot = "" if shown["snapshot"] is None else f" (snapshot {shown['snapshot']})"
-    commit = f"commit {shown['committed']}{snapshot}" if shown["committed"] else "no commit yet"
-    files = _files(shown["pending_files"])
-    pending = f", {shown['pending']} decided and not confirmed ({files})" if shown["pending"] else ""
-    heading = f"{shown['stream']}  {commit}{pending}  watermark {_time(shown['watermark'])}  {place}{note}"
-    lines = [heading, _source(shown, now), *_troubles(shown), *_waiting(shown)]
-    regions: Mapping[str, Mapping[str, Any]] = shown["regions"]
-    short = _short(each["cut"]["lineage"] for each in regions.values() if each["cut"])
-    width = max((len(name) for name in regions), default=0)
-    for name, region in regions.items():
-        cut = region["cut"]
-        lineage = "" if not cut else cut["lineage"] if verbose else short[cut["lineage"]]
-        at = f"checkpoint {cut['checkpoint']} of lineage {lineage}" if cut else "nothing committed"
-        facts = "; ".join([at, *_facts(shown, region, now)])
-        lines.append(f"  {name:<{width}}  {_state(region):<12}  {facts}")
-        if region["refused"]:
-            lines.append(f"    LAST OPENING REFUSED: {region['refused']}")
-    lines += [
-        f"  REFUSED: a query of region {name}, which is not in the stream: {why}"
-        for name, why in shown["strangers"].items()
+        return [f"{shown['stream']}  {shown['problem'] or 'no registration yet'}  {place}{note}"]
+    watermark = f"watermark {_time(shown['watermark'])}"
+    return [
+        f"{shown['stream']}  {_commit(shown)}  {watermark}  {place}{note}",
+        _source(shown, now),
+        *_conditions(shown),
+        *_progress(shown),
+        *_regions(shown, now, verbose=verbose),
+        *(
+            f"  REFUSED: a query of region {name}, which the stream does not have: {why['message']}"
+            for name, why in shown["strangers"].items()
+        ),
     ]
-    return lines
 
 
-def _source(shown: Mapping[str, Any], now: int) -> str:
+# --- the stream -----------------------------------------------------------------------------------
+
+
+def _commit(shown: Shown) -> str:
+    if not shown["committed"]:
+        return "no commit yet"
+    return f"commit {shown['committed']}{_head(', snapshot', shown['snapshot'])}"
+
+
+def _head(label: str, head: Shown | None) -> str:
+    """Format a snapshot as the option --head of `sluicegate stream resume` takes it."""
+    return "" if head is None else f"{label} {head['snapshot']}:{head['identity']}"
+
+
+def _source(shown: Shown, now: int) -> str:
     if shown["live"]:
         reading = "" if shown["ready"] else ", which is still reading the log or waits for its table"
         return f"  as of now, by its coordinator{reading}"
     return f"  as of {_ago(shown['as_of'], now)}, by its state record"
 
 
-def _troubles(shown: Mapping[str, Any]) -> Iterator[str]:
-    if shown["paused"]:
-        yield f"  PAUSED: {shown['paused']}. Nothing is committed; what is below is as it was then"
-    if shown["stalled"]:
-        yield f"  STALLED: {shown['stalled']}"
-    for each in shown["retries"]:
-        lasted = f" in {duration(each['lasted'] / 1000)}" if each["lasted"] >= 1000 else ""
-        times = "once" if each["failures"] == 1 else f"{each['failures']} times{lasted}"
-        said = each["reason"] in (shown["stalled"] or "")
-        yield f"  RETRYING: {each['effect']} failed {times}: {'as above' if said else each['reason']}"
-    for each in shown["notes"]:
-        yield f"  NOTE: {each}"
+def _conditions(shown: Shown) -> Iterator[str]:
+    for each in shown["conditions"]:
+        retry = f" (next try in {duration(each['retry_in'])})" if each["retry_in"] else ""
+        yield f"  {each['kind'].upper()} {each['code']}: {each['message']}{retry}"
 
 
-def _waiting(shown: Mapping[str, Any]) -> Iterator[str]:
+def _progress(shown: Shown) -> Iterator[str]:
+    """Format the assignment, and everything that is on its way into the table."""
+    if (assignment := shown["assignment"]) is not None:
+        after = f", after decision {assignment['after']}" if assignment["after"] else ""
+        # The stream has no cut of it yet, so it can still be withdrawn.
+        provisional = ", not committed yet" if assignment["provisional"] else ""
+        names = listed(tuple(assignment["regions"]))
+        yield f"  assignment {assignment['number']}: {names}{after}{provisional}"
+    if shown["next_assignment_after"] is not None:
+        yield (
+            "  all its regions have ended; queries of the next assignment set assignment.after = "
+            f"{shown['next_assignment_after']}"
+        )
+    if shown["single_region"]:
+        yield f"  every commit is full: the writers are one region ({shown['single_region']})"
+    if shown["forced_by"]:
+        yield f"  the next commit is full: {listed(tuple(shown['forced_by']))} fell back as often as allowed"
+    if shown["pending"] is not None:
+        yield _pending(shown)
+    for each in shown["savepoints"]:
+        names = listed(tuple(each["unreached"])) or "its commit"
+        yield f"  {'drain' if each['drain'] else 'savepoint'} {each['name']} waits for {names}"
     waiting = shown["waiting"]
     if waiting["files"]:
-        yield f"  WAITING: {_amount(waiting['files'], waiting['rows'], waiting['oldest'])}"
-    for each in shown["waits_for"]:
-        yield f"  WAITS: {each}"
+        yield f"  waiting: {_amount(waiting['files'], waiting['rows'], waiting['age'])}"
 
 
-def _state(region: Mapping[str, Any]) -> str:
-    return "SILENT" if region["silent"] is not None else str(region["state"])
+def _pending(shown: Shown) -> str:
+    made = shown["pending"]
+    back = f"; {listed(tuple(made['fallbacks']))} fell back" if made["fallbacks"] else ""
+    revert = f"; it is being reverted, without region {made['revert_of']}" if made["revert_of"] else ""
+    names = listed(tuple(made["regions"]))
+    return (
+        f"  decision {made['decision']} with {_files(made['files'])} of {names} is not committed yet{back}"
+        f"{revert}{_head('; table head', shown['table']['head'])}"
+    )
 
 
-def _facts(shown: Mapping[str, Any], region: Mapping[str, Any], now: int) -> Iterator[str]:
-    """Format the facts of a region other than its committed position."""
+# --- regions --------------------------------------------------------------------------------------
+
+
+def _regions(shown: Shown, now: int, *, verbose: bool) -> Iterator[str]:
+    regions: Mapping[str, Shown] = shown["regions"]
+    width = max((len(name) for name in regions), default=0)
+    for name, region in regions.items():
+        facts = "; ".join(_facts(shown, region, now, verbose=verbose))
+        yield f"  {name:<{width}}  {_state(region):<8}  {facts}"
+        if (offsets := region["source_offsets"]) is not None:
+            whole = verbose or len(offsets) <= _SHOWN
+            yield f"    source offsets {offsets if whole else f'{offsets[:_SHOWN]}… (--verbose: all)'}"
+
+
+def _state(region: Shown) -> str:
+    """Return one word for the state of a region, the gravest first."""
+    if region["stalled"]:
+        return "STALLED"
     if region["silent"] is not None:
-        if region["state"] != "active":
-            yield str(region["state"])
-        due = duration(region["heartbeat_interval"] / 1000)
-        then = "" if shown["live"] else " when that was written"
+        return "SILENT"
+    if region["phase"] == "live" and region["idle"]:
+        return "idle"
+    return "closing" if region["phase"] == "closed" and not region["gone"] else str(region["phase"])
+
+
+def _facts(shown: Shown, region: Shown, now: int, *, verbose: bool) -> Iterator[str]:
+    yield _position(region["committed"], verbose=verbose) or "nothing committed"
+    if region["decided"] is not None:
+        yield f"decided: {_position(region['decided'], verbose=verbose)}"
+    at, live = region["committed"], region["live_incarnation"]
+    if live is not None and (at is None or at["incarnation"] != live):
+        yield f"live: {_incarnation(live, verbose=verbose)}"
+    if region["consecutive_fallbacks"]:
+        yield f"fell back {region['consecutive_fallbacks']} times in a row"
+    if region["refused"]:
+        yield f"newest registration refused ({region['refused']['code']})"
+    if region["silent"] is not None:
+        due, then = duration(region["heartbeat_interval"]), "" if shown["live"] else " at that time"
         yield (
             f"silent for {duration(region['silent'])}{then}, heartbeats are due every {due}: its query has "
             "probably ended"
         )
     elif region["heard"] is not None:
-        yield f"heard of {_ago(region['heard'], now)}"
+        yield f"last event {_ago(region['heard'], now)}"
     if region["waiting_files"]:
-        waits = _amount(region["waiting_files"], region["waiting_rows"], region["waiting_oldest"])
-        yield f"waiting: {waits}"
-    # The stall of the stream is printed above already.
-    if region["reason"] is not None and region["reason"] != shown["stalled"]:
-        yield str(region["reason"])
+        amount = _amount(region["waiting_files"], region["waiting_rows"], region["waiting_age"])
+        yield f"waiting: {amount}"
 
 
-def _amount(files: int, rows: int, oldest: float) -> str:
+def _position(at: Shown | None, *, verbose: bool) -> str:
+    if at is None:
+        return ""
+    return f"checkpoint {at['checkpoint']} of {_incarnation(at['incarnation'], verbose=verbose)}"
+
+
+def _incarnation(incarnation: str, *, verbose: bool) -> str:
+    return incarnation if verbose else short_id(incarnation)
+
+
+def _amount(files: int, rows: int, age: float) -> str:
     some = f" with {rows:,} rows" if rows else ""
-    return f"{_files(files)}{some}, the oldest for {duration(oldest)}"
+    return f"{_files(files)}{some}, the oldest for {duration(age)}"
 
 
 def _files(count: int) -> str:
     return f"{count:,} {'file' if count == 1 else 'files'}"
-
-
-def _short(lineages: Iterable[str]) -> dict[str, str]:
-    """Return a short form of each lineage: a unique prefix and its generation, if that is shorter."""
-    parts = {each: each.rpartition(".") for each in lineages}
-    heads = {head or tail for head, _, tail in parts.values()}
-    found = {}
-    for each, (head, dot, tail) in parts.items():
-        whole = head or tail
-        length = next(
-            size
-            for size in range(SHORTEST, SHORTEST + len(whole) + 1)
-            if not any(other != whole and other.startswith(whole[:size]) for other in heads)
-            or size >= len(whole)
-        )
-        text = f"{whole[:length]}…{dot if head else ''}{tail if head else ''}"
-        found[each] = text if len(text) < len(each) else each
-    return found
 
 
 def _ago(millis: int, now: int) -> str:
