@@ -8,13 +8,12 @@ from collections import defaultdict
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.decisions import void_digest
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef
-from sluicegate.replay.course import Settled
+from sluicegate.replay.fold import LoggedDecision
 
 
-class Standing(StrEnum):
+class CommitStatus(StrEnum):
     """State of a decision in the table."""
 
     THERE = "there"
@@ -26,28 +25,29 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
     """No commit of the stream is readable, and the history has expired: nothing can be proven."""
     MISSING = "missing"
-    """Absent: the history is complete, or an earlier commit of the stream is there.
+    """The log has its outcome, and it is absent: the history is complete, or has an earlier commit.
 
     A repair proves it again.
     """
-    PENDING = "pending"
-    """Absent, at the end of the log of a stream that a running coordinator commits."""
+    UNRESOLVED = "unresolved"
+    """Absent, and the log has no outcome of it either: the coordinator publishes it."""
     OTHER = "other content"
     """Its id is in the table with another digest."""
     DOUBLED = "doubled"
 
 
-WRONG: Final = frozenset({Standing.MISSING, Standing.OTHER, Standing.DOUBLED})
+WRONG: Final = frozenset({CommitStatus.MISSING, CommitStatus.OTHER, CommitStatus.DOUBLED})
 
 
 class Finding(NamedTuple):
-    """One decision, or one commit without a decision, and its state in the table."""
+    """One decision, and its state in the table."""
 
     decision: int
-    standing: Standing
+    status: CommitStatus
     snapshots: tuple[int, ...]
     digest: str
-    settled: Settled | None = None
+    logged: LoggedDecision | None = None
+    """None: the log begins after it."""
 
 
 class Foreign(NamedTuple):
@@ -56,17 +56,6 @@ class Foreign(NamedTuple):
     decision: int
     snapshot: int
     digest: str
-
-
-def digests_of(settled: Settled) -> tuple[str, ...]:
-    """Return the digests that the table may have for a decision, the expected one first."""
-    decision = settled.decision
-    void = void_digest(decision.digest)
-    if settled.voided:
-        return (void,)
-    # The void was ordered but not logged yet: the coordinator may have published either commit.
-    ordered = settled.open and decision.void is not None
-    return (decision.digest, void) if ordered else (decision.digest,)
 
 
 class Comparison:
@@ -81,15 +70,15 @@ class Comparison:
                 self._ours[past.decision].append(past)
             elif past.digest:
                 self._others[past.digest].append(past)
-        made = (number for number, held in self._ours.items() if any(past.digest for past in held))
+        made = [number for number, held in self._ours.items() if any(past.digest for past in held)]
         # A commit without a digest was made by another job, so its id proves nothing.
         self.oldest = min(made, default=None)
         self.newest = max(self._ours, default=None)
         self._asked: set[int] = set()
 
-    def judge(self, settled: Settled) -> Finding:
+    def judge(self, logged: LoggedDecision) -> Finding:
         """Find the state of a decision in the table."""
-        number, digests = settled.decision.id, digests_of(settled)
+        number, digests = logged.decision.id, logged.digests
         self._asked.add(number)
         held = self._ours.get(number, [])
         matching = [past for past in held if past.digest in digests]
@@ -97,18 +86,20 @@ class Comparison:
         found = tuple(past.ref.id for past in (*held, *elsewhere))
         if len(matching) < len(held):
             other = next(past.digest for past in held if past.digest not in digests)
-            return Finding(number, Standing.OTHER, found, other, settled)
+            return Finding(number, CommitStatus.OTHER, found, other, logged)
         if len(found) > 1:
-            return Finding(number, Standing.DOUBLED, found, digests[0], settled)
+            return Finding(number, CommitStatus.DOUBLED, found, digests[0], logged)
         if found:
-            return Finding(number, Standing.THERE, found, digests[0], settled)
-        return Finding(number, self._absent(number), (), digests[0], settled)
+            return Finding(number, CommitStatus.THERE, found, digests[0], logged)
+        if logged.outcome is None:
+            return Finding(number, CommitStatus.UNRESOLVED, (), digests[0], logged)
+        return Finding(number, self._absent(number), (), digests[0], logged)
 
-    def _absent(self, number: int) -> Standing:
+    def _absent(self, number: int) -> CommitStatus:
         # The history has no gap, and ids of one commit user only rise along it.
         if self.history.whole or (self.oldest is not None and self.oldest < number):
-            return Standing.MISSING
-        return Standing.UNKNOWN if self.oldest is None else Standing.EXPIRED
+            return CommitStatus.MISSING
+        return CommitStatus.UNKNOWN if self.oldest is None else CommitStatus.EXPIRED
 
     def ref(self, number: int) -> SnapshotRef:
         """Return the identity of a snapshot of the history."""
@@ -117,9 +108,9 @@ class Comparison:
     def lost(self, last: int) -> list[Finding]:
         """Return decisions up to an id that are provably absent, although only their ids are known."""
         return [
-            Finding(number, Standing.MISSING, (), "")
+            Finding(number, CommitStatus.MISSING, (), "")
             for number in range(1, last + 1)
-            if number not in self._ours and self._absent(number) is Standing.MISSING
+            if number not in self._ours and self._absent(number) is CommitStatus.MISSING
         ]
 
     def foreign(self, first: int, last: int | None) -> list[Foreign]:

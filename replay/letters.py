@@ -4,26 +4,24 @@ A mark is a message of the same topic that names a letter by its id. It therefor
 letter that a later coordinator sends. It follows the letter in the topic, so retention deletes it later.
 """
 
+from contextlib import aclosing
 from typing import Literal, NamedTuple
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from sluicegate.coordinator.dead_letters.sending import PARTITION
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.continuity import Home
-from sluicegate.events.codec import BadBody, read_body, read_envelope
-from sluicegate.events.dead_letters import TOO_LARGE, Headers, LetterCode, Mark, mark_headers, read_letter
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.codec import Flaw, read_attributes, read_body
+from sluicegate.events.dead_letters import TOO_LARGE, Headers, Mark, mark_headers, read_letter
 from sluicegate.events.dead_letters import Letter as Content
-from sluicegate.events.envelope import Envelope, Poison
+from sluicegate.events.envelope import Envelope
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
-from sluicegate.replay.base import bases, check_continuity
-from sluicegate.replay.course import Settled, Taken
 from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.fold import LogFold, Step
 from sluicegate.replay.log import open_log, read_topic, stream_records
-from sluicegate.replay.marks import Mark as Bound
-from sluicegate.replay.marks import Window, parse_mark
-from sluicegate.replay.run import run_over
 
 Dealt = Literal["retried", "dropped"]
 
@@ -102,7 +100,7 @@ def _take(record: ConsumerRecord, found: dict[str, Letter], dealt: dict[str, str
 async def original(settings: Settings, letter: Letter) -> Message:
     """Return the message as its producer sent it. Raises ReplayRefused, KafkaError."""
     content = letter.content
-    if content.code == LetterCode.UNDECODABLE:
+    if content.code == Code.UNDECODABLE:
         raise ReplayRefused(
             "it cannot be sent again as it was: the name of a header is not UTF-8. Let its producer send it"
         )
@@ -132,13 +130,14 @@ async def send(settings: Settings, message: Message) -> Sent:
 
     A message that would only become a dead letter again is refused.
     """
-    envelope = read_envelope(message.headers)
-    if isinstance(envelope, Poison):
-        raise ReplayRefused(f"this release cannot read it either: {envelope.reason}")
-    try:
-        read_body(envelope.type, message.value)
-    except BadBody as error:
-        raise ReplayRefused(f"this release cannot read it either: {error}") from error
+    envelope = read_attributes(message.headers)
+    if isinstance(envelope, Flaw):
+        problem = envelope.problem
+        raise ReplayRefused(
+            f"this release cannot read it either. {format_problem(problem, envelope.stream or 'STREAM')}"
+        )
+    if isinstance(body := read_body(envelope.type, message.value), Problem):
+        raise ReplayRefused(f"this release cannot read it either. {format_problem(body, envelope.stream)}")
     if envelope.stream not in settings.streams:
         raise ReplayRefused(
             f"its stream {envelope.stream} is not in the settings of this command; where the coordinators "
@@ -172,31 +171,27 @@ def _producer(settings: Settings) -> AIOKafkaProducer:
     )
 
 
-async def judge(settings: Settings, sent: Sent) -> str | None:
-    """Return the reason why a message in the log has no effect; None if it has one.
+async def judge(settings: Settings, sent: Sent) -> Problem | None:
+    """Return the reason for which a message in the log has no effect; None if it has one.
 
     The rules are those of every coordinator, so the result is known before one reads the message. Raises
     ReplayRefused, KafkaError, TimeoutError.
     """
-    found: list[Taken] = []
-
-    def watch(record: ConsumerRecord, taken: Taken) -> None:
-        if record.offset == sent.offset:
-            found.append(taken)
-
-    async def forget(_: Settled) -> None:
-        """Ignore a decision: only the effect of the message matters."""
-
     records = await stream_records(settings, sent.stream)
     async with open_log(settings, sent.stream) as log:
-        held = await log.range()
-        home = Home(log.source.partition, settings.streams[sent.stream].commit_user)
-        await check_continuity(log.fetcher, home, records, held)
-        choices = bases(records, held, Bound("", offset=sent.offset))
-        everything = Window(parse_mark("earliest"), parse_mark("latest"))
-        done = await run_over(
-            log, sent.stream, choices, sent.offset + 1, everything, forget, say=lambda _: None, watch=watch
+        start, found = await log.start(records, sent.offset), list[Step]()
+        fold = LogFold(sent.stream, log.partition, start)
+        async with aclosing(log.read(start.begin, sent.offset + 1)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    step = fold.read(record.offset, record.timestamp, record.headers, record.value)
+                    if step is not None and record.offset == sent.offset:
+                        found.append(step)
+    if fold.problem is not None:
+        return fold.problem
+    if not found:
+        raise ReplayRefused(
+            f"the message is not at offset {sent.offset} of partition {sent.partition}, where it was "
+            "appended: the topic may have been created again. See: sluicegate check"
         )
-    if done.course.unreadable is not None:
-        return done.course.unreadable
-    return found[0].ignored if found else "it was not found where it was written"
+    return found[0].applied.ignored

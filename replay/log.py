@@ -1,23 +1,27 @@
 """Reads one stream's partition and its state records, without joining a consumer group."""
 
+import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from pydantic import ValidationError
 
-from sluicegate.coordinator.core.state import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.core.record_codec import decode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.continuity import LogRange
+from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.partitioning import partition_of
-from sluicegate.kafka.bodies import BodyFetcher
+from sluicegate.events.problems import Problem
+from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.internals import client_of
 from sluicegate.kafka.starting import start_client
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.progress import Progress
+from sluicegate.replay.fold import Start
+from sluicegate.replay.start import start_of
 
 MOST_RECORDS: Final = 5_000
 POLL_MS: Final = 300
@@ -32,7 +36,7 @@ class Patience(NamedTuple):
     def check(self, what: str) -> None:
         """Raise TimeoutError if the limit is exceeded."""
         if time.monotonic() - self.since > self.seconds:
-            raise TimeoutError(f"{what} could not be read on for {self.seconds:g} s")
+            raise TimeoutError(f"{what} gave no further record for {self.seconds:g} s")
 
 
 class StreamLog:
@@ -41,31 +45,51 @@ class StreamLog:
     def __init__(
         self, settings: Settings, source: TopicPartition, consumer: AIOKafkaConsumer, fetcher: BodyFetcher
     ) -> None:
-        self.source = source
+        self.partition: int = source.partition
         self.fetcher = fetcher
+        self._source = source
         self._settings = settings
         self._consumer = consumer
 
-    async def range(self) -> LogRange:
-        """Return the range of offsets that the partition holds now. Raises KafkaError."""
-        begin = (await self._consumer.beginning_offsets([self.source]))[self.source]
-        return LogRange(begin, await self.end())
+    async def begin(self) -> int:
+        """Return the offset of the first record that the partition still has. Raises KafkaError."""
+        begin: int = (await self._consumer.beginning_offsets([self._source]))[self._source]
+        return begin
 
     async def end(self) -> int:
         """Return the end offset: the last offset plus one. Raises KafkaError."""
-        end: int = (await self._consumer.end_offsets([self.source]))[self.source]
+        end: int = (await self._consumer.end_offsets([self._source]))[self._source]
         return end
 
-    async def read(
-        self, start: int, end: int, progress: Progress | None = None
-    ) -> AsyncGenerator[list[ConsumerRecord], None]:
+    async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
         """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
-        async for batch in _read(
-            self._consumer, self.source, start, end, self._settings.kafka.request_timeout * 4
-        ):
+        patience = self._settings.kafka.request_timeout * 4
+        async for batch in _read(self._consumer, self._source, start, end, patience):
             yield batch
-            if progress is not None and batch:
-                progress.at(batch[-1].offset + 1)
+
+    async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
+        """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
+        return await self.fetcher.fetch(self.partition, offsets)
+
+    async def start(self, records: "StreamRecords", before: int = 0) -> Start:
+        """Return the state with which a reading of the log begins. Raises ReplayRefused, KafkaError.
+
+        `records` are those of the stream. They must be about this log, and about the settings' commit user.
+        `before`: only the effects from this offset on are needed; 0: those of the whole log.
+        """
+        begin, newest = await self.begin(), records.newest
+        if newest is not None:
+            log = LogRange(begin, await self.end())
+            home = Home(self.partition, self._settings.streams[newest.stream].commit_user)
+            # A record that needs deleted events is not a broken log: `start_of` judges that.
+            reached = newest.model_copy(update={"low_water": max(newest.low_water, begin)})
+            events = await last_events(self.fetcher, self.partition, [newest], log)
+            if (problem := obstacle(reached, home, log, events)) is not None:
+                raise ReplayRefused(format_problem(problem, newest.stream))
+            if begin <= newest.low_water and newest.applied < before:
+                # The newest record needs the least reading.
+                return Start(newest.low_water, newest.state, newest.applied)
+        return start_of(records.stream, begin, records.bases)
 
 
 async def _read(
@@ -149,31 +173,39 @@ async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
     return sorted(found)
 
 
-async def stream_records(settings: Settings, stream: str) -> list[StateRecord]:
-    """Return every state record of the stream that the topic still has, the newest last.
+class StreamRecords(NamedTuple):
+    """The state records of a stream."""
 
-    Raises ReplayRefused if the newest cannot be read, KafkaError, TimeoutError.
+    stream: str
+    newest: StateRecord | None
+    bases: Mapping[int, StateRecord]
+    """By the offset up to which the log was deleted, the state before it."""
+
+
+async def stream_records(settings: Settings, stream: str) -> StreamRecords:
+    """Read the state records of a stream.
+
+    Raises ReplayRefused if one of them cannot be read, KafkaError, TimeoutError.
     """
-    topic = settings.kafka.topic_names().state
-    found: dict[int, list[ConsumerRecord]] = {}
-    async for batch in read_topic(settings, topic):
+    found: dict[str, ConsumerRecord] = {}
+    # Keys of base records end with an offset.
+    wanted = re.compile(re.escape(stream) + r"(/\d+)?")
+    async for batch in read_topic(settings, settings.kafka.topic_names().state):
         for each in batch:
-            if each.key == stream.encode() and each.value is not None:
-                found.setdefault(each.partition, []).append(each)
-    # Append times matter only if the topic got more partitions, because the broker's clock may step back.
-    ordered = sorted(found.values(), key=lambda held: held[-1].timestamp)
-    records = [_parse(each.value) for held in ordered for each in held]
-    if records and records[-1] is None:
-        raise ReplayRefused(
-            f"the state record of {stream} cannot be read by this release (it reads version "
-            f"{RECORD_VERSION}); upgrade it"
-        )
-    return [record for record in records if record is not None]
+            key = (each.key or b"").decode(errors="replace")
+            held = found.get(key)
+            # Append times matter only if the topic got more partitions, because the broker's clock may step
+            # back.
+            older = held is not None and held.partition != each.partition and held.timestamp > each.timestamp
+            if wanted.fullmatch(key) and not older:
+                found[key] = each
+    records = {key: _decode(stream, each.value) for key, each in found.items() if each.value is not None}
+    newest = records.pop(stream, None)
+    return StreamRecords(stream, newest, {int(key.rpartition("/")[2]): each for key, each in records.items()})
 
 
-def _parse(value: bytes) -> StateRecord | None:
-    try:
-        record = StateRecord.model_validate_json(value)
-    except (ValidationError, ValueError, KeyError):
-        return None
-    return record if record.version <= RECORD_VERSION else None
+def _decode(stream: str, value: bytes) -> StateRecord:
+    record = decode_record(stream, value)
+    if isinstance(record, Problem):
+        raise ReplayRefused(format_problem(record, stream))
+    return record

@@ -1,13 +1,12 @@
 """Files that no commit will include: found in the log, checked in the table, checked again at deletion.
 
 A file is deletable if all of these are true:
-- An event of the log names it, and that event is orphaned (see `attempts`).
-- The event precedes the low-water mark of the stream's newest state record.
+- An event of the log names it, and that event is an orphan (see `orphan_events`).
 - The event and the record that settled it are older than the grace period.
 - No other event of the partition names the same path.
 - No snapshot, branch, tag or changelog of the table refers to it.
 
-Finality is checked first, then age. The search never touches a file that no event names.
+The search never touches a file that no event names.
 """
 
 import json
@@ -19,21 +18,18 @@ from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
 
-from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.coordinator.stream.continuity import Home
-from sluicegate.events.codec import BadBody, read_envelope, read_files
-from sluicegate.events.envelope import EventType, Poison
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.codec import Flaw, read_attributes, read_files
+from sluicegate.events.envelope import EventType
 from sluicegate.events.locations import normal
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.port import Fate
-from sluicegate.replay.attempts import Attempts, Orphan
-from sluicegate.replay.base import Base, bases, check_continuity
-from sluicegate.replay.comparison import Comparison, Standing
-from sluicegate.replay.course import Course, LogStartsLate
+from sluicegate.replay.comparison import CommitStatus, Comparison
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.log import StreamLog
-from sluicegate.replay.marks import parse_mark
-from sluicegate.replay.progress import Progress
+from sluicegate.replay.fold import LogFold, LoggedDecision, Start
+from sluicegate.replay.orphan_events import Orphan, OrphanEvents
+from sluicegate.replay.reading import Log, Print, Progress
 from sluicegate.replay.tables import ReplayTable
 
 CHUNK: Final = 1_000
@@ -55,54 +51,41 @@ class Found(NamedTuple):
 
     files: list[Deletable]
     young: int
-    """Orphaned attempts that are younger than the grace period."""
+    """Orphans that are younger than the grace period."""
     kept: int
-    """Files of orphaned attempts that stay: another event or the table refers to them."""
+    """Files of orphans that stay: another event or the table refers to them."""
     gone: int
-    """Files of orphaned attempts that do not exist any more."""
+    """Files of orphans that do not exist any more."""
 
 
 class Search:
     """Search for one stream's orphans; each file is checked again before its deletion."""
 
     def __init__(
-        self,
-        stream: str,
-        log: StreamLog,
-        records: list[StateRecord],
-        table: ReplayTable,
-        grace: int,
-        say: Callable[[str], None],
+        self, stream: str, log: Log, start: Start, table: ReplayTable, grace: int, show: Print
     ) -> None:
         """Prepare a search; `grace` in milliseconds."""
+        self.start = start
         self._stream = stream
         self._log = log
-        self._records = records
         self._table = table
         self._grace = grace
-        self._say = say
-        self._begin = self._position = 0
-        self._committed = 0
-        self._course: Course | None = None
-        self._attempts: Attempts | None = None
-        self._comparison: Comparison | None = None
+        self._show = show
+        self._fold = LogFold(stream, log.partition, start)
+        self._events = OrphanEvents(self._fold)
+        self._position = start.begin
         self._old: set[int] = set()
-        """Offsets of the orphaned events that are old enough."""
-        self._spoken: set[str] = set()
+        """Offsets of the orphans that are old enough."""
+        self._named_since: set[str] = set()
         """Paths that events appended after the search name."""
-        self.base: Base | None = None
 
     async def find(self, now: int) -> Found:
         """Return every file that is deletable at `now`, in milliseconds. Raises ReplayRefused, KafkaError."""
-        held = await self._log.range()
-        user = self._table.settings.commit_user
-        home = Home(self._log.source.partition, user)
-        await check_continuity(self._log.fetcher, home, self._records, held)
-        self._comparison = Comparison(await self._table.history(), user)
-        if not self._records:
-            return Found([], 0, 0, 0)
-        self._committed, self._begin = self._records[-1].state.committed, held.begin
-        await self._read_all(bases(self._records, held, parse_mark("earliest")), await self._log.end())
+        history = await self._table.history()
+        await self._read(await self._log.end(), Comparison(history, self._table.settings.commit_user))
+        known = self._fold.replica.state.table
+        if known not in (None, history.identity):
+            self._refuse(Problem(code=Code.TABLE_REPLACED, detail=history.identity))
         old, young = self._orphans(now)
         self._old = {orphan.arrival.offset for orphan in old}
         named = await self._named(old)
@@ -127,60 +110,44 @@ class Search:
 
     # --- the log ----------------------------------------------------------------------------------
 
-    async def _read_all(self, choices: list[Base], end: int) -> None:
-        for number, base in enumerate(choices):
-            self.base = base
-            self._course = Course(self._stream, base.record, base.begin)
-            self._attempts = Attempts(self._course)
-            for settled in self._course.start():
-                self._note_commit(self._comparison_of().judge(settled).standing, settled.decision.id)
-            try:
-                await self._read(base.begin, end)
-            except LogStartsLate as error:
-                if number == len(choices) - 1:
-                    raise ReplayRefused(str(error)) from error
-            else:
-                return
-
-    async def _read(self, start: int, end: int, seen: Callable[[ConsumerRecord], None] | None = None) -> None:
-        """Apply a range of the log, and call `seen` with each of its records."""
-        course, attempts = self._following()
-        progress = Progress(self._say, "reading the log", start, end)
-        async with aclosing(self._log.read(start, end, progress)) as batches:
+    async def _read(
+        self,
+        end: int,
+        comparison: Comparison | None = None,
+        seen: Callable[[ConsumerRecord], object] = lambda record: None,
+    ) -> None:
+        """Apply the log up to `end`, and call `seen` with each of its records."""
+        progress = Progress(self._show, "reading the log", self._position, end)
+        async with aclosing(self._log.read(self._position, end)) as batches:
             async for batch in batches:
                 for record in batch:
-                    if seen is not None:
-                        seen(record)
-                    taken = course.take(record.offset, record.timestamp, record.headers, record.value)
-                    if taken is None:
+                    seen(record)
+                    step = self._fold.read(record.offset, record.timestamp, record.headers, record.value)
+                    if step is None:
                         continue
-                    attempts.note(record.offset, record.timestamp, taken)
-                    for settled in taken.settled:
-                        self._note_commit(self._comparison_of().judge(settled).standing, settled.decision.id)
+                    self._events.note(step)
+                    if step.settled is not None and comparison is not None:
+                        self._check(step.settled, comparison)
+                progress.at(batch[-1].offset + 1)
         self._position = end
-        if course.unreadable is not None:
-            raise ReplayRefused(f"nothing can be told of orphans: {course.unreadable}")
-        for settled in course.finish():
-            # A decision that is in the table under its own digest cannot be voided any more.
-            if settled.decision.void is None:
-                standing = self._comparison_of().judge(settled).standing
-                self._note_commit(standing, settled.decision.id)
-                if standing is Standing.THERE:
-                    attempts.passed(settled, settled.time)
+        self._fold.finish()
+        if self._fold.problem is not None:
+            self._refuse(self._fold.problem)
 
-    def _note_commit(self, standing: Standing, decision: int) -> None:
-        if standing is Standing.OTHER:
+    def _check(self, logged: LoggedDecision, comparison: Comparison) -> None:
+        """Refuse a table with other content: then another log decides what is in it."""
+        if comparison.judge(logged).status is CommitStatus.OTHER:
             raise ReplayRefused(
-                f"decision {decision} is in the table with other content; nothing can be told of orphans "
-                f"before that is settled: sluicegate replay --stream {self._stream} --verify"
+                f"decision {logged.decision.id} is in the table with other content: nothing is known of "
+                f"orphans before that is resolved. See: sluicegate replay verify --stream {self._stream}"
             )
-        if standing is Standing.THERE:
-            self._committed = max(self._committed, decision)
+
+    def _refuse(self, problem: Problem) -> None:
+        raise ReplayRefused(f"nothing is known of orphans. {format_problem(problem, self._stream)}")
 
     def _orphans(self, now: int) -> tuple[list[Orphan], int]:
         """Return the orphans that are old enough, and the number of younger ones."""
-        _, attempts = self._following()
-        found = list(attempts.orphans(self._committed, self._records[-1].low_water))
+        found = list(self._events.orphans())
         old = [orphan for orphan in found if now - orphan.since >= self._grace]
         return old, len(found) - len(old)
 
@@ -188,27 +155,24 @@ class Search:
         """True if the file is still deletable after the records appended since the search."""
         end = await self._log.end()
         if end > self._position:
-            await self._read(self._position, end, lambda record: self._spoken.update(_paths_in(record)))
+            await self._read(end, seen=lambda record: self._named_since.update(_paths_in(record)))
             self._old = {orphan.arrival.offset for orphan in self._orphans(now)[0]}
-        return file.path not in self._spoken and file.orphan.arrival.offset in self._old
+        return file.path not in self._named_since and file.orphan.arrival.offset in self._old
 
     # --- what the events name ---------------------------------------------------------------------
 
     async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
-        """Return the files of orphaned events that are in the stream's table, by path."""
+        """Return the files of orphans that are in the stream's table, by path."""
         home, found = normal(self._table.caretaker.uri), dict[str, Deletable]()
         for start in range(0, len(orphans), CHUNK):
             chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
             try:
-                events = await self._log.fetcher.fetch(self._log.source.partition, list(chunk))
+                events = await self._log.bodies(list(chunk))
             except BodyUnavailable as error:
-                raise ReplayRefused(f"{error}; try again") from error
+                raise ReplayRefused(f"{error}. Try again") from error
             for offset, written in events.items():
-                try:
-                    event = read_files(written.body)
-                except BadBody:
-                    continue
-                if normal(event.location) == home:
+                event = read_files(written.envelope, written.body)
+                if not isinstance(event, Problem) and normal(event.location) == home:
                     found |= {
                         file.path: Deletable(file.path, file.size, chunk[offset]) for file in event.files
                     }
@@ -218,32 +182,24 @@ class Search:
         """Remove the files that any other event of the partition names too."""
         if not named:
             return
-        progress = Progress(self._say, "looking who else names them", self._begin, self._position)
-        async with aclosing(self._log.read(self._begin, self._position, progress)) as batches:
+        begin = self.start.begin
+        progress = Progress(self._show, "reading which other events name them", begin, self._position)
+        async with aclosing(self._log.read(begin, self._position)) as batches:
             async for batch in batches:
                 for record in batch:
                     if record.offset not in self._old:
                         for path in _paths_in(record) & named.keys():
                             del named[path]
-
-    def _following(self) -> tuple[Course, Attempts]:
-        if self._course is None or self._attempts is None:
-            raise ReplayRefused("nothing has been searched yet")
-        return self._course, self._attempts
-
-    def _comparison_of(self) -> Comparison:
-        if self._comparison is None:
-            raise ReplayRefused("nothing has been searched yet")
-        return self._comparison
+                progress.at(batch[-1].offset + 1)
 
 
 def _paths_in(record: ConsumerRecord) -> set[str]:
     """Return the paths that a `files.written` event of any stream names; none for other events.
 
-    A record whose envelope cannot be read is searched too, so that its paths stay safe.
+    A record whose attributes cannot be read is searched too, so that its paths stay safe.
     """
-    envelope = read_envelope(record.headers)
-    if not isinstance(envelope, Poison) and envelope.type is not EventType.FILES_WRITTEN:
+    envelope = read_attributes(record.headers)
+    if not isinstance(envelope, Flaw) and envelope.type is not EventType.FILES_WRITTEN:
         return set()
     body = record.value or b""
     if _ESCAPE not in body:

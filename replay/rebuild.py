@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 
-from sluicegate.coordinator.core.commit import Resolved
-from sluicegate.coordinator.core.state import Decision, LightState
-from sluicegate.events.codec import BadBody, read_files
+from sluicegate.coordinator.core.heads import head_of
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem, normal
+from sluicegate.events.models import Head, StreamPolicy
+from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
-from sluicegate.replay.base import Base
-from sluicegate.replay.comparison import Comparison, Standing
-from sluicegate.replay.course import Settled
+from sluicegate.replay.comparison import CommitStatus, Comparison
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.log import StreamLog
-from sluicegate.replay.marks import Window
-from sluicegate.replay.run import Pass, Say, run_over
-from sluicegate.replay.tables import ReplayTable, standing
+from sluicegate.replay.fold import LoggedDecision, Start
+from sluicegate.replay.reading import Log, Print, Reading, read_decisions
+from sluicegate.replay.tables import ReplayTable
+from sluicegate.replay.window import Window
 
 
 @dataclass
@@ -27,38 +27,43 @@ class Rebuilt:
     found: int = 0
     """Commits that an earlier, interrupted run made."""
     left: int = 0
-    """1 if the last decision was left out because an operator ordered to void it, else 0."""
-    done: Pass | None = None
+    """1 if the last decision was left out because an operator ordered to revert it, else 0."""
+    done: Reading | None = None
 
 
 class Rebuild:
     """One rebuild of another table from a stream's log."""
 
-    def __init__(self, log: StreamLog, source: ReplayTable, target: ReplayTable, *, dry: bool) -> None:
+    def __init__(self, log: Log, stream: str, source: ReplayTable, target: ReplayTable, *, dry: bool) -> None:
         self._log = log
+        self._stream = stream
         self._source = source
         self._target = target
         self._dry = dry
         self._history: Comparison | None = None
-        self._state: LightState | None = None
+        self._identity: str | None = None
+        """Identity of the new table; None in a plan for a table that does not exist yet."""
+        self._known: Head | None = None
+        """The newest snapshot that this rebuild has made or found."""
         self._result = Rebuilt()
 
-    async def run(self, stream: str, choices: list[Base], window: Window, say: Say) -> Rebuilt:
+    async def run(self, start: Start, window: Window, show: Print) -> Rebuilt:
         """Copy and commit decision by decision. Raises ReplayRefused, KafkaError, TimeoutError.
 
         The same command continues an interrupted run.
         """
-        whole = [base for base in choices if base.whole]
-        if not whole:
+        if start.begin > 0:
             raise ReplayRefused(
-                "a fresh table needs the log from the stream's start, which retention has removed. Raise "
-                "retention.ms of the events topic for the next time; to move a table, copy its whole folder"
+                "a fresh table needs the log from its first event, and the log begins at offset "
+                f"{start.begin}: older events were deleted. To move the table, copy its whole folder"
             )
         if normal(self._source.settings.table) == normal(self._target.settings.table):
-            raise ReplayRefused("that is the stream's own table; name another one")
+            raise ReplayRefused("this is the stream's own table. Name another one")
         await self._prepare()
         end = await self._log.end()
-        self._result.done = await run_over(self._log, stream, whole, end, window, self._take, say=say)
+        self._result.done = await read_decisions(
+            self._log, self._stream, start, end, window, self._rebuild, show
+        )
         return self._result
 
     async def _prepare(self) -> None:
@@ -70,14 +75,13 @@ class Rebuild:
         if self._dry and not await self._exists():
             return
         await target.call(lambda: target.caretaker.create_like(self._source.settings.table))
-        state = await target.inspect()
+        identity = (await target.inspect()).identity
         history = await target.history()
         strangers = {past.commit_user for past in history.commits if past.commit_user != user}
         if strangers or not history.whole:
             who = f"commits of {', '.join(sorted(strangers))}" if strangers else "an expired history"
             raise ReplayRefused(f"{target.settings.table} is not empty: it has {who}. Name a fresh table")
-        self._history = Comparison(history, user)
-        self._state = standing(state, target.settings, (target.caretaker.uri,))
+        self._history, self._identity = Comparison(history, user), identity
 
     async def _exists(self) -> bool:
         try:
@@ -86,51 +90,52 @@ class Rebuild:
             return False
         return True
 
-    async def _take(self, settled: Settled) -> None:
-        decision = settled.decision
-        # The coordinator decides between the decision and its void; a rebuild must not choose for it.
-        if settled.open and decision.void is not None:
+    async def _rebuild(self, logged: LoggedDecision) -> None:
+        # The coordinator chooses between the decision and its revert; a rebuild must not choose for it.
+        if logged.undetermined:
             self._result.left += 1
             return
-        finding = self._history.judge(settled) if self._history else None
-        if finding is not None and finding.standing is Standing.THERE:
+        finding = self._history.judge(logged) if self._history is not None else None
+        if finding is not None and self._history is not None and finding.status is CommitStatus.THERE:
             self._result.found += 1
+            self._known = head_of(self._history.ref(finding.snapshots[0]))
             return
-        if finding is not None and finding.standing is not Standing.MISSING:
+        if finding is not None and finding.snapshots:
             raise ReplayRefused(
-                f"{self._target.settings.table} is not empty: it has another commit {decision.id} "
-                f"({finding.standing}). Name a fresh table"
+                f"{self._target.settings.table} is not empty: it has another commit {finding.decision} "
+                f"({finding.status}). Name a fresh table"
             )
-        offsets = () if settled.voided else tuple(decision.parts)
-        bodies = await self._bodies(decision, offsets)
+        bodies = await self._bodies(logged)
         self._result.commits += 1
-        if self._state is None or self._dry:
+        if self._identity is None or self._dry:
             return
-        if not settled.voided:
-            decision = decision.model_copy(update={"void": None})
-        self._state.decided = decision.id
-        outcome = await self._target.commit(decision, self._state, bodies)
-        if isinstance(outcome, Resolved) and outcome.snapshot is None:
-            raise ReplayRefused(f"{self._target.settings.table} is not empty: it has later commits")
+        policy = (logged.policy or StreamPolicy(number=0)).model_copy(
+            update={"allowed_locations": (self._target.caretaker.uri,)}
+        )
+        outcome = await self._target.commit(logged, self._identity, self._known, policy, bodies)
+        self._known = outcome.snapshot
 
-    async def _bodies(self, decision: Decision, offsets: tuple[int, ...]) -> dict[int, WrittenEvent]:
+    async def _bodies(self, logged: LoggedDecision) -> dict[int, WrittenEvent]:
         """Return the bodies of a decision's events for the new table, after copying their files."""
+        offsets = [] if logged.reverted else logged.decision.parts
         if not offsets:
             return {}
         try:
-            read = await self._log.fetcher.fetch(self._log.source.partition, offsets)
-            return {offset: await self._adopt(read[offset]) for offset in offsets}
-        except (BodyUnavailable, BadBody, ReplayRefused) as error:
+            read = await self._log.bodies(offsets)
+            return {offset: await self._adopt(read[offset], logged) for offset in offsets}
+        except (BodyUnavailable, ReplayRefused) as error:
             raise ReplayRefused(
-                f"decision {decision.id} cannot be made again: {error}. The commits before it "
+                f"decision {logged.decision.id} cannot be made again: {error}. The commits before it "
                 + ("can be" if self._dry else "are in the new table")
             ) from error
 
-    async def _adopt(self, written: WrittenEvent) -> WrittenEvent:
-        event = read_files(written.body)
-        problem = location_problem(event, self._source.settings.allowed_locations)
-        if problem is not None:
-            raise ReplayRefused(problem)
+    async def _adopt(self, written: WrittenEvent, logged: LoggedDecision) -> WrittenEvent:
+        event = read_files(written.envelope, written.body)
+        if isinstance(event, Problem):
+            raise ReplayRefused(format_problem(event, self._stream))
+        allowed = logged.policy.allowed_locations if logged.policy is not None else ()
+        if (problem := location_problem(event, allowed)) is not None:
+            raise ReplayRefused(format_problem(problem, self._stream))
         self._result.files += len(event.files)
         self._result.bytes += sum(file.size for file in event.files)
         if self._dry:

@@ -1,17 +1,15 @@
 """A search for orphans with its own connections, and one whole sweep of a stream."""
 
 import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.lakes.port import Fate, TableRefused
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.log import open_log, stream_records
+from sluicegate.lakes.port import Fate
+from sluicegate.replay.connecting import connect
 from sluicegate.replay.orphans import Search
-from sluicegate.replay.tables import ReplayTable
+from sluicegate.replay.reading import Print
 
 
 class Swept(NamedTuple):
@@ -25,19 +23,10 @@ class Swept(NamedTuple):
 
 
 @asynccontextmanager
-async def open_search(
-    settings: Settings, stream: str, grace: int, say: Callable[[str], None]
-) -> AsyncIterator[Search]:
-    """Connect a search; `grace` in milliseconds. Raises ReplayRefused, KafkaError."""
-    records = await stream_records(settings, stream)
-    with ThreadPoolExecutor(1) as threads:
-        try:
-            table = ReplayTable(settings.streams[stream], threads)
-        except TableRefused as error:
-            raise ReplayRefused(str(error)) from error
-        async with open_log(settings, stream) as log:
-            yield Search(stream, log, records, table, grace, say)
-        table.close()
+async def open_search(settings: Settings, stream: str, grace: int, show: Print) -> AsyncIterator[Search]:
+    """Connect a search; `grace` in milliseconds. Raises ReplayRefused, KafkaError, TimeoutError."""
+    async with connect(settings, stream) as (log, start, table, _):
+        yield Search(stream, log, start, table, grace, show)
 
 
 async def sweep(settings: Settings, stream: str) -> Swept:

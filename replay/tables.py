@@ -5,36 +5,41 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from sluicegate.coordinator.core.commit import Commit, Resolved, Stall, Voided
+from sluicegate.coordinator.core.committing import Committing, Outcome
 from sluicegate.coordinator.core.effects import Ask, Failed, InspectTable, TableUnfit
-from sluicegate.coordinator.core.state import Decision, LightState
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.port import BadFiles, Caretaker, LakeUnavailable, NotPublished, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.fold import LoggedDecision
 
 T = TypeVar("T")
 
 MOST_RETRIES = 100
-"""Publications that lose the race for the head against other writers, one after the other."""
+"""Publications in a row that lose the race for the head against other writers."""
 
 
 class ReplayTable:
     """One table, as the stream's commit user."""
 
-    def __init__(self, settings: StreamSettings, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, settings: StreamSettings, threads: ThreadPoolExecutor, stream: str) -> None:
         self.settings = settings
+        self._stream = stream
         self._threads = threads
-        self._table = StreamTable(settings, threads)
+        self._table = StreamTable(settings, threads, stream)
         self.caretaker: Caretaker = adapter(settings.format).open_caretaker(
             settings.table, settings.adapter_options()
         )
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run a blocking call. Raises ReplayRefused with what the adapter says."""
+        """Run a blocking call. Raises ReplayRefused with the text of the adapter."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, function)
         except BadFiles as error:
@@ -44,11 +49,11 @@ class ReplayTable:
             raise ReplayRefused(f"{self.settings.table}: {error}") from error
 
     async def history(self) -> TableHistory:
-        """All that can still be read of who committed what. Raises ReplayRefused."""
+        """Return everything that can still be read about the table's commits. Raises ReplayRefused."""
         return await self.call(self.caretaker.history)
 
     async def inspect(self) -> TableState:
-        """See that the table is in scope. Raises ReplayRefused."""
+        """Check that the table is in scope. Raises ReplayRefused."""
         found = await self._table.inspect(InspectTable())
         if isinstance(found, TableState):
             return found
@@ -60,33 +65,36 @@ class ReplayTable:
         self._table.close()
 
     async def commit(
-        self, decision: Decision, state: LightState, bodies: dict[int, WrittenEvent]
-    ) -> Resolved | Voided:
+        self,
+        logged: LoggedDecision,
+        identity: str,
+        known: Head | None,
+        policy: StreamPolicy,
+        bodies: dict[int, WrittenEvent],
+    ) -> Outcome:
         """Bring a decision into the table as a coordinator does: ask, publish on the head that was asked.
 
-        `state` says the table, the recorded snapshot and the policy, and moves on. Raises ReplayRefused.
+        `known`: a head that no commit of it precedes; None: the whole history is readable. Raises
+        ReplayRefused.
         """
-        commit = Commit(decision)
-        while commit.retries < MOST_RETRIES:
-            effect = commit.next(state, state.recorded)
+        revert = logged.decision.revert if logged.reverted else None
+        made = logged.decision.model_copy(update={"head": known, "revert": revert})
+        state = LogState(pending=made, policy=policy)
+        committing = Committing(TableProgress(identity=identity))
+        while committing.retries < MOST_RETRIES:
+            effect = committing.next(state)
             if isinstance(effect, Ask):
                 result = await self._table.ask(effect)
-            else:
+            elif effect is not None:
                 result = await self._table.publish(effect, bodies)
             if isinstance(result, Failed | NotPublished):
-                raise ReplayRefused(f"{self.settings.table}: {result.reason}; try again")
-            outcome = commit.take(effect, result, state)
-            if isinstance(outcome, Stall):
-                raise ReplayRefused(outcome.reason)
-            if outcome is not None:
-                return outcome
+                raise ReplayRefused(f"{self.settings.table}: {result.reason}. Try again")
+            problem = committing.apply(effect, result) if effect is not None else None
+            if problem is not None:
+                raise ReplayRefused(format_problem(problem, self._stream))
+            if committing.outcome is not None:
+                return committing.outcome
         raise ReplayRefused(
-            f"decision {decision.id} lost the race for the table's head {MOST_RETRIES} times; try again when "
-            "fewer others write to it"
+            f"decision {made.id} lost the race for the table's head {MOST_RETRIES} times. Try again when "
+            "fewer others write to the table"
         )
-
-
-def standing(table: TableState, settings: StreamSettings, allowed: tuple[str, ...]) -> LightState:
-    """Return the state of a stream that a commit needs, without a snapshot that could prove an absence."""
-    policy = settings.policy().model_copy(update={"allowed_locations": allowed})
-    return LightState(table=table.identity, policy=policy)

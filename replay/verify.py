@@ -2,118 +2,91 @@
 
 from dataclasses import dataclass, field
 
-from sluicegate.replay.base import Base
-from sluicegate.replay.comparison import WRONG, Comparison, Finding, Foreign, Standing
-from sluicegate.replay.course import Settled
-from sluicegate.replay.log import StreamLog
-from sluicegate.replay.marks import Window
-from sluicegate.replay.run import Pass, Say, run_over
+from sluicegate.replay.comparison import WRONG, CommitStatus, Comparison, Finding, Foreign
+from sluicegate.replay.fold import LoggedDecision, Start
+from sluicegate.replay.reading import Log, Print, Reading, read_decisions
 from sluicegate.replay.tables import ReplayTable
+from sluicegate.replay.window import Window
+
+_PLAIN = (CommitStatus.THERE, CommitStatus.EXPIRED)
 
 
 @dataclass
 class Verdict:
     """Result of a verification."""
 
-    done: Pass
+    done: Reading
     history: Comparison
-    counts: dict[Standing, int] = field(default_factory=dict)
+    counts: dict[CommitStatus, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    """Decisions that are not simply in the table, in order; expired ones are only counted."""
+    """Decisions that are not simply in the table, in order; all decisions if they were asked for."""
     foreign: list[Foreign] = field(default_factory=list)
-    replaced: bool = False
-    """True if the table is not the one that the stream has committed to."""
+
+    @property
+    def replaced(self) -> bool:
+        """True if the table is not the one that the stream has committed to."""
+        return self.done.fold.replica.state.table not in (None, self.history.history.identity)
 
     @property
     def wrong(self) -> bool:
         """True if table and log differ."""
         return self.replaced or bool(self.foreign) or any(self.counts.get(each) for each in WRONG)
 
-    def count(self, finding: Finding) -> None:
+    def count(self, finding: Finding, *, keep: bool) -> None:
         """Add the finding of a decision."""
-        self.counts[finding.standing] = self.counts.get(finding.standing, 0) + 1
-        if finding.standing not in (Standing.THERE, Standing.EXPIRED):
+        self.counts[finding.status] = self.counts.get(finding.status, 0) + 1
+        if keep or finding.status not in _PLAIN:
             self.findings.append(finding)
 
 
 async def verify(
-    log: StreamLog,
+    log: Log,
     stream: str,
-    choices: list[Base],
+    start: Start,
     window: Window,
     table: ReplayTable,
+    show: Print,
     *,
-    known: str | None,
-    working: bool,
-    say: Say,
+    everything: bool = False,
 ) -> Verdict:
     """Compare a range of the log with the table; nothing is changed.
 
-    `known` is the identity of the table that the stream has committed to. `working` is True if a coordinator
-    runs: its last decisions may not be published yet. Raises ReplayRefused, KafkaError, TimeoutError.
+    `everything`: keep the finding of each decision. Raises ReplayRefused, KafkaError, TimeoutError.
     """
     user = table.settings.commit_user
-    # A decision is in the log before it is in the table, so the history is read before the end offset.
+    # A decision is in the log before it is in the table: each commit of this history is before the end.
     before = Comparison(await table.history(), user)
     end = await log.end()
     found: list[Finding] = []
-    counts: dict[Standing, int] = {}
+    plain: dict[CommitStatus, int] = {}
 
-    async def judge(settled: Settled) -> None:
-        finding = before.judge(settled)
-        if finding.standing in (Standing.THERE, Standing.EXPIRED):
-            counts[finding.standing] = counts.get(finding.standing, 0) + 1
+    async def judge(logged: LoggedDecision) -> None:
+        finding = before.judge(logged)
+        if finding.status in _PLAIN and not everything:
+            plain[finding.status] = plain.get(finding.status, 0) + 1
         else:
             found.append(finding)
 
-    done = await run_over(log, stream, choices, end, window, judge, say=say)
-    verdict = Verdict(done, before, counts, replaced=known not in (None, before.history.identity))
+    done = await read_decisions(log, stream, start, end, window, judge, show)
+    verdict = Verdict(done, before, plain)
     if window.from_start:
         # They precede the starting point, so only their ids are known.
-        for finding in before.lost(done.course.known_from):
-            verdict.count(finding)
-    # Compare again with a newer history: decisions published during the reading are not missing.
+        for finding in before.lost(start.resolved):
+            verdict.count(finding, keep=True)
+    # An outcome is in the log after it is in the table: this history has every commit before the end.
     after = Comparison(await table.history(), user) if found else before
-    told = max((base.record.state.committed for base in choices if base.record is not None), default=0)
     for finding in found:
-        verdict.count(_again(finding, after, told, working=working))
+        seen = after.judge(finding.logged) if finding.logged is not None else finding
+        verdict.count(seen if finding.status not in _PLAIN else finding, keep=everything)
     verdict.foreign = _foreign(before, done, window)
     return verdict
 
 
-def _again(finding: Finding, after: Comparison, told: int, *, working: bool) -> Finding:
-    """Judge a missing decision again; it is pending if a coordinator may still publish it.
-
-    A decision that a state record has as committed (`told`) is not pending.
-    """
-    if finding.settled is None or finding.standing is not Standing.MISSING:
-        return finding
-    seen = after.judge(finding.settled)
-    ahead = after.newest is None or seen.decision > after.newest
-    if working and ahead and seen.decision > told and seen.standing is Standing.MISSING:
-        return seen._replace(standing=Standing.PENDING)
-    return seen
-
-
-def _foreign(history: Comparison, done: Pass, window: Window) -> list[Foreign]:
+def _foreign(history: Comparison, done: Reading, window: Window) -> list[Foreign]:
     """Return foreign commits within the range; a range with an open end has no last decision."""
-    known = done.course.known_from
-    last = None if window.open_end and done.course.unreadable is None else done.last or 0
+    fold = done.fold
+    last = None if window.open_end and fold.problem is None else done.last or 0
     if done.first is None:
         # Without a decision in the range, only a commit after all known ones can be foreign.
-        return history.foreign(known + 1, last) if window.from_start else []
-    first = known + 1 if window.from_start else done.first
-    return history.foreign(first, last)
-
-
-async def list_decisions(
-    log: StreamLog, stream: str, choices: list[Base], window: Window, table: ReplayTable, *, say: Say
-) -> tuple[Pass, list[Finding]]:
-    """Return the decisions of a range of the log, with their state in the table. Raises as `verify` does."""
-    history = Comparison(await table.history(), table.settings.commit_user)
-    found: list[Finding] = []
-
-    async def note(settled: Settled) -> None:
-        found.append(history.judge(settled))
-
-    return await run_over(log, stream, choices, await log.end(), window, note, say=say), found
+        return history.foreign(fold.start.resolved + 1, last) if window.from_start else []
+    return history.foreign(fold.start.resolved + 1 if window.from_start else done.first, last)

@@ -1,30 +1,38 @@
-"""Schedules of the simulator, with what an operator would have seen on the way."""
+"""Schedules of the simulator: their logs, tables, and the state records that were written on the way."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
 
-from sluicegate.coordinator.core.state import StateRecord
-from sluicegate.events.encoding import encode
-from sluicegate.events.envelope import Event
+from aiokafka import ConsumerRecord
+
+from sluicegate.coordinator.core.effects import Effect
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import FilesWritten, StreamPolicy
+from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
-from sluicegate.lakes.memory import FOREIGN_USER
-from sluicegate.replay.course import Course, Settled, Taken
-from sluicegate.simulator import LENGTH, Schedule, draw_plan
-from sluicegate.simulator.plan import Step
-from sluicegate.simulator.world import Entry, World
+from sluicegate.replay.fold import LogFold, LoggedDecision, Start, Step
+from sluicegate.simulator.node import Node
+from sluicegate.simulator.plan import draw_plan
+from sluicegate.simulator.schedule import Schedule
+from sluicegate.simulator.world import STREAM, Entry, World
 
-EVERY = 12
-"""Steps between two looks."""
+EVERY: Final = 10
+"""Effects between two looks."""
+LENGTH: Final = 400
+EMPTY: Final = Start(0, LogState(), -1)
 
 
-class Look(NamedTuple):
-    """What there was at one moment."""
+@dataclass(frozen=True)
+class Look:
+    """The log's end and the state record at one moment."""
 
     end: int
-    """The end of the log."""
     record: str | None
-    committed: int
-    """The last decision in the table."""
 
 
 class Watched(Schedule):
@@ -32,57 +40,101 @@ class Watched(Schedule):
 
     def __init__(self, seed: int) -> None:
         self.looks: list[Look] = []
-        super().__init__(draw_plan(seed, LENGTH, ("void", "expire")))
+        self._effects = 0
+        plan = draw_plan(seed, LENGTH, ("revert", "expire"))
+        # A foreign job that commits as our user makes differences; `test_comparison` has those.
+        super().__init__(replace(plan, steps=tuple(each for each in plan.steps if each.kind != "impostor")))
 
-    def _take(self, step: Step) -> None:
-        super()._take(step)
-        if self.taken % EVERY == 0:
-            world = self.world
-            self.looks.append(Look(len(world.log), world.record, newest(world)))
+    def _watch(self, node: Node, effect: Effect) -> None:
+        super()._watch(node, effect)
+        self._effects += 1
+        if self._effects % EVERY == 0:
+            self.looks.append(Look(len(self.world.log), self.world.record))
 
 
+@cache
 def watched(seed: int) -> Watched:
-    """A schedule that has come to its end."""
+    """Return a schedule that has come to its end."""
     schedule = Watched(seed)
     schedule.run()
     return schedule
 
 
-def newest(world: World) -> int:
-    """The last decision in the table."""
-    return max((each.decision for each in world.table.history if each.digest), default=0)
-
-
-def commit_user(world: World) -> str:
-    """Who commits the stream."""
-    users = {past.commit_user for past in world.table.history} - {FOREIGN_USER}
-    return users.pop() if users else ""
-
-
 def history(world: World) -> TableHistory:
-    """What can be read of the table."""
+    """Return what can be read of the table."""
     table = world.table
     head = table.past(table.head.id) if table.head else None
     return read_history(table.identity, head, table.parent)
 
 
-def record_of(look: Look) -> StateRecord | None:
-    """The state record that there was."""
-    return StateRecord.model_validate_json(look.record) if look.record is not None else None
+def starts(schedule: Watched) -> Iterator[tuple[Look, Start]]:
+    """Yield the states of the records that were written on the way, each as a start of a reading."""
+    for look in schedule.looks:
+        if look.record is not None:
+            record = StateRecord.model_validate_json(look.record)
+            yield look, Start(record.low_water, record.state, record.applied)
 
 
-def takings(course: Course, log: list[Entry]) -> Iterator[tuple[Entry, Taken]]:
-    """What each record of a part of the log makes of the stream."""
+def encoded(entry: Entry) -> ConsumerRecord:
+    """Return a record of the simulated log as Kafka has it."""
+    envelope, body = entry.envelope, entry.body
+    if isinstance(body, StreamPolicy):
+        # The simulator's files have short names.
+        body = body.model_copy(update={"file_names": "unchecked"})
+    message = encode_event(envelope, body, 0)
+    return ConsumerRecord(
+        topic="events",
+        partition=0,
+        offset=entry.offset,
+        timestamp=entry.time,
+        timestamp_type=1,
+        key=message.key,
+        value=message.value,
+        checksum=None,
+        serialized_key_size=len(message.key),
+        serialized_value_size=len(message.value),
+        headers=tuple(message.headers),
+    )
+
+
+def steps(fold: LogFold, log: Sequence[Entry]) -> Iterator[Step]:
+    """Yield the effects of a part of the log."""
     for entry in log:
-        message = encode(Event(entry.envelope, entry.body))
-        taken = course.take(entry.offset, entry.time, message.headers, message.value)
-        if taken is not None:
-            yield entry, taken
+        record = encoded(entry)
+        step = fold.read(record.offset, record.timestamp, record.headers, record.value)
+        if step is not None:
+            yield step
 
 
-def decisions(course: Course, log: list[Entry]) -> Iterator[Settled]:
-    """The decisions of a part of the log, in order."""
-    yield from course.start()
-    for _, taken in takings(course, log):
-        yield from taken.settled
-    yield from course.finish()
+def decisions(start: Start, log: Sequence[Entry]) -> list[LoggedDecision]:
+    """Return the decisions of a log that begins with this state, in order."""
+    fold = LogFold(STREAM, 0, start)
+    found = [step.settled for step in steps(fold, log[start.begin :])]
+    return [each for each in (*found, fold.finish()) if each is not None]
+
+
+class MemoryLog:
+    """A simulated log as a replay reads it."""
+
+    partition = 0
+
+    def __init__(self, log: Sequence[Entry]) -> None:
+        self._log = log
+
+    async def end(self) -> int:
+        return len(self._log)
+
+    async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
+        for first in range(start, end, 100):
+            yield [encoded(entry) for entry in self._log[first : min(first + 100, end)]]
+
+    async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
+        return {offset: WrittenEvent(self._envelope(offset), self._body(offset)) for offset in offsets}
+
+    def _envelope(self, offset: int) -> Envelope:
+        return self._log[offset].envelope
+
+    def _body(self, offset: int) -> bytes:
+        body = self._log[offset].body
+        assert isinstance(body, FilesWritten)
+        return body.model_dump_json().encode()

@@ -1,28 +1,31 @@
-"""Places in a log: how they are written, and which decisions lie between two of them."""
+"""Places in a log: how they are written, and which decisions are between two of them."""
 
 import pytest
 
-from sluicegate.coordinator.core.state import Decision
-from sluicegate.replay.course import Settled, Span
-from sluicegate.replay.marks import Window, parse_mark
-from sluicegate.replay.progress import Progress
+from sluicegate.coordinator.core.log_state import Before, Decision, RegionState
+from sluicegate.events.models import CutReverted, Position
+from sluicegate.replay.fold import LoggedDecision
+from sluicegate.replay.reading import Progress
+from sluicegate.replay.window import Window, parse_mark
 
 
-def decision(number: int) -> Settled:
-    """Decision n at offset 10 n and time 100 n takes checkpoints 2 n - 1 and 2 n of r1."""
-    body = Decision(
+def decision(number: int, *, reverted: bool = False) -> LoggedDecision:
+    """Return decision n, at offset 10 n and time 100 n: it includes checkpoints 2 n - 1 and 2 n of r1."""
+    to, outcome = Position(incarnation="q1", checkpoint=2 * number, digest="x"), None
+    made = Decision(
         id=number,
-        digest="d",
+        digest=f"d{number}",
         offset=10 * number,
-        cut={},
-        final=False,
-        watermark=None,
+        cut={"r1": to},
+        fallbacks={},
         parts=[],
         files=1,
         first_offset=0,
+        before=Before(regions={"r1": RegionState()}, watermark=None, provisional=False, former=None),
     )
-    spans = (Span("r1", "q1", 2 * number - 2, 2 * number),)
-    return Settled(body, 100 * number, spans, voided=False)
+    if reverted:
+        outcome = CutReverted(decision=number, digest=f"reverted-d{number}", table="t")
+    return LoggedDecision(made, 100 * number, {"r1": (2 * number - 1, 2 * number)}, None, "t", outcome)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +68,13 @@ def test_a_checkpoint_that_nobody_took_is_named(start: str, stop: str, unmet: st
     assert mark.text == unmet
 
 
+def test_a_reverted_decision_does_not_end_a_window_at_its_checkpoint() -> None:
+    window = Window(parse_mark("earliest"), parse_mark("checkpoint:r1/4"))
+    again = decision(2)
+    places = [window.place(each) for each in (decision(1), decision(2, reverted=True), again, decision(3))]
+    assert places == ["in", "in", "in", "after"]
+
+
 @pytest.mark.parametrize("text", ["", "yesterday", "offset:-1", "offset:x", "time:noon", "checkpoint:r1"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no"):
@@ -72,10 +82,10 @@ def test_what_is_no_place_is_refused(text: str) -> None:
 
 
 def test_progress_tells_the_share_and_the_time_to_go() -> None:
-    said: list[str] = []
-    progress = Progress(said.append, "reading", 100, 300, interval=0.0)
+    lines: list[str] = []
+    progress = Progress(lines.append, "reading", 100, 300, interval=0.0)
     progress.at(100)
     progress.at(150)
     progress.at(300)
-    assert len(said) == 1
-    assert said[0].startswith("reading: 50 of 200 (25%), about ")
+    assert len(lines) == 1
+    assert lines[0].startswith("reading: 50 of 200 (25%), about ")

@@ -4,10 +4,10 @@ import re
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-from sluicegate.replay.course import Settled
+from sluicegate.replay.fold import LoggedDecision
 
 _CHECKPOINT: Final = re.compile(r"([^/]+)(?:/([^/]+))?/(\d+)")
-FORMS: Final = "earliest, latest, offset:N, time:T, checkpoint:REGION/N or checkpoint:REGION/LINEAGE/N"
+FORMS: Final = "earliest, latest, offset:N, time:T, checkpoint:REGION/N or checkpoint:REGION/INCARNATION/N"
 
 
 class Mark(NamedTuple):
@@ -18,8 +18,8 @@ class Mark(NamedTuple):
     time: int | None = None
     """Append time in milliseconds since the Unix epoch."""
     region: str | None = None
-    lineage: str | None = None
-    """The lineage; None for any lineage of the region."""
+    incarnation: str | None = None
+    """None: any incarnation of the region."""
     checkpoint: int = -1
 
     @property
@@ -39,8 +39,8 @@ def parse_mark(text: str) -> Mark:
         return Mark(text, time=_millis(rest))
     found = _CHECKPOINT.fullmatch(rest) if kind == "checkpoint" else None
     if found is None:
-        raise ValueError(f"{text!r} is no place in a log; say {FORMS}")
-    return Mark(text, region=found[1], lineage=found[2], checkpoint=int(found[3]))
+        raise ValueError(f"{text!r} is no place in a log; use {FORMS}")
+    return Mark(text, region=found[1], incarnation=found[2], checkpoint=int(found[3]))
 
 
 def _millis(text: str) -> int:
@@ -50,7 +50,7 @@ def _millis(text: str) -> int:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time; say milliseconds since 1970, or such as 2026-11-21T16:00:00Z"
+            f"{text!r} is no time; use milliseconds since 1970, or a form such as 2026-11-21T16:00:00Z"
         ) from None
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -73,16 +73,16 @@ class Window:
         """True if the window begins at the start of the log."""
         return self._start.anywhere
 
-    def place(self, settled: Settled) -> Literal["before", "in", "after"]:
+    def place(self, logged: LoggedDecision) -> Literal["before", "in", "after"]:
         """Place the next decision before, in or after the window."""
-        if self._over or _passed(self._stop, settled):
+        if self._over or _passed(self._stop, logged):
             self._over = True
             return "after"
-        if not self._begun and not _reached(self._start, settled):
+        if not self._begun and not _reached(self._start, logged):
             return "before"
         self._begun = True
-        # Several decisions can share a time, but a checkpoint is in exactly one: the next one is outside.
-        if self._stop.region is not None and _reached(self._stop, settled):
+        # Several decisions can share a time, but only one that is not reverted includes a checkpoint.
+        if self._stop.region is not None and not logged.reverted and _reached(self._stop, logged):
             self._over = True
         return "in"
 
@@ -93,27 +93,17 @@ class Window:
         return self._stop if self._stop.region is not None and not self._over else None
 
 
-def _reached(mark: Mark, settled: Settled) -> bool:
+def _reached(mark: Mark, logged: LoggedDecision) -> bool:
     """True if a decision is at the mark or after it."""
     if mark.offset is not None:
-        return settled.decision.offset >= mark.offset
+        return logged.decision.offset >= mark.offset
     if mark.time is not None:
-        return _time(settled) >= mark.time
-    return any(
-        span.region == mark.region
-        and mark.lineage in (None, span.lineage)
-        and span.after < mark.checkpoint <= span.upto
-        for span in settled.spans
-    )
+        return logged.time >= mark.time
+    return mark.region is not None and logged.includes(mark.region, mark.incarnation, mark.checkpoint)
 
 
-def _passed(mark: Mark, settled: Settled) -> bool:
+def _passed(mark: Mark, logged: LoggedDecision) -> bool:
     """True if a decision is after the end mark."""
     if mark.offset is not None:
-        return settled.decision.offset > mark.offset
-    return mark.time is not None and _time(settled) > mark.time
-
-
-def _time(settled: Settled) -> int:
-    # Without the append time of the decision, that of its last event is the best estimate.
-    return settled.time or settled.decision.last_time
+        return logged.decision.offset > mark.offset
+    return mark.time is not None and logged.time > mark.time

@@ -1,0 +1,154 @@
+"""The decisions of a stream's log, in order, with their outcomes.
+
+Pure: records of the log in, decisions out. `Replica` has the rules, which are those of every coordinator. A
+table is not needed: the log alone determines the content of each commit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from sluicegate.coordinator.core.decisions import revert_digest
+from sluicegate.coordinator.core.log_state import Decision, LogState
+from sluicegate.coordinator.core.replica import Applied, Replica
+from sluicegate.events.attributes import RawHeader
+from sluicegate.events.codec import read_record
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.models import CutCommitted, CutDecided, CutReverted, StreamPolicy
+from sluicegate.events.problems import Code, Problem
+
+
+class Start(NamedTuple):
+    """State before the first record that is read."""
+
+    begin: int
+    """The first offset to read."""
+    state: LogState
+    applied: int
+    """Every record at or before this offset is in `state`; -1: none is."""
+
+    @property
+    def resolved(self) -> int:
+        """Return the id of the newest decision whose outcome is in `state`; 0: there is none."""
+        return self.state.decided - (self.state.pending is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDecision:
+    """A valid decision of the log."""
+
+    decision: Decision
+    time: int
+    """Append time in milliseconds."""
+    included: Mapping[str, tuple[int, ...]]
+    """By region, the checkpoints that it includes."""
+    policy: StreamPolicy | None
+    """The policy at its outcome, or at the end of the log."""
+    table: str | None
+    """Identity of the stream's table; None if no outcome precedes it and it has none itself."""
+    outcome: CutCommitted | CutReverted | None = None
+    """None: the log has no outcome yet, which only the last decision of a log can lack."""
+
+    @property
+    def reverted(self) -> bool:
+        """True if an empty commit has taken its place in the table."""
+        return isinstance(self.outcome, CutReverted)
+
+    @property
+    def undetermined(self) -> bool:
+        """True if an order to revert is open: the coordinator chooses between the commit and the revert."""
+        return self.outcome is None and self.decision.revert is not None
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Return the digests that the table may have under its id, the expected one first."""
+        if self.outcome is not None:
+            return (self.outcome.digest,)
+        revert = revert_digest(self.decision)
+        return (self.decision.digest, revert) if revert is not None else (self.decision.digest,)
+
+    def includes(self, region: str, incarnation: str | None, checkpoint: int) -> bool:
+        """True if the decision includes a checkpoint; `incarnation` None: of any incarnation."""
+        to = self.decision.moves.get(region)
+        if to is None or incarnation not in (None, to.incarnation):
+            return False
+        return checkpoint in self.included.get(region, ())
+
+
+class Step(NamedTuple):
+    """One record of the stream, and its effect."""
+
+    record: LogRecord
+    applied: Applied
+    fresh: bool
+    """False: the state before the first record includes it already."""
+    settled: LoggedDecision | None
+    """The decision that got its outcome."""
+
+
+class LogFold:
+    """The log of one stream, folded up to an offset."""
+
+    def __init__(self, stream: str, partition: int, start: Start) -> None:
+        self.stream = stream
+        self.start = start
+        self.replica = Replica(stream, partition, start.state, start.applied)
+        self.problem: Problem | None = None
+        """Reason for which later records are not applied; None if all were."""
+        self._open: LoggedDecision | None = None
+        """The decision without an outcome."""
+        self._time = 0
+        """Append time of that decision, if it is in the state before the first record."""
+        self._refilled = False
+
+    def read(self, offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Step | None:
+        """Apply one record of the partition; None if it has no event of the stream that can be applied."""
+        record, flaw = read_record(offset, time, headers, value)
+        fresh = offset > self.start.applied
+        if fresh and flaw is not None and flaw.stalls and flaw.stream == self.stream:
+            self.problem = self.problem or flaw.problem
+        if record is None or record.envelope.stream != self.stream:
+            return None
+        if fresh:
+            self._finish_refill()
+        return None if self.problem is not None else self._step(record, fresh=fresh)
+
+    def finish(self) -> LoggedDecision | None:
+        """Return the decision without an outcome, after the last record; None if there is none."""
+        self._finish_refill()
+        return self._open and replace(self._open, policy=self.replica.state.policy)
+
+    def _step(self, record: LogRecord, *, fresh: bool) -> Step:
+        state, body = self.replica.state, record.body
+        if state.pending is not None and record.offset == state.pending.offset:
+            self._time = record.time
+        applied = self.replica.step(record)
+        settled = None
+        if applied.resolved is not None and self._open is not None:
+            outcome = body if isinstance(body, CutCommitted | CutReverted) else None
+            # The order to revert it, if there is one, came after the decision.
+            settled = replace(self._open, policy=state.policy, table=state.table, outcome=outcome)
+            self._open = None
+        elif fresh and isinstance(body, CutDecided) and applied.ignored is None:
+            self._open = self._opened(record.time)
+        return Step(record, applied, fresh, settled)
+
+    def _finish_refill(self) -> None:
+        """Collect the content of the decision that the state before the first record has open."""
+        if self._refilled:
+            return
+        self._refilled = True
+        self.replica.finish_refill()
+        if self.replica.lost_content:
+            self.problem = Problem(code=Code.LOG_DISCONTINUOUS, number=self.start.begin)
+        self._open = self._opened(self._time)
+
+    def _opened(self, time: int) -> LoggedDecision | None:
+        log = self.replica.log
+        if log.state.pending is None:
+            return None
+        included = {
+            name: tuple(each.position.checkpoint for each in checkpoints)
+            for name, checkpoints in log.included.items()
+        }
+        return LoggedDecision(log.state.pending, time, included, log.state.policy, log.state.table)
