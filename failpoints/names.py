@@ -54,9 +54,9 @@ class Failpoint(StrEnum):
     REVOKED_AFTER = "revoked.after"
     LAST_RECORD_BEFORE = "last-record.before"
     LAST_RECORD_AFTER = "last-record.after"
-    DISMISS_BEFORE = "dismiss.before"
+    EVICT_BEFORE = "evict.before"
     """Before a dead predecessor is removed from the consumer group."""
-    DISMISS_AFTER = "dismiss.after"
+    EVICT_AFTER = "evict.after"
 
     # The publication to a Paimon table (lakes/paimon), in its order.
     PAIMON_MANIFEST_WRITTEN = "paimon.manifest-written"

@@ -10,7 +10,7 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
-from sluicegate.coordinator.membership.local import Seat
+from sluicegate.coordinator.membership.local import LocalMembership
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
@@ -25,24 +25,24 @@ class _Member(NamedTuple):
     client_id: str
 
 
-async def dismiss_dead(kafka: KafkaSettings, seat: Seat) -> None:
+async def evict_dead_members(kafka: KafkaSettings, membership: LocalMembership) -> None:
     """Evict the dead members of this host from the group; run it while this process joins.
 
     Eviction starts only after this process is in the group. Otherwise the group would be empty in between,
     and the broker delays the first rebalance of an empty group (`group.initial.rebalance.delay.ms`). If it
     fails, the session timeout does the same later.
     """
-    if not seat.dead:
+    if not membership.dead:
         return
     try:
         async with asyncio.timeout(kafka.session_timeout + kafka.request_timeout):
-            if await _dismiss(kafka, seat):
-                seat.forget_dead()
+            if await _evict(kafka, membership):
+                membership.forget_dead()
     except (KafkaError, TimeoutError, OSError) as error:
         log.warning("a killed predecessor is waited for until its session ends", error=repr(error))
 
 
-async def _dismiss(kafka: KafkaSettings, seat: Seat) -> bool:
+async def _evict(kafka: KafkaSettings, membership: LocalMembership) -> bool:
     """Return True once the group has none of the dead members.
 
     The loop has no limit of its own; the caller's timeout ends it.
@@ -53,14 +53,14 @@ async def _dismiss(kafka: KafkaSettings, seat: Seat) -> bool:
         while True:
             node = await _coordinator(client, kafka.group_id)
             members = await _members(client, node, kafka.group_id)
-            if any(member.client_id == seat.client_id for member in members):
-                dead = [member for member in members if member.client_id in seat.dead]
+            if any(member.client_id == membership.client_id for member in members):
+                dead = [member for member in members if member.client_id in membership.dead]
                 if not dead:
                     return True
-                await reach(Failpoint.DISMISS_BEFORE)
+                await reach(Failpoint.EVICT_BEFORE)
                 for member in dead:
                     await _leave(client, node, kafka.group_id, member)
-                await reach(Failpoint.DISMISS_AFTER)
+                await reach(Failpoint.EVICT_AFTER)
             await asyncio.sleep(_POLL)
     finally:
         await client.close()

@@ -24,7 +24,7 @@ from sluicegate.coordinator.settings.kafka import KafkaSettings
 
 log = structlog.get_logger(__name__)
 
-_SUFFIX: Final = ".seat"
+_SUFFIX: Final = ".membership"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Held:
     client_id: str
 
 
-class Seat:
+class LocalMembership:
     """Membership of one session of this process, and the dead members of this host.
 
     Without a usable folder there is no file: the session of a dead member then has to time out.
@@ -46,7 +46,7 @@ class Seat:
         self.client_id = f"{kafka.client_id}-{uuid.uuid4().hex[:12]}"
         """Client id in the group; unique for each session of a process."""
         self._key = hashlib.sha256(f"{kafka.bootstrap_servers} {kafka.group_id}".encode()).hexdigest()[:16]
-        self._folder = Path(kafka.seats_folder or default_folder())
+        self._folder = Path(kafka.members_folder or default_folder())
         self._own: int | None = None
         self._dead: list[_Held] = []
 
@@ -60,7 +60,7 @@ class Seat:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_folder()
             self._find_dead()
-            self._own = self._sit_down()
+            self._own = self._create_own()
         except OSError as error:
             log.info("killed predecessors will be waited for", folder=str(self._folder), error=str(error))
         return self
@@ -97,7 +97,7 @@ class Seat:
                 if held is not None:
                     self._dead.append(held)
 
-    def _sit_down(self) -> int:
+    def _create_own(self) -> int:
         """Create the own file: locked and complete before it gets the name that others search for."""
         draft = self._folder / f".{self.client_id}.tmp"
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

@@ -18,8 +18,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from sluicegate.coordinator.membership.eviction import dismiss_dead
-from sluicegate.coordinator.membership.local import Seat
+from sluicegate.coordinator.membership.eviction import evict_dead_members
+from sluicegate.coordinator.membership.local import LocalMembership
 from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.runtime.account import absent, account, hindrances
 from sluicegate.coordinator.runtime.connections import open_consumer, open_links
@@ -137,10 +137,10 @@ class Service:
             if not opening.done():
                 await end([opening])
                 return
-            links, consumer, seat = opening.result()
+            links, consumer, membership = opening.result()
             consumer.subscribe([links.topics.events], listener=_Assignments(self))
-            dismissal = asyncio.create_task(dismiss_dead(self._settings.kafka, seat))
-            stack.push_async_callback(end, [dismissal])
+            eviction = asyncio.create_task(evict_dead_members(self._settings.kafka, membership))
+            stack.push_async_callback(end, [eviction])
             loops = (
                 self._consume(consumer),
                 links.dead_letters.run(),
@@ -161,15 +161,15 @@ class Service:
             if failures:
                 raise failures[0]
 
-    async def _open(self, stack: AsyncExitStack) -> tuple[Links, AIOKafkaConsumer, Seat]:
+    async def _open(self, stack: AsyncExitStack) -> tuple[Links, AIOKafkaConsumer, LocalMembership]:
         """Wait for Kafka and connect. Raises KafkaError, TopicsRefused."""
         counts = await wait_for_topics(self._settings, self._topics, self._tell_trouble)
         links = await open_links(self._settings, self._topics, counts, self._metrics, stack)
-        seat = stack.enter_context(Seat(self._settings.kafka))
-        consumer = await open_consumer(self._settings, seat.client_id, stack)
+        membership = stack.enter_context(LocalMembership(self._settings.kafka))
+        consumer = await open_consumer(self._settings, membership.client_id, stack)
         self._links, self._consumer, self._ticked = links, consumer, time.monotonic()
         stack.callback(self._disconnected)
-        return links, consumer, seat
+        return links, consumer, membership
 
     def _tell_trouble(self, trouble: str) -> None:
         self._trouble = trouble

@@ -41,7 +41,7 @@ class KafkaSettings(Connection):
     """Largest size of a message in the topics; writers split larger events."""
     session_timeout: Seconds = 10.0
     """After this silence another member takes over; the broker has limits for it."""
-    seats_folder: str = ""
+    members_folder: str = ""
     """A local folder in which members note that they live, so that a restart does not wait for the session of
     a killed predecessor. Default: one in the system's folder for temporary files."""
     request_timeout: Annotated[Seconds, Field(ge=0.001)] = 15.0

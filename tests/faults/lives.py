@@ -78,7 +78,7 @@ class Deployment:
             f"partitions = {PARTITIONS}",
             f"session_timeout = {self.session}",
             f'retention = "{self.retention}"',
-            f'seats_folder = "{self.folder / "seats"}"',
+            f'members_folder = "{self.folder / "members"}"',
             *(["[redis]", f'url = "{self.redis}"', f'key_prefix = "{self.prefix}"'] if self.redis else []),
             "[http]",
             f"port = {port}",

@@ -77,7 +77,7 @@ COMMIT: Final = (
 )
 ONCE: Final = (Failpoint.APPEND_POLICY_BEFORE, Failpoint.APPEND_POLICY_AFTER)
 """Passed in a stream's first life only."""
-AGAIN: Final = (Failpoint.DISMISS_BEFORE, Failpoint.DISMISS_AFTER)
+AGAIN: Final = (Failpoint.EVICT_BEFORE, Failpoint.EVICT_AFTER)
 """Passed after a kill only."""
 
 

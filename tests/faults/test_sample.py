@@ -32,7 +32,7 @@ async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Make
         Plan(Failpoint.PAIMON_SNAPSHOT_LINKED),
         Plan(Failpoint.WRITE_RECORD_AFTER),
         Plan(Failpoint.PUBLISH_BEFORE, 2),
-        Plan(Failpoint.DISMISS_AFTER),
+        Plan(Failpoint.EVICT_AFTER),
     ]
     assert await roll(where, plans) == []
     assert read_actions(str(where.hits), "kill") == Counter(plan.point for plan in plans)

@@ -15,9 +15,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from sluicegate.embedded.jars import kafka_jars
 from sluicegate.embedded.java import find_java
-from sluicegate.events.codec import Poison, read_event
-from sluicegate.events.encoding import encode
-from sluicegate.events.models import Event, FileInfo, FilesWritten
+from sluicegate.events.encoding import encode_event, with_counts
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.topics import (
     MAX_MESSAGE_BYTES,
@@ -28,7 +28,6 @@ from sluicegate.kafka.topics import (
     topic_specs,
     verify_topics,
 )
-from tests.events.test_codec import full_event
 from tests.kafka.test_topics import create
 
 
@@ -165,19 +164,6 @@ def test_a_prefix_of_the_advised_characters_is_taken(prefix: str) -> None:
     assert TopicNames("Our_topics-2.x").events == "Our_topics-2.x.events"
 
 
-@pytest.mark.parametrize("source", [None, b"", b"\xff"])
-def test_an_event_that_names_its_producer_is_read(source: bytes | None) -> None:
-    message = encode(full_event())
-    others = [(name, value) for name, value in message.headers if name != "ce_source"]
-    read = read_event([*others, ("ce_source", source)], message.value)
-    assert isinstance(read, Poison)
-    assert "name the producer in it, as a URI reference" in read.reason
-    for named in (b"/jobs/flights", b"https://example.org/jobs/7"):
-        event = read_event([*others, ("ce_source", named)], message.value)
-        assert isinstance(event, Event)
-        assert event == full_event()
-
-
 def with_statistics(columns: int) -> FilesWritten:
     file = FileInfo(path="a.parquet", size=1, rows=1, metadata=b"x" * (10_000 * columns))
     return FilesWritten(format="paimon", format_version=1, location="file:/t", schema_id=0, files=(file,))
@@ -202,8 +188,9 @@ async def test_a_large_file_is_announced_after_a_larger_limit_or_with_fewer_stat
 
 
 async def announce(bootstrap: str, topic: str, parts: Sequence[FilesWritten], allowed: int) -> None:
-    envelope = full_event().envelope
+    place = ("flights", "r1", "i1", 1, "w1", "a1")
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=allowed) as producer:
         for part in parts:
-            message = encode(Event(envelope, part))
+            envelope = with_counts(Envelope(uuid.uuid4().hex, EventType.FILES_WRITTEN, *place), part)
+            message = encode_event(envelope, part, 0)
             await producer.send_and_wait(topic, message.value, key=message.key, headers=list(message.headers))

@@ -1,4 +1,4 @@
-"""Seats: who gets the lock of one knows that its member is dead, and nobody else is called dead."""
+"""Members of this host: only the files of dead processes can be locked."""
 
 import os
 import signal
@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.membership.local import Seat, default_folder
+from sluicegate.coordinator.membership.local import LocalMembership, default_folder
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 
 _MEMBER = """
 import sys
 from sluicegate.coordinator.settings.kafka import KafkaSettings
-from sluicegate.coordinator.membership.local import Seat
-with Seat(KafkaSettings(bootstrap_servers="k:1", group_id="g", seats_folder=sys.argv[1])) as seat:
-    print(seat.client_id, flush=True)
+from sluicegate.coordinator.membership.local import LocalMembership
+with LocalMembership(KafkaSettings(bootstrap_servers="k:1", group_id="g", members_folder=sys.argv[1])) as membership:
+    print(membership.client_id, flush=True)
     sys.stdin.read()
 """
 
 
 def kafka(folder: Path, group: str = "g") -> KafkaSettings:
-    return KafkaSettings(bootstrap_servers="k:1", group_id=group, seats_folder=str(folder))
+    return KafkaSettings(bootstrap_servers="k:1", group_id=group, members_folder=str(folder))
 
 
 @contextmanager
@@ -42,65 +42,65 @@ def member(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def test_only_a_process_that_has_ended_is_dead(tmp_path: Path) -> None:
     with member(tmp_path) as (process, name):
         assert name.startswith("sluicegate-")
-        with Seat(kafka(tmp_path)) as seat:
-            assert seat.dead == frozenset()
-            assert seat.client_id != name
+        with LocalMembership(kafka(tmp_path)) as membership:
+            assert membership.dead == frozenset()
+            assert membership.client_id != name
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        with Seat(kafka(tmp_path)) as seat:
-            assert name not in seat.dead, "a frozen process may wake up"
+        with LocalMembership(kafka(tmp_path)) as membership:
+            assert name not in membership.dead, "a frozen process may wake up"
         process.kill()
         process.wait()
-        with Seat(kafka(tmp_path)) as seat:
-            assert name in seat.dead
+        with LocalMembership(kafka(tmp_path)) as membership:
+            assert name in membership.dead
 
 
 def test_the_dead_are_told_until_they_are_forgotten(tmp_path: Path) -> None:
-    with Seat(kafka(tmp_path)) as first:
+    with LocalMembership(kafka(tmp_path)) as first:
         pass
-    with Seat(kafka(tmp_path)) as second:
+    with LocalMembership(kafka(tmp_path)) as second:
         assert second.dead == {first.client_id}
-    with Seat(kafka(tmp_path)) as third:
+    with LocalMembership(kafka(tmp_path)) as third:
         assert third.dead == {first.client_id, second.client_id}
         third.forget_dead()
         assert third.dead == frozenset()
-    with Seat(kafka(tmp_path)) as fourth:
+    with LocalMembership(kafka(tmp_path)) as fourth:
         assert fourth.dead == {third.client_id}
 
 
 def test_groups_do_not_see_each_other(tmp_path: Path) -> None:
-    with Seat(kafka(tmp_path)):
+    with LocalMembership(kafka(tmp_path)):
         pass
-    with Seat(kafka(tmp_path, "other")) as seat:
-        assert seat.dead == frozenset()
+    with LocalMembership(kafka(tmp_path, "other")) as membership:
+        assert membership.dead == frozenset()
 
 
 def test_two_that_start_at_once_do_not_both_have_the_dead(tmp_path: Path) -> None:
-    with Seat(kafka(tmp_path)) as dead:
+    with LocalMembership(kafka(tmp_path)) as dead:
         pass
-    with Seat(kafka(tmp_path)) as one, Seat(kafka(tmp_path)) as two:
+    with LocalMembership(kafka(tmp_path)) as one, LocalMembership(kafka(tmp_path)) as two:
         assert one.dead == {dead.client_id}
         assert two.dead == frozenset()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
-def test_a_torn_seat_names_nobody(tmp_path: Path, content: str) -> None:
-    with Seat(kafka(tmp_path)):
+def test_a_torn_file_names_nobody(tmp_path: Path, content: str) -> None:
+    with LocalMembership(kafka(tmp_path)):
         pass
-    (seat_file,) = tmp_path.glob("*.seat")
-    seat_file.write_text(content)
-    with Seat(kafka(tmp_path)) as seat:
-        assert seat.dead <= {""}
+    (file,) = tmp_path.glob("*.membership")
+    file.write_text(content)
+    with LocalMembership(kafka(tmp_path)) as membership:
+        assert membership.dead <= {""}
 
 
 def test_a_folder_that_cannot_be_used_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with Seat(kafka(tmp_path / "file")) as seat:
-        assert seat.dead == frozenset()
+    with LocalMembership(kafka(tmp_path / "file")) as membership:
+        assert membership.dead == frozenset()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    with Seat(kafka(tmp_path / "link")) as seat:
-        assert seat.dead == frozenset()
+    with LocalMembership(kafka(tmp_path / "link")) as membership:
+        assert membership.dead == frozenset()
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

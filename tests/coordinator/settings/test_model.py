@@ -311,7 +311,49 @@ def test_policy_says_what_the_stream_wants() -> None:
     policy = stream.policy()
     assert (policy.partial, policy.max_consecutive_fallbacks) == ("never", 5)
     assert policy.allowed_locations == ("s3://bucket/flights",)
+    assert (policy.max_failure_ratio, policy.regions) == (1.0, ())
     assert stream.alignment_timeout == 10.0
+
+
+def test_policy_and_cadence_come_from_the_stream() -> None:
+    stream = StreamSettings(
+        table="/t",
+        max_failure_ratio=0.4,
+        regions=("EWR", "JFK"),
+        commit_interval="1m",
+        commit_max_files=500,
+        commit_max_bytes="64MiB",
+    )
+    assert stream.policy().max_failure_ratio == 0.4
+    assert stream.policy().regions == ("EWR", "JFK")
+    cadence = (stream.commit_interval, stream.commit_max_files, stream.commit_max_bytes)
+    assert cadence == (60.0, 500, 64 << 20)
+    assert StreamSettings(table="/t", commit_interval=0).commit_interval == 0.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_failure_ratio", 1.1),
+        ("max_failure_ratio", -0.1),
+        ("regions", ("EWR", "EWR")),
+        ("regions", ("E/R",)),
+        ("commit_interval", "-1s"),
+        ("commit_max_files", 0),
+        ("commit_max_bytes", 0),
+    ],
+)
+def test_limits_of_policy_and_cadence(key: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=key):
+        StreamSettings(table="/t", **{key: value})
+
+
+def test_the_replay_window_is_longer_than_the_grace_of_every_janitor() -> None:
+    kafka = KafkaSettings(bootstrap_servers="b:9092")
+    stream = StreamSettings(table="/t", janitor={"enabled": True, "grace": "2d"})
+    assert Settings(kafka=kafka, streams={"s": stream}).replay_window == 30 * 86_400
+    with pytest.raises(ValidationError, match="longer than the janitor's grace of stream s"):
+        Settings(kafka=kafka, streams={"s": stream}, replay_window="2 days")
 
 
 def test_a_stream_may_be_told_to_go_on_without_late_regions() -> None:

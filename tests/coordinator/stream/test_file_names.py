@@ -7,15 +7,17 @@ import pytest
 from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, PartsOf, Publish
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.naming import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
+from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.port import Published, Refused
 
 STREAM = "names"
-AT = Envelope("e", EventType.FILES_WRITTEN, STREAM, "r1", "q.0", 3, "w0", 1, "a1")
+AT = Envelope("e", EventType.FILES_WRITTEN, STREAM, "r1", "q.0", 3, "w0", "a1", 1)
 ALLOWED = ("memory://",)
 GOLDEN = "b79c5bb2f7203409faa25126b7721e6a"
 
@@ -28,7 +30,8 @@ OWN = f"m=1/data-{digest_of(AT)}-0.parquet"
 
 
 def body_of(*paths: str) -> FilesWritten:
-    files = tuple(FileInfo(path=path, size=1, rows=1) for path in paths)
+    """Return a body, also one that no reader accepts."""
+    files = tuple(FileInfo.model_construct(path=path, size=1, rows=1) for path in paths)
     return FilesWritten(
         format="memory", format_version=1, location=f"memory://{STREAM}", schema_id=0, files=files
     )
@@ -45,11 +48,11 @@ def test_the_digest_is_golden() -> None:
     [
         AT._replace(stream="other"),
         AT._replace(region="r2"),
-        AT._replace(lineage="q.1"),
+        AT._replace(incarnation="q.1"),
         AT._replace(checkpoint=4),
         AT._replace(writer="w1"),
         AT._replace(attempt="a2"),
-        AT._replace(region="r", lineage="1q.0"),
+        AT._replace(region="r", incarnation="1q.0"),
         AT._replace(writer="w", attempt="0a1"),
         AT._replace(writer='w0","a', attempt="1"),
     ],
@@ -58,8 +61,8 @@ def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
     assert names_problem(attempt_of(AT), body_of(OWN)) is None
     problem = names_problem(attempt_of(other), body_of(OWN))
     assert problem is not None
-    assert OWN in problem
-    assert digest_of(other) in problem
+    assert problem.code is Code.FILE_NAME_DIFFERS
+    assert problem.names[:2] == (OWN, digest_of(other))
 
 
 @pytest.mark.parametrize(
@@ -85,13 +88,13 @@ def test_a_digest_elsewhere_in_the_path_is_none(path: str) -> None:
 @pytest.mark.parametrize("checked", [True, False])
 async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
-    made_anew = ADAPTER.create(STREAM)
-    events = {0: WrittenEvent(attempt_of(AT), body_of("data-0").model_dump_json().encode())}
+    created = ADAPTER.create(STREAM)
+    events = {0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode())}
     try:
         with ThreadPoolExecutor(1) as threads:
             table = StreamTable(settings, threads, STREAM)
             await table.inspect(InspectTable())
-            wanted = CheckFiles((PartsOf("r1", (0,)),), ALLOWED, made_anew.identity, checked)
+            wanted = CheckFiles((PartsOf("r1", (0,)),), ALLOWED, created.identity, checked)
             found = await table.check(wanted, events)
             assert isinstance(found, FilesChecked)
             made = await table.publish(Publish(1, "d", None, None, (0,), ALLOWED, checked), events)
@@ -102,7 +105,43 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
         assert found.problems == {}
         assert isinstance(made, Published)
         return
-    assert "data-0 does not carry" in found.problems["r1"]
-    assert f"sluicegate rewind --stream {STREAM} --region r1" in found.problems["r1"]
+    problem = found.problems["r1"]
+    assert problem.code is Code.FILE_NAME_DIFFERS
+    assert problem.names[0] == "data-0"
     assert isinstance(made, Refused)
-    assert "data-0 does not carry" in made.reason
+    assert made.reason == format_problem(problem, STREAM)
+    assert f"sluicegate region reset --stream {STREAM} --region r1" in made.reason
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        (body_of(OWN, "../up"), Code.BODY_UNREADABLE),
+        (body_of(OWN).model_copy(update={"location": "memory://elsewhere"}), Code.LOCATION_NOT_ALLOWED),
+        (body_of(OWN).model_copy(update={"format": "other"}), Code.OTHER_FORMAT),
+        (body_of(OWN, OWN), Code.BODY_UNREADABLE),
+        (body_of(OWN, f"data-{digest_of(AT)}-1.parquet"), Code.BODY_UNREADABLE),
+        (body_of(f"%2e%2e/{OWN}"), Code.PATH_ESCAPES),
+    ],
+)
+async def test_files_that_cannot_be_committed_exclude_their_region(files: FilesWritten, code: Code) -> None:
+    """The attributes of the event announce one file."""
+    settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
+    created = ADAPTER.create(STREAM)
+    events = {7: WrittenEvent(AT, files.model_dump_json().encode())}
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            table = StreamTable(settings, threads, STREAM)
+            await table.inspect(InspectTable())
+            wanted = CheckFiles((PartsOf("r1", (7,)),), (f"memory://{STREAM}",), created.identity, True)
+            found = await table.check(wanted, events)
+            made = await table.publish(
+                Publish(1, "d", None, None, (7,), wanted.allowed_locations, True), events
+            )
+            table.close()
+    finally:
+        ADAPTER.drop(STREAM)
+    assert isinstance(found, FilesChecked)
+    assert found.problems["r1"].code is code
+    assert isinstance(made, Refused)
+    assert (7 in table.broken) is (code is Code.BODY_UNREADABLE)
