@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -19,6 +19,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -237,6 +238,16 @@ class Settings(BaseSettings):
                     "its own commits; give each a commit_user of its own"
                 )
         return named
+
+    @model_validator(mode="after")
+    def _check_replay_window(self) -> Self:
+        for name, stream in self.streams.items():
+            if stream.janitor.grace >= self.replay_window:
+                raise ValueError(
+                    f"replay_window must be longer than the janitor's grace of stream {name}: the janitor "
+                    "finds orphaned files in the log"
+                )
+        return self
 
     def secrets(self) -> frozenset[str]:
         """Return the values that must not appear in logs or messages.

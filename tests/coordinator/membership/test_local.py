@@ -17,7 +17,8 @@ _MEMBER = """
 import sys
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.coordinator.membership.local import LocalMembership
-with LocalMembership(KafkaSettings(bootstrap_servers="k:1", group_id="g", members_folder=sys.argv[1])) as membership:
+settings = KafkaSettings(bootstrap_servers="k:1", group_id="g", members_folder=sys.argv[1])
+with LocalMembership(settings) as membership:
     print(membership.client_id, flush=True)
     sys.stdin.read()
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from sluicegate.coordinator.settings.model import KafkaSettings, Settings, SettingsError, StreamSettings, load
 from sluicegate.coordinator.settings.sources import child, model_of
