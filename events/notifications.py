@@ -32,6 +32,8 @@ class RegistrationAnswered(Body):
     """The region's decided position. It is committed when the log shows the outcome of its decision."""
     live: Name | None = None
     """The region's live incarnation."""
+    run: EventId | None = None
+    """Id of the newest accepted registration of the live incarnation. The driver of an older one stops."""
     source_offsets: SourceOffsets | None = None
     """Source offsets of the committed position, if its driver published them."""
     decision: Count = 0

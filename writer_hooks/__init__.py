@@ -13,14 +13,15 @@ try:
         EventTooLarge,
         HookError,
         NotOurs,
-        OpeningRefused,
-        OpeningUnanswered,
         PreflightFailed,
         PublishFailed,
+        RegionReplaced,
+        RegistrationRefused,
+        RegistrationUnanswered,
         TopicMissing,
     )
     from sluicegate.writer_hooks.outcomes import RegionOutcome
-    from sluicegate.writer_hooks.spark.closing import close_region, start_lineage
+    from sluicegate.writer_hooks.spark.closing import close_region, start_incarnation
     from sluicegate.writer_hooks.spark.preflight import preflight
 except ModuleNotFoundError as error:
     if (error.name or "sluicegate").partition(".")[0] == "sluicegate":
@@ -39,14 +40,15 @@ __all__ = [
     "EventTooLarge",
     "HookError",
     "NotOurs",
-    "OpeningRefused",
-    "OpeningUnanswered",
     "PreflightFailed",
     "PublishFailed",
     "RegionOutcome",
+    "RegionReplaced",
+    "RegistrationRefused",
+    "RegistrationUnanswered",
     "TopicMissing",
     "attach",
     "close_region",
     "preflight",
-    "start_lineage",
+    "start_incarnation",
 ]

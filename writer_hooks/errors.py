@@ -29,12 +29,16 @@ class EventTooLarge(HookError):
     """An event exceeds the broker's limit and cannot be split; the text names the setting to raise."""
 
 
-class OpeningUnanswered(HookError):
+class RegistrationUnanswered(HookError):
     """No coordinator answered in time. An answer may still follow, and a restart is safe."""
 
 
-class OpeningRefused(HookError):
-    """The coordinator refused the opening; the text contains its reason and the command that resolves it."""
+class RegistrationRefused(HookError):
+    """The coordinator refused the registration; the text contains the reason and the remedy."""
+
+
+class RegionReplaced(HookError):
+    """Another driver or an operator has replaced this driver. The output of the current batch is not used."""
 
 
 class NotOurs(HookError):

@@ -5,16 +5,17 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events.codec import read_event
-from sluicegate.events.models import Body, CutCommitted, CutVoided, Event, OpeningAnswered, Position
+from sluicegate.events.codec import Notification, read_notification
+from sluicegate.events.models import Body, CutReverted, Position
+from sluicegate.events.notifications import Committed, RegistrationAnswered, Stalled
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
@@ -44,23 +45,28 @@ class RegionOutcome:
     """True if the region did not advance although it should have."""
     consecutive: int
     """Number of consecutive fallbacks, as far as this driver has seen."""
-    forced: bool
-    """True if the commit had to be full, because a region reached the limit of consecutive fallbacks."""
-    voided: bool
-    """True if the decision was reverted. The region is excluded until it is rewound."""
+    reverted: bool
+    """True if the decision was reverted: its checkpoints are pending again."""
+
+
+class Live(NamedTuple):
+    """The live incarnation of a region, with the registration of its newest run, as of one answer."""
+
+    incarnation: str | None
+    run: str | None
 
 
 OnOutcome = Callable[[RegionOutcome], None]
-OnOpened = Callable[[str | None, Collection[str]], None]
-"""Callback with the incarnation that was accepted last for a region, and those refused since."""
-_NEWS: Final = 600.0
-"""Seconds before the present from which openings are read.
+OnLive = Callable[[Live], None]
+"""Callback with the live incarnation and run that the newest answer of a region states."""
+_RECENT: Final = 600.0
+"""Seconds before the present from which answers are read.
 
 A query may be replaced before its driver starts to read.
 """
 
 
-class Standing:
+class RegionProgress:
     """Progress of one region, updated by each notification."""
 
     def __init__(self, stream: str, region: str) -> None:
@@ -69,44 +75,38 @@ class Standing:
         self._committed: Position | None = None
         self._consecutive = 0
 
-    def take(self, body: Body) -> RegionOutcome | None:
+    def apply(self, body: Body) -> RegionOutcome | None:
         """Return the outcome of a notification for the region; None if it does not concern the region."""
-        if isinstance(body, CutVoided) and body.region == self.region:
-            _log.warning(
-                "region %s of %s: decision %d was voided, checkpoint %d is held out; set the query back with "
-                "sluicegate rewind",
-                *(self.region, self.stream, body.decision, body.checkpoint),
-            )
-            return self._outcome(body.decision, fell_back=False, forced=False, voided=True)
-        if not isinstance(body, CutCommitted):
+        if isinstance(body, Stalled) and body.problem.region == self.region and not body.ended:
+            _log.warning("region %s of %s is stalled. %s", self.region, self.stream, body.reason)
+        if isinstance(body, CutReverted):
+            return self._outcome(body.decision, fell_back=False, reverted=True)
+        if not isinstance(body, Committed):
             return None
-        return self._committed_cut(body)
+        return self._apply_commit(body)
 
-    def _committed_cut(self, body: CutCommitted) -> RegionOutcome:
+    def _apply_commit(self, body: Committed) -> RegionOutcome:
         fell_back, at = self.region in body.fallbacks, body.cut.get(self.region)
         if fell_back:
             self._consecutive += 1
             if self._consecutive == 1:
                 _log.warning(
-                    "region %s of %s stayed behind in commit %d, at %s; the others go on",
-                    *(self.region, self.stream, body.decision, _told(at)),
+                    "region %s of %s fell back in commit %d, at %s; the other regions were committed",
+                    *(self.region, self.stream, body.decision, _format(at)),
                 )
         elif at != self._committed:
             if self._consecutive:
                 _log.warning(
                     "region %s of %s is included again in commit %d, up to %s, after %d without it",
-                    *(self.region, self.stream, body.decision, _told(at), self._consecutive),
+                    *(self.region, self.stream, body.decision, _format(at), self._consecutive),
                 )
             self._consecutive = 0
         self._committed = at
-        return self._outcome(body.decision, fell_back=fell_back, forced=body.forced, voided=False)
+        return self._outcome(body.decision, fell_back=fell_back, reverted=False)
 
-    def _outcome(self, decision: int, *, fell_back: bool, forced: bool, voided: bool) -> RegionOutcome:
-        return RegionOutcome(
-            *(self.stream, self.region, decision, self._committed, fell_back, self._consecutive),
-            forced=forced,
-            voided=voided,
-        )
+    def _outcome(self, decision: int, *, fell_back: bool, reverted: bool) -> RegionOutcome:
+        place = (self.stream, self.region, decision)
+        return RegionOutcome(*place, self._committed, fell_back, self._consecutive, reverted=reverted)
 
 
 class Follower:
@@ -116,15 +116,13 @@ class Follower:
         self._kafka = kafka
         self._topic = topic
         self._callback = callback
-        self._standings: dict[tuple[str, str], Standing] = {}
-        self._queries: dict[tuple[str, str], dict[str, OnOpened | None]] = {}
+        self._progress: dict[tuple[str, str], RegionProgress] = {}
+        self._queries: dict[tuple[str, str], dict[str, OnLive | None]] = {}
         """By stream and region, the callback of each query that follows it, by query id."""
-        self._opened: dict[tuple[str, str], str] = {}
-        """By stream and region, the incarnation accepted last, up to the position that is read."""
-        self._refused: dict[tuple[str, str], set[str]] = {}
-        """By stream and region, the incarnations whose last opening was refused."""
-        self._news: set[tuple[str, str]] = set()
-        """Regions whose last opening was not passed to the callbacks yet."""
+        self._live: dict[tuple[str, str], Live] = {}
+        """By stream and region, the live incarnation as of the newest answer that is read."""
+        self._unreported: set[tuple[str, str]] = set()
+        """Regions whose newest answer was not passed to the callbacks yet."""
         self._positions: dict[TopicPartition, int] = {}
         """Positions at which the next connection continues."""
         self._since: dict[TopicPartition, int] = {}
@@ -134,16 +132,16 @@ class Follower:
         self._thread = LoopThread("sluicegate-outcomes")
         self._reading: Future[None] = self._thread.start(self._read())
 
-    def follow(self, region: Region, query: str, on_opened: OnOpened | None = None) -> None:
+    def follow(self, region: Region, query: str, on_live: OnLive | None = None) -> None:
         """Notify a query about a region from now on. Repeated calls are allowed.
 
-        `on_opened` is called for each accepted opening of the region, and for the last one before the call.
+        `on_live` is called after each answer for the region, and for the last one before the call.
         """
         with self._lock:
             key = region.stream, region.name
-            self._standings.setdefault(key, Standing(*key))
-            self._queries.setdefault(key, {})[query] = on_opened
-            self._news.add(key)
+            self._progress.setdefault(key, RegionProgress(*key))
+            self._queries.setdefault(key, {})[query] = on_live
+            self._unreported.add(key)
 
     def leave(self, region: Region, query: str) -> bool:
         """Stop notifying a query about a region. Return True if no region is followed any more."""
@@ -153,8 +151,8 @@ class Follower:
             queries.pop(query, None)
             if not queries:
                 self._queries.pop(key, None)
-                self._standings.pop(key, None)
-            return not self._standings
+                self._progress.pop(key, None)
+            return not self._progress
 
     def stop(self) -> None:
         """End the thread."""
@@ -167,11 +165,11 @@ class Follower:
             try:
                 await self._read_on()
             except (KafkaError, HookError, OSError, TimeoutError) as error:
-                self._tell_failed(error)
+                self._warn_failed(error)
             if not _cancelled():
                 await asyncio.sleep(spread(_RETRY))
 
-    def _tell_failed(self, error: Exception) -> None:
+    def _warn_failed(self, error: Exception) -> None:
         self._failed += 1
         if self._failed & (self._failed - 1):
             return  # logged the first time, the second, the fourth, the eighth ...
@@ -181,7 +179,7 @@ class Follower:
             *(self._topic, self._failed, error, _RETRY),
         )
 
-    def _tell_read(self) -> None:
+    def _note_read(self) -> None:
         if self._failed:
             _log.warning("outcomes are read from %s again, after %d failures", self._topic, self._failed)
         self._failed = 0
@@ -198,18 +196,18 @@ class Follower:
             consumer.assign(sources)
             for source, position in (await self._starts(consumer, ends)).items():
                 consumer.seek(source, position)
-            self._tell_read()
+            self._note_read()
             while True:
                 for source, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
                     for record in records:
-                        event = read_event(record.headers, record.value)
-                        if isinstance(event, Event):
-                            self.take(event, is_new=record.offset >= self._since[source])
+                        found = read_notification(record.headers, record.value)
+                        if isinstance(found, Notification):
+                            self.apply(found, is_new=record.offset >= self._since[source])
                         self._positions[source] = record.offset + 1
-                # Openings are reported only after all partitions are read, so that an old one is never
-                # reported as the last.
+                # Answers are reported only after all partitions are read, so that an old one is never
+                # reported as the newest.
                 if all(self._positions.get(source, end) >= end for source, end in ends.items()):
-                    self._tell_opened()
+                    self._report_live()
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP):
@@ -220,54 +218,43 @@ class Follower:
     ) -> dict[TopicPartition, int]:
         """Return the start offsets: positions of the last connection, else those of some minutes ago."""
         self._since = {**ends, **self._since}
-        found = await consumer.offsets_for_times(dict.fromkeys(ends, int((time.time() - _NEWS) * 1000)))
+        found = await consumer.offsets_for_times(dict.fromkeys(ends, int((time.time() - _RECENT) * 1000)))
         starts = {source: at.offset if (at := found.get(source)) else end for source, end in ends.items()}
         self._positions = {source: self._positions.get(source, start) for source, start in starts.items()}
         # A topic that was deleted and created again has smaller end offsets.
         return {source: min(at, ends[source]) for source, at in self._positions.items()}
 
-    def _tell_opened(self) -> None:
-        """Pass the openings that were accepted last to the callbacks."""
+    def _report_live(self) -> None:
+        """Pass the newest answers to the callbacks."""
         with self._lock:
-            ready = self._news & (self._opened.keys() | self._refused.keys()) & self._queries.keys()
-            self._news -= ready
-            told = [
-                (each, self._opened.get(key), frozenset(self._refused.get(key, ())))
-                for key in ready
-                for each in self._queries[key].values()
-            ]
-        for on_opened, lineage, refused in told:
+            ready = self._unreported & self._live.keys() & self._queries.keys()
+            self._unreported -= ready
+            due = [(each, self._live[key]) for key in ready for each in self._queries[key].values()]
+        for on_live, live in due:
             # Outside the lock: a callback may be slow, or may call this object.
             try:
-                if on_opened is not None:
-                    on_opened(lineage, refused)
+                if on_live is not None:
+                    on_live(live)
             except Exception:
-                _log.exception("the opening of the lineage %s was not told", lineage)
+                _log.exception("the live incarnation %s was not reported", live.incarnation)
 
-    def _answered(self, key: tuple[str, str], lineage: str, answer: OpeningAnswered) -> None:
-        with self._lock:
-            refused = self._refused.setdefault(key, set())
-            if answer.accepted:
-                self._opened[key] = lineage
-                refused.discard(lineage)
-            else:
-                refused.add(lineage)
-            self._news.add(key)
-
-    def take(self, event: Event, *, is_new: bool = True) -> None:
+    def apply(self, notification: Notification, *, is_new: bool = True) -> None:
         """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.
 
-        Outcomes are reported only while they are new; openings are always recorded.
+        Outcomes are reported only while they are new; answers are always recorded.
         """
-        envelope = event.envelope
-        if isinstance(event.body, OpeningAnswered):
-            self._answered((envelope.stream, envelope.region), envelope.lineage, event.body)
+        stream, body = notification.stream, notification.body
+        if isinstance(body, RegistrationAnswered):
+            with self._lock:
+                key = stream, notification.region
+                self._live[key] = Live(body.live, body.run)
+                self._unreported.add(key)
         if not is_new:
             return
         with self._lock:
-            concerned = [each for (stream, _), each in self._standings.items() if stream == envelope.stream]
-        for standing in concerned:
-            outcome = standing.take(event.body)
+            concerned = [each for (of, _), each in self._progress.items() if of == stream]
+        for progress in concerned:
+            outcome = progress.apply(body)
             if outcome is None or self._callback is None:
                 continue
             try:
@@ -292,13 +279,13 @@ class Outcomes:
         self._callback = callback
         self._followers: dict[tuple[KafkaSettings, str], Follower] = {}
 
-    def follow(self, region: Region, query: str, on_opened: OnOpened | None = None) -> None:
+    def follow(self, region: Region, query: str, on_live: OnLive | None = None) -> None:
         """Notify a query about a region from now on, as `Follower.follow`. Repeated calls are allowed. Never
         blocks."""
         key = region.kafka, region.commits_topic
         if key not in self._followers:
             self._followers[key] = Follower(*key, self._callback)
-        self._followers[key].follow(region, query, on_opened)
+        self._followers[key].follow(region, query, on_live)
 
     def leave(self, region: Region, query: str) -> None:
         """Stop notifying a query about a region. After the last one, the follower ends."""
@@ -313,5 +300,5 @@ class Outcomes:
             self._followers.popitem()[1].stop()
 
 
-def _told(at: Position | None) -> str:
-    return "nothing committed" if at is None else f"checkpoint {at.checkpoint} of {at.lineage}"
+def _format(at: Position | None) -> str:
+    return "nothing committed" if at is None else f"checkpoint {at.checkpoint} of {at.incarnation}"

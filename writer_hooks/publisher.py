@@ -22,8 +22,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
-from sluicegate.events.encoding import Message, encode
-from sluicegate.events.models import Event
+from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.points import arm_from
 from sluicegate.kafka.outages import KAFKA, quiet_clients
@@ -32,6 +31,7 @@ from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
+from sluicegate.writer_hooks.region import Event
 
 _LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; the broker's own limit decides
 _PAUSE: Final = 0.2  # seconds between attempts
@@ -60,7 +60,8 @@ class Publisher:
         The log may then contain an event twice, with the same id. Raises PublishFailed (outcome unknown),
         TopicMissing or EventTooLarge.
         """
-        messages = [(event.envelope.stream, encode(event)) for event in events]
+        now = int(time.time() * 1000)
+        messages = [(envelope.stream, encode_event(envelope, body, now)) for envelope, body in events]
         if messages:
             self._insist(topic, timeout, lambda producer: _send(producer, topic, messages))
 

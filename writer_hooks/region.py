@@ -3,12 +3,13 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from sluicegate.events.envelope import Envelope, EventType, NO_CHECKPOINT
-from sluicegate.events.models import Assignment, Body, Event, FilesWritten
+from sluicegate.events.encoding import with_counts
+from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType
+from sluicegate.events.models import Assignment, Body, FilesWritten, SingleRegionReason
 from sluicegate.events.naming import attempt_digest
 from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.topics import TopicNames
@@ -17,7 +18,14 @@ from sluicegate.writer_hooks.kafka import KafkaSettings
 
 DEFAULT_PREFIX: Final = "sluicegate"
 FOREVER: Final = "forever"
-"""Value of the option opening.timeout that waits without limit."""
+"""Value of the option registration.timeout that waits without limit."""
+
+
+class Event(NamedTuple):
+    """An event of the log, not encoded yet."""
+
+    envelope: Envelope
+    body: Body
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +37,17 @@ class Region:
     kafka: KafkaSettings
     assignment: Assignment
     bounded: bool = False
-    sink: Literal["independent", "all-to-all", "shared-files"] = "independent"
+    single_region: SingleRegionReason | None = None
+    """Reason for which the writers of the stream are one failure domain; None: regions are independent."""
     owned: bool = True
-    """False: the query was restored without claiming ownership of the files of its parents."""
+    """False: the source was restored without claiming ownership of earlier files."""
     table: str | None = None
     """URI of the table's folder, in the form that the coordinator compares; None: unknown."""
     topic_prefix: str = DEFAULT_PREFIX
     publish_timeout: float = 60.0
     """Seconds in which Kafka must acknowledge published events."""
-    opening_timeout: float = 60.0
-    """Seconds in which a coordinator must answer an opening; infinite: no limit."""
+    registration_timeout: float = 60.0
+    """Seconds in which a coordinator must answer a registration; infinite: no limit."""
 
     @property
     def events_topic(self) -> str:
@@ -53,26 +62,23 @@ class Region:
     def event(
         self,
         kind: EventType,
-        lineage: str,
+        incarnation: str,
         body: Body,
         *,
         checkpoint: int = NO_CHECKPOINT,
         writer: str = "",
-        files: int = 0,
         attempt: str = "",
-        rows: int = 0,
     ) -> Event:
         """Return an event of this region with a new id."""
-        place = (self.stream, self.name, lineage, checkpoint)
-        envelope = Envelope(str(uuid4()), kind, *place, writer, files, attempt, rows=rows)
-        return Event(envelope, body)
+        place = (self.stream, self.name, incarnation, checkpoint)
+        return Event(Envelope(str(uuid4()), kind, *place, writer, attempt), body)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Identity of one writer attempt."""
 
-    lineage: str
+    incarnation: str
     checkpoint: int
     writer: str
     id: str = field(default_factory=lambda: uuid4().hex)
@@ -82,7 +88,7 @@ class Attempt:
 def digest_of(region: Region, attempt: Attempt) -> str:
     """Return the digest that the file names of the attempt contain."""
     return attempt_digest(
-        region.stream, region.name, attempt.lineage, attempt.checkpoint, attempt.writer, attempt.id
+        region.stream, region.name, attempt.incarnation, attempt.checkpoint, attempt.writer, attempt.id
     )
 
 
@@ -106,16 +112,15 @@ def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: i
         parts = split_files(body, limit)
     except FileTooLarge as error:
         raise EventTooLarge(f"{error}; the option message.max.bytes must follow it") from error
-    return [
-        region.event(
+    events = []
+    for part in parts:
+        envelope, _ = region.event(
             EventType.FILES_WRITTEN,
-            attempt.lineage,
+            attempt.incarnation,
             part,
             checkpoint=attempt.checkpoint,
             writer=attempt.writer,
-            files=len(part.files),
             attempt=attempt.id,
-            rows=sum(file.rows for file in part.files),
         )
-        for part in parts
-    ]
+        events.append(Event(with_counts(envelope, part), part))
+    return events

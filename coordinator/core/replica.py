@@ -146,6 +146,7 @@ class Replica:
             problem=problem or stall,
             decided=self.log.position(envelope.region),
             live=live,
+            run=region.run if region is not None and live is not None else None,
             source_offsets=region.source_offsets if region is not None else None,
             decision=state.decided,
         )

@@ -80,8 +80,12 @@ class Job:
         """Process what the source has, to the end."""
         self.write(rows, name).awaitTermination()
 
-    def lineage(self) -> str:
-        return str(json.loads((self.checkpoint / "metadata").read_text())["id"]) + ".0"
+    @property
+    def marker(self) -> Path:
+        return self.checkpoint / "sluicegate" / "incarnation.json"
+
+    def incarnation(self) -> str:
+        return str(json.loads(self.marker.read_text())["incarnation"])
 
     def data_files(self) -> set[str]:
         return {str(path.relative_to(self.table)) for path in self.table.glob("**/*.parquet")}
@@ -115,7 +119,7 @@ def job(spark: SparkSession, log: Log, tmp_path: Path, unique: str) -> Job:
         "topic.prefix": unique,
         "event.time.column": "at",
         # Longer than any machine takes; a test of these limits sets its own.
-        "opening.timeout": "900",
+        "registration.timeout": "900",
         "publish.timeout": "900",
         "checkpointLocation": str(made.checkpoint),
     }

@@ -1,4 +1,4 @@
-"""A small stand-in for the coordinator: it reads the log whole, and answers openings."""
+"""A small stand-in for the coordinator: it reads the log whole, and answers registrations."""
 
 import asyncio
 import threading
@@ -9,12 +9,16 @@ from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from sluicegate.events.codec import read_event
-from sluicegate.events.encoding import encode
+from sluicegate.events.codec import Notification, read_files, read_record
+from sluicegate.events.encoding import encode_notification
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, CheckpointCompleted, Event, FilesWritten, OpeningAnswered
+from sluicegate.events.models import Body, CheckpointCompleted, FilesWritten, RegionRegistered
+from sluicegate.events.notifications import NotificationType, RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.writer_hooks.region import Event
+from tests.hooks.replica import Judges
 from tests.integration.waiting import Source, wait_until, watched
 
 PARTITIONS = 3
@@ -22,14 +26,19 @@ B = TypeVar("B", bound=Body)
 
 
 class Log:
-    """All events of one topic prefix, in a thread of its own; openings are answered by `answer`."""
+    """All events of one topic prefix, in a thread of its own.
+
+    The replica of each stream answers its registrations. `answer` may take its place: the registration then
+    has no effect.
+    """
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self.bootstrap = bootstrap
         self.names = TopicNames(prefix)
         self.events: list[Event] = []
         self.partitions: set[int] = set()
-        self.answer: Callable[[Event], OpeningAnswered | None] = accept
+        self.judges = Judges()
+        self.answer: Callable[[Event], RegistrationAnswered | None] | None = None
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), daemon=True)
@@ -43,13 +52,21 @@ class Log:
         self._stop.set()
         wait_until(lambda: not self._thread.is_alive(), what="the connections' end")
 
-    def of(self, kind: type[B], lineage: str | None = None) -> list[tuple[Envelope, B]]:
+    def of(self, kind: type[B], incarnation: str | None = None) -> list[tuple[Envelope, B]]:
         """The events with bodies of that kind, in the order of the log."""
         return [
             (event.envelope, event.body)
             for event in list(self.events)
-            if isinstance(event.body, kind) and lineage in (None, event.envelope.lineage)
+            if isinstance(event.body, kind) and incarnation in (None, event.envelope.incarnation)
         ]
+
+    def registrations(self) -> list[tuple[Envelope, RegionRegistered]]:
+        """The registrations that are no probes."""
+        return [each for each in self.of(RegionRegistered) if not each[1].probe]
+
+    def probes(self) -> list[tuple[Envelope, RegionRegistered]]:
+        """The registrations that change nothing."""
+        return [each for each in self.of(RegionRegistered) if each[1].probe]
 
     def wait(
         self,
@@ -99,43 +116,52 @@ class Log:
                 for partition, records in (await consumer.getmany(timeout_ms=50)).items():
                     self.partitions.add(partition.partition)
                     for record in records:
-                        event = read_event(record.headers, record.value)
-                        assert isinstance(event, Event), event
-                        self.events.append(event)
-                        await self._maybe_answer(event, producer)
+                        reading = read_record(record.offset, record.timestamp, record.headers, record.value)
+                        assert reading.record is not None, reading.flaw
+                        envelope, body = reading.record.envelope, reading.record.body
+                        if envelope.type is EventType.FILES_WRITTEN:
+                            files = read_files(envelope, record.value)
+                            assert isinstance(files, FilesWritten), files
+                            body = files
+                        assert body is not None, reading.flaw
+                        await self._answer(Event(envelope, body), producer)
         finally:
             await consumer.stop()
             await producer.stop()
 
-    async def _maybe_answer(self, event: Event, producer: AIOKafkaProducer) -> None:
-        if event.envelope.type is not EventType.REGION_OPENED:
-            return
-        body = self.answer(event)
-        if body is None:
-            return
-        stream = event.envelope.stream
-        place = (stream, event.envelope.region, event.envelope.lineage)
-        envelope = Envelope(str(uuid.uuid4()), EventType.OPENING_ANSWERED, *place)
-        message = encode(Event(envelope, body))
+    async def _answer(self, event: Event, producer: AIOKafkaProducer) -> None:
+        if self.answer is not None and isinstance(event.body, RegionRegistered):
+            answer = self.answer(event)
+        else:
+            answer = self.judges.apply(event.envelope, event.body)
+        self.events.append(event)
+        if answer is not None:
+            await self.announce(producer, event.envelope, NotificationType.REGISTRATION_ANSWERED, answer)
+
+    async def announce(
+        self, producer: AIOKafkaProducer, of: Envelope, kind: NotificationType, body: Body
+    ) -> None:
+        """Publish a notification on the commits topic."""
+        place = (of.stream, of.region, of.incarnation)
+        message = encode_notification(Notification(str(uuid.uuid4()), kind, *place, body), 0)
         await producer.send_and_wait(
             self.names.commits,
             message.value,
             key=message.key,
-            partition=partition_of(stream, PARTITIONS),
+            partition=partition_of(of.stream, PARTITIONS),
             headers=message.headers,
         )
 
 
-def accept(opening: Event) -> OpeningAnswered:
-    return OpeningAnswered(opening=opening.envelope.id, accepted=True)
-
-
-def refuse(reason: str) -> Callable[[Event], OpeningAnswered]:
-    def answer(opening: Event) -> OpeningAnswered:
-        return OpeningAnswered(opening=opening.envelope.id, accepted=False, reason=reason)
+def refuse(reason: str) -> Callable[[Event], RegistrationAnswered]:
+    def answer(registration: Event) -> RegistrationAnswered:
+        problem = Problem(code=Code.REGION_NOT_ALLOWED)
+        return RegistrationAnswered(
+            registration=registration.envelope.id, accepted=False, problem=problem, reason=reason
+        )
 
     return answer
 
 
-def silent(opening: Event) -> None:
+def silent(registration: Event) -> None:
     return None

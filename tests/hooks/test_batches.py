@@ -1,9 +1,11 @@
 """Batches of a real query: files on disk, events in the log, and what names what."""
 
+import json
+
 import pytest
 from pyspark.sql.functions import col, concat, lit
 
-from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, Position
 from sluicegate.events.partitioning import partition_of
 from tests.hooks.conftest import Job, make_table
 from tests.hooks.log import PARTITIONS
@@ -17,12 +19,23 @@ def test_events_match_the_files_on_disk(job: Job) -> None:
     job.run()
     job.log.wait_completed(1)
 
-    openings = job.log.of(RegionOpened)
-    assert [body.parents for _, body in openings] == [()]
-    assert job.log.events[0].envelope.id == openings[0][0].id, "opened before anything is written"
-    completions = job.log.of(CheckpointCompleted)
-    assert [(envelope.checkpoint, body.predecessor) for envelope, body in completions] == [(0, None), (1, 0)]
-    assert {envelope.lineage for envelope, _ in completions} == {job.lineage()}
+    (probe,), (registered,) = job.log.probes(), job.log.registrations()
+    assert [event.envelope.id for event in job.log.events[:2]] == [probe[0].id, registered[0].id]
+    assert {probe[0].incarnation, registered[0].incarnation} == {job.incarnation()}
+    assert (registered[1].base, registered[1].replaces) == (None, None)
+    assert [each.checkpoint for each in registered[1].planned] == [0]
+    (_, first), (_, second) = completions = job.log.of(CheckpointCompleted)
+    assert [envelope.checkpoint for envelope, _ in completions] == [0, 1]
+    assert first.predecessor is None
+    assert second.predecessor == Position(
+        incarnation=job.incarnation(), checkpoint=0, digest=first.source_digest
+    )
+    assert [json.loads(body.source_offsets or "") for _, body in completions] == [
+        {"0": {"logOffset": 0}},
+        {"0": {"logOffset": 1}},
+    ]
+    assert {envelope.incarnation for envelope, _ in completions} == {job.incarnation()}
+    assert job.log.judges.commit(job.options["stream"]).cut["JFK"].checkpoint == 1
     assert job.log.partitions == {partition_of(job.options["stream"], PARTITIONS)}
 
     named = job.log.named_files()

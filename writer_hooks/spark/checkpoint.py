@@ -1,55 +1,55 @@
-"""Content of a query's checkpoint location: identity of the query, source ranges of batches, openings."""
+"""Content of a query's checkpoint location: its incarnation, and the source ranges of its batches."""
 
-from collections.abc import Callable
+import json
 from dataclasses import dataclass
 from typing import Final
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sluicegate.events.models import Assignment, Parent
+from sluicegate.events.models import Planned, Position
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
-from sluicegate.writer_hooks.opening import Planned
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.ranges import Offsets, json_object, range_digest, read_offsets
 
 FOLDER: Final = "sluicegate"
-LINEAGE_FILE: Final = f"{FOLDER}/lineage.json"
+MARKER_FILE: Final = f"{FOLDER}/incarnation.json"
+_LONGEST_OFFSETS: Final = 65_536
+"""Characters of the source offsets that a completion may carry."""
 
 
-class LineageMarker(BaseModel):
-    """Incarnation of the query's batch numbering; a rewind raises the generation."""
+class IncarnationMarker(BaseModel):
+    """Incarnation of the query's batch numbering.
+
+    It is written before its registration, so a repetition after a crash registers the same one again.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    query: str
-    generation: int = 0
+    query: str | None
+    """None: the next query of the location, which has none yet."""
+    incarnation: str
+    """Random, so it never names another life of the numbering."""
+    base: Position | None = None
+    """Position of the region that the incarnation starts from."""
     first: int = 0
-    """First batch of this generation. It has no predecessor in the incarnation."""
-    parents: tuple[Parent, ...] = ()
-    rewinding: bool = False
-    """True during a rewind of the location. No batch may run until the rewind is finished."""
-    former: "LineageMarker | None" = None
-    """During a rewind: the marker that is restored if the new incarnation is refused."""
+    """First batch of the incarnation. Its predecessor is the base."""
+    stream: str | None = None
+    """None: the next registration decides it."""
+    region: str | None = None
+    assignment: int = 0
+    """Number of the assignment in which the incarnation registers."""
+    resetting: bool = False
+    """True during a reset of the location. No batch may run until the reset is finished."""
+    former: "IncarnationMarker | None" = None
+    """During a reset: the marker that is restored if the new incarnation is refused."""
 
-    @property
-    def lineage(self) -> str:
-        """Name of the incarnation."""
-        return f"{self.query}.{self.generation}"
 
-
-class OpenedMarker(BaseModel):
-    """An opening that the coordinator accepted. Later batches with equal values need not ask again."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    stream: str
-    region: str
-    assignment: Assignment
-    bounded: bool
-    sink: str = "independent"
-    owned: bool = True
-    topic_prefix: str
-    table: str | None = None
+def new_incarnation() -> str:
+    """Return a new random incarnation id."""
+    return uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class BatchSource:
     """Equal for every replay of the batch, different for another range of the sources."""
     watermark: int | None
     """Milliseconds since the Unix epoch; None if the query has no watermark or it has not advanced yet."""
+    offsets: str | None
+    """End offsets of the sources as JSON; None if they are too long for a completion."""
 
 
 class Checkpoint:
@@ -78,115 +80,111 @@ class Checkpoint:
             raise BadCheckpointLocation(f"{self._location.uri}/metadata names no query id")
         return found
 
-    def lineage(self, parents: Callable[[], tuple[Parent, ...]] = tuple) -> LineageMarker:
-        """Return the incarnation of the query, and record it if this is the query's first batch.
+    def ready_marker(self, *, may_be_unplanned: bool = False) -> IncarnationMarker | None:
+        """Return the marker of a query that may run; None if this is the query's first batch.
 
-        A location with batches but without a record of its incarnation is refused: its numbering may belong
-        to another sink, or the record was lost. Raises NotOurs before any batch is planned, as in a
-        continuous query.
+        A location with batches but without a marker is refused: its numbering may belong to another sink, or
+        the marker was lost. Raises NotOurs before any batch is planned, as in a continuous query, unless
+        `may_be_unplanned`.
         """
-        marker = self.known_lineage()
-        if marker is not None and marker.rewinding:
+        marker, newest = self.marker(), self.newest_planned()
+        if marker is not None and marker.resetting:
             raise BadCheckpointLocation(
-                f"the checkpoint location {self._location.uri} is being set back and that is not finished; "
-                "repeat the command `sluicegate rewind`, then start the query again"
+                f"the checkpoint location {self._location.uri} is being reset and that is not finished; "
+                "repeat the command `sluicegate region reset`, then start the query again"
             )
         if marker is not None:
             return marker
-        newest = self.newest_planned()
-        if newest is None:
+        if newest is None and not may_be_unplanned:
             raise NotOurs(
                 f"the query in {self._location.uri} has planned no batch; a continuous trigger is not "
                 "supported: use a micro-batch trigger (processingTime, availableNow)"
             )
-        if newest > 0:
+        if newest is not None and newest > 0:
             raise BadCheckpointLocation(
                 f"the checkpoint location {self._location.uri} has batches up to {newest}, but no "
-                f"{LINEAGE_FILE}. If another sink wrote them, record where this one begins with "
-                f"sluicegate.writer_hooks.start_lineage(location, first={newest}); "
+                f"{MARKER_FILE}. If another sink wrote them, record where this one begins with "
+                f"sluicegate.writer_hooks.start_incarnation(location, first={newest}); "
                 "if the file was deleted, restore it"
             )
-        return self.begin_lineage(first=0, parents=parents())
+        return None
 
-    def begin_lineage(self, first: int, parents: tuple[Parent, ...] = ()) -> LineageMarker:
-        """Record that the incarnation begins at a batch, after checkpoints of other incarnations."""
+    def known_query(self) -> str:
+        """Return the id of the query; raise BadCheckpointLocation if Spark has written none."""
         query = self.query_id()
         if query is None:
             raise BadCheckpointLocation(
                 f"{self._location.uri}/metadata does not exist where Python looks for it; give the "
                 "checkpoint location as the full URI that Spark uses"
             )
-        marker = LineageMarker(query=query, first=first, parents=parents)
-        self.write_lineage(marker)
-        return marker
+        return query
 
-    def known_lineage(self) -> LineageMarker | None:
+    def marker(self) -> IncarnationMarker | None:
         """Return the recorded incarnation, None if the current query has none."""
-        query = self.query_id()
-        content = None if query is None else self._location.read(LINEAGE_FILE)
+        content = self._location.read(MARKER_FILE)
         if content is None:
             return None
         try:
-            marker = LineageMarker.model_validate_json(content)
+            marker = IncarnationMarker.model_validate_json(content)
         except ValidationError as error:
             raise BadCheckpointLocation(
-                f"{self._location.uri}/{LINEAGE_FILE} is malformed: {error.errors()[0]['msg']}; restore it"
+                f"{self._location.uri}/{MARKER_FILE} is malformed: {error.errors()[0]['msg']}; restore it"
             ) from error
         # The marker may be that of an earlier query in this location, whose metadata was deleted. It does not
         # count.
-        return marker if marker.query == query else None
+        return marker if marker.query in (None, self.query_id()) else None
 
-    def write_lineage(self, marker: LineageMarker) -> None:
+    def write_marker(self, marker: IncarnationMarker) -> None:
         """Record an incarnation."""
-        self._location.write(LINEAGE_FILE, marker.model_dump_json().encode())
-
-    def opened(self, lineage: str) -> OpenedMarker | None:
-        """Return the accepted opening of an incarnation, None if there is none."""
-        content = self._location.read(_opened_file(lineage))
-        if content is None:
-            return None
-        try:
-            return OpenedMarker.model_validate_json(content)
-        except ValidationError:
-            return None  # a repeated opening is safe
-
-    def opened_region(self) -> tuple[str, LineageMarker]:
-        """Return the region that the location belongs to, with its incarnation."""
-        marker = self.known_lineage()
-        opened = None if marker is None else self.opened(marker.lineage)
-        if marker is None or opened is None:
-            raise BadCheckpointLocation(
-                f"{self._location.uri} is no checkpoint location of a query that has written with Sluicegate"
-            )
-        return opened.region, marker
-
-    def write_opened(self, lineage: str, marker: OpenedMarker) -> None:
-        """Record an accepted opening."""
-        self._location.write(_opened_file(lineage), marker.model_dump_json().encode())
-
-    def forget_opened(self, lineage: str) -> None:
-        """Delete the record of an accepted opening, so that the next run asks again."""
-        self._location.delete(_opened_file(lineage))
+        hit(Failpoint.HOOK_MARKER_BEFORE)
+        self._location.write(MARKER_FILE, marker.model_dump_json().encode())
+        hit(Failpoint.HOOK_MARKER_AFTER)
 
     def batch_source(self, batch: int) -> BatchSource:
         """Return digest and watermark of a batch, from Spark's offset log and its sources' own logs."""
         offsets = read_offsets(self._location, batch)
-        return BatchSource(range_digest(self._location, batch, offsets), _watermark(offsets))
+        text = _as_json(offsets)
+        return BatchSource(
+            range_digest(self._location, batch, offsets),
+            _watermark(offsets),
+            text if len(text) <= _LONGEST_OFFSETS else None,
+        )
+
+    def digest(self, batch: int) -> str:
+        """Return the digest of the source range of a batch."""
+        return range_digest(self._location, batch, read_offsets(self._location, batch))
+
+    def predecessor(self, marker: IncarnationMarker, batch: int) -> Position | None:
+        """Return the position before a batch of the incarnation; the base before its first one."""
+        if batch == marker.first:
+            return marker.base
+        if batch > 1 and not self._has_offsets(batch - 2):
+            raise BadCheckpointLocation(
+                f"{self._location.uri} has no offsets/{batch - 2} any more, so the source range of batch "
+                f"{batch - 1} is unknown. Set spark.sql.streaming.minBatchesToRetain to 2 or more, and reset "
+                "the region: sluicegate region reset"
+            )
+        previous = batch - 1
+        return Position(incarnation=marker.incarnation, checkpoint=previous, digest=self.digest(previous))
 
     def watermark(self, batch: int) -> int | None:
         """Return a batch's watermark in milliseconds; None if there is none or it has not advanced yet."""
         return _watermark(read_offsets(self._location, batch))
 
-    def planned(self) -> Planned | None:
-        """Return the newest batch that Spark has planned, with the digests of it and of the batch before."""
+    def planned(self, first: int) -> tuple[Planned, ...]:
+        """Return the newest two batches that Spark has planned, newest first; none before `first`."""
         newest = self.newest_planned()
-        if newest is None:
-            return None
+        if newest is None or newest < first:
+            return ()
+        found = [Planned(checkpoint=newest, digest=self.digest(newest))]
         # The digest of a batch also needs the offsets of the batch before it. Spark keeps
         # `spark.sql.streaming.minBatchesToRetain` batches, which may be as few as two.
-        is_kept = newest == 1 or (newest > 1 and self._location.read(f"offsets/{newest - 2}") is not None)
-        previous = self.batch_source(newest - 1).digest if is_kept else None
-        return Planned(newest, self.batch_source(newest).digest, previous)
+        if newest > first and (newest == 1 or self._has_offsets(newest - 2)):
+            found.append(Planned(checkpoint=newest - 1, digest=self.digest(newest - 1)))
+        return tuple(found)
+
+    def _has_offsets(self, batch: int) -> bool:
+        return self._location.read(f"offsets/{batch}") is not None
 
     def newest_planned(self) -> int | None:
         """Return the newest batch in Spark's offset log, None if it is empty."""
@@ -202,5 +200,13 @@ def _watermark(offsets: Offsets) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
-def _opened_file(lineage: str) -> str:
-    return f"{FOLDER}/opened-{lineage}.json"
+def _as_json(offsets: Offsets) -> str:
+    """Return the end offsets by source; those that are no JSON stay texts."""
+    return json.dumps({name: _parsed(offset) for name, offset in offsets.sources.items()})
+
+
+def _parsed(offset: str) -> object:
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return offset

@@ -1,13 +1,14 @@
 """End of a query: its region is closed, or idle until the query starts again."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished
-from sluicegate.writer_hooks.opening import opening_event
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
+from sluicegate.writer_hooks.spark.incarnation import Registered, register_query
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
 
@@ -16,85 +17,77 @@ def close_region(options: Mapping[str, str]) -> int | None:
 
     `options` are those of the query's sink, `checkpointLocation` among them. The query must not be running. A
     query that runs again in the same checkpoint location opens its region again. Repeated calls are allowed.
-    Raises BatchUnfinished if Spark has planned a batch that it has not completed, BadOption,
-    BadCheckpointLocation or PublishFailed.
+    The call registers, and waits for the coordinator. Raises BatchUnfinished if Spark has planned a batch
+    that it has not completed, and the errors of a registration.
     """
-    parsed = SinkOptions.parse(options)
-    checkpoint = Checkpoint(parsed.checkpoint_location)
-    marker = checkpoint.known_lineage() or _first_lineage(checkpoint, parsed)
-    final, opened = _at_its_end(checkpoint, marker, parsed)
-    region = parsed.region
-    events = [region.event(EventType.REGION_CLOSED, marker.lineage, RegionClosed(final=final))]
-    if not opened:
-        # A source without any data: nothing was opened, and a region that is not open cannot be closed.
-        events.insert(0, opening_event(region, marker.lineage, marker.parents, checkpoint.planned()))
-    shared_publisher(region.kafka).publish(region.events_topic, events, region.publish_timeout)
+    return end_region(SinkOptions.parse(options), None)
+
+
+def end_region(options: SinkOptions, registered: Registered | None) -> int | None:
+    """Close the region of a query that has ended, as `close_region`.
+
+    `registered` is the registration of the query's run; without one, this call registers.
+    """
+    _require_finished(options)
+    registered = registered or register_query(options, may_be_unplanned=True)[1]
+    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    marker, final = checkpoint.marker(), checkpoint.newest_completed()
+    # The last batch belongs to an earlier incarnation.
+    if final is not None and marker is not None and final < marker.first:
+        final = None
+    closed = RegionClosed(final=final, run=registered.run)
+    event = region.event(EventType.REGION_CLOSED, registered.incarnation, closed)
+    shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
     return final
 
 
-def rest_region(options: Mapping[str, str], timeout: float) -> None:
+def rest_region(options: SinkOptions, registered: Registered | None, timeout: float) -> None:
     """Publish that a region is idle until its query starts again, so that no commit waits for it.
 
     Kafka must acknowledge the event within `timeout` seconds. Raises the errors of `close_region`.
     """
-    parsed = SinkOptions.parse(options)
-    checkpoint = Checkpoint(parsed.checkpoint_location)
-    marker = checkpoint.known_lineage()
+    checkpoint = Checkpoint(options.checkpoint_location)
+    marker = checkpoint.marker()
     if marker is None and checkpoint.newest_planned() is not None:
-        return  # The record was deleted since. Only the next query may say where the numbering begins.
-    marker = marker or checkpoint.begin_lineage(0, parsed.named_parents())
-    _, opened = _at_its_end(checkpoint, marker, parsed)
-    region = parsed.region
-    events = [region.event(EventType.REGION_HEARTBEAT, marker.lineage, RegionHeartbeat(idle=True))]
-    if not opened and checkpoint.newest_planned() is not None:
-        return  # A rewind has begun another incarnation since, and its query has not started yet.
-    if not opened:
-        events.insert(0, opening_event(region, marker.lineage, marker.parents))
-    shared_publisher(region.kafka).publish(region.events_topic, events, timeout)
+        return  # The marker was deleted since. Only the next query may decide where the numbering begins.
+    _require_finished(options)
+    if marker is not None and registered is not None and marker.incarnation != registered.incarnation:
+        return  # A reset has begun another incarnation since, and its query has not started yet.
+    if registered is None:
+        limit = min(timeout, options.region.registration_timeout)
+        region = replace(options.region, registration_timeout=limit)
+        registered = register_query(replace(options, region=region), may_be_unplanned=True)[1]
+    region = options.region
+    idle = RegionHeartbeat(idle=True, run=registered.run)
+    event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, idle)
+    shared_publisher(region.kafka).publish(region.events_topic, [event], timeout)
 
 
-def _at_its_end(
-    checkpoint: Checkpoint, marker: LineageMarker, options: SinkOptions
-) -> tuple[int | None, bool]:
-    """Return the last checkpoint of an incarnation that has ended, and True if it was ever opened.
-
-    Raises BatchUnfinished if the last planned batch is not completed.
-    """
+def _require_finished(options: SinkOptions) -> None:
+    """Raise BatchUnfinished if the last planned batch is not completed."""
+    checkpoint = Checkpoint(options.checkpoint_location)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
     if planned != final:
         raise BatchUnfinished(
             f"the region {options.region.name} is not at its end: its query planned batch {planned} and "
             f"completed {'none' if final is None else final}; start the query again, so that it finishes"
         )
-    # The last batch belongs to an earlier incarnation.
-    if final is not None and final < marker.first:
-        final = None
-    return final, checkpoint.opened(marker.lineage) is not None
 
 
-def _first_lineage(checkpoint: Checkpoint, options: SinkOptions) -> LineageMarker:
-    """Return the incarnation of a query without a record of it. Without batches, it begins at batch 0."""
-    if checkpoint.newest_planned() is not None:
-        return checkpoint.lineage(options.named_parents)
-    return checkpoint.begin_lineage(0, options.named_parents())
-
-
-def start_lineage(checkpoint_location: str, first: int) -> str:
+def start_incarnation(checkpoint_location: str, first: int) -> str:
     """Record that this sink begins at batch `first` of a query that wrote to another target before.
 
     The other target may be another sink, or another stream of this one. A stream that already has batches of
-    the query refuses the new incarnation. Returns the name of the incarnation. Raises BadCheckpointLocation
-    if the recorded incarnation begins at that batch or later, or was never opened, or if there is no query.
+    the query refuses the new incarnation. Returns the id of the incarnation. Raises BadCheckpointLocation if
+    the recorded incarnation begins at that batch or later, or if there is no query.
     """
     checkpoint = Checkpoint(checkpoint_location)
-    known = checkpoint.known_lineage()
-    if known is not None and first > known.first and checkpoint.opened(known.lineage) is not None:
-        moved = {"generation": known.generation + 1, "first": first, "parents": ()}
-        marker = known.model_copy(update=moved)
-        checkpoint.write_lineage(marker)
-        return marker.lineage
-    if known is not None:
+    query, known = checkpoint.known_query(), checkpoint.marker()
+    if known is not None and first <= known.first:
         raise BadCheckpointLocation(
-            f"the query in {checkpoint_location} has the lineage {known.lineage} from batch {known.first} on"
+            f"the query in {checkpoint_location} has the incarnation {known.incarnation} from batch "
+            f"{known.first} on"
         )
-    return checkpoint.begin_lineage(first).lineage
+    marker = IncarnationMarker(query=query, incarnation=new_incarnation(), first=first)
+    checkpoint.write_marker(marker)
+    return marker.incarnation

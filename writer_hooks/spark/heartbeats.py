@@ -4,8 +4,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -14,14 +14,21 @@ from typing import Final
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.pauses import spread
-from sluicegate.writer_hooks.errors import BatchUnfinished, HookError, PublishFailed
-from sluicegate.writer_hooks.outcomes import Outcomes
+from sluicegate.writer_hooks.errors import (
+    BatchUnfinished,
+    HookError,
+    PublishFailed,
+    RegistrationUnanswered,
+)
+from sluicegate.writer_hooks.outcomes import Live, Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.closing import close_region, rest_region
+from sluicegate.writer_hooks.region import Event, Region
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.closing import end_region, rest_region
 from sluicegate.writer_hooks.spark.examining import troubles, wrong_options
+from sluicegate.writer_hooks.spark.incarnation import Registered, restart_event
 from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.spark.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +79,10 @@ class _Run:
     idle: bool = False
     ended: bool = False
     """The query has ended without error. The run is kept until the log contains that its region is idle."""
-    target: tuple[Region, str] | None = None
+    marker: IncarnationMarker | None = None
+    """Marker that the run found in its checkpoint location."""
+    registered: Registered | None = None
+    """Registration of the run: that of its first batch, or one of this thread before it."""
     options: Options | None = None
     followed: Region | None = None
     """Region that this run follows in `outcomes`."""
@@ -98,8 +108,8 @@ class Heartbeats:
     idle_after: float
     outcomes: Outcomes = field(default_factory=Outcomes)
     """Followers of the regions, active while their queries run."""
-    begin: Callable[[str, str], None] | None = None
-    """Callback for each run, with the query and the incarnation found in its checkpoint location."""
+    registry: Registry | None = None
+    """Registrations of the workers."""
     _signals: "queue.SimpleQueue[Signal | None]" = field(default_factory=queue.SimpleQueue)
     _runs: dict[str, _Run] = field(default_factory=dict)
     _thread: threading.Thread | None = None
@@ -224,25 +234,73 @@ class Heartbeats:
         if run.options is None and self._options(run):
             self._examine(run)
             if run.options:
-                parsed = SinkOptions.parse(run.options)
-                self._note_lineage(run, parsed)
-                run.followed = parsed.region
-                self.outcomes.follow(run.followed, run.query, partial(_check_replaced, parsed))
-        target = self._target(run)
-        if target is not None:
-            region, lineage = target
-            body = RegionHeartbeat(idle=run.idle, interval=max(1, round(self.interval * 1000)))
-            beat = region.event(EventType.REGION_HEARTBEAT, lineage, body)
-            shared_publisher(region.kafka).publish(region.events_topic, [beat], self.interval)
+                self._begin(run, SinkOptions.parse(run.options))
+        options = self._options(run)
+        if not options:
+            return
+        parsed = SinkOptions.parse(options)
+        # Until the events are acknowledged, the first batch may not register: the later one of two
+        # registrations is in force, and this thread would not know it.
+        with self.registry.registering(run.query, wait=False) if self.registry else nullcontext(True) as free:
+            if free:
+                self._send_heartbeat(run, parsed)
 
-    def _note_lineage(self, run: _Run, options: SinkOptions) -> None:
-        """Report the incarnation that the run started with.
+    def _send_heartbeat(self, run: _Run, options: SinkOptions) -> None:
+        registered, events = self._registration(run, options)
+        if registered is None:
+            return
+        interval = max(1, round(self.interval * 1000))
+        body = RegionHeartbeat(idle=run.idle, interval=interval, run=registered.run)
+        region = options.region
+        beat = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
+        shared_publisher(region.kafka).publish(region.events_topic, [*events, beat], self.interval)
+        run.registered = registered
 
-        After a rewind the location contains another one, which this run must not use.
+    def _begin(self, run: _Run, options: SinkOptions) -> None:
+        """Note the incarnation that the run started with, and follow its region.
+
+        After a reset the location contains another one, which this run must not use.
         """
-        marker = Checkpoint(options.checkpoint_location).known_lineage()
-        if self.begin is not None and marker is not None:
-            self.begin(run.query, marker.lineage)
+        run.marker = Checkpoint(options.checkpoint_location).marker()
+        if self.registry is not None and run.marker is not None:
+            self.registry.begin(run.query, run.marker.incarnation)
+        run.followed = options.region
+        self.outcomes.follow(run.followed, run.query, partial(self._check_live, run))
+
+    def _registration(self, run: _Run, options: SinkOptions) -> tuple[Registered | None, list[Event]]:
+        """Return the registration of the run, and events to publish before it counts.
+
+        A run without a batch is a plain restart, which registers here without a wait: its source may be idle
+        for long. Its first batch registers once more, and waits for the answer.
+        """
+        found = self.registry.registered(run.query) if self.registry is not None else None
+        marker, region = run.marker, options.region
+        if found is not None or run.registered is not None:
+            return found or run.registered, []
+        if marker is None or marker.resetting or marker.query is None:
+            return None, []
+        place = (region.stream, region.name, region.assignment.number)
+        if (marker.stream, marker.region, marker.assignment) != place:
+            return None, []
+        event = restart_event(region, Checkpoint(options.checkpoint_location), marker)
+        return Registered(marker.incarnation, event.envelope.id), [event]
+
+    def _check_live(self, run: _Run, live: Live) -> None:
+        """Have the query ask before its next batch if an answer states another incarnation or run.
+
+        The answer may be the repetition of an old one, so it decides nothing itself.
+        """
+        registered = run.registered
+        if self.registry is not None:
+            registered = self.registry.registered(run.query)
+        if registered is None or live == Live(*registered) or self.registry is None:
+            return
+        _log.warning(
+            "%s: the newest answer of the coordinator names the incarnation %s, and this query runs %s; it "
+            "asks the coordinator before its next batch, and fails if it was replaced",
+            *(run.name, live.incarnation, registered.incarnation),
+        )
+        self.registry.doubt(run.query)
 
     def _rest(self, run: _Run) -> None:
         """Publish that the region of an ended query is idle.
@@ -253,10 +311,10 @@ class Heartbeats:
         if self._until:
             timeout = max(_LEAST, self._until - time.monotonic())
         try:
-            rest_region(run.options or {}, timeout)
+            rest_region(SinkOptions.parse(run.options or {}), self._last_registration(run), timeout)
         except BatchUnfinished as error:
             _log.info("%s", error)
-        except PublishFailed:
+        except (PublishFailed, RegistrationUnanswered):
             raise  # the next heartbeat retries it
         except HookError as error:
             self._tell_unannounced(run, error)
@@ -296,16 +354,10 @@ class Heartbeats:
         for trouble in troubles(SinkOptions.parse(run.options or {}), _REACH):
             _log.error("%s: its batches will fail as long as this lasts: %s", run.name, trouble)
 
-    def _target(self, run: _Run) -> tuple[Region, str] | None:
-        """Return region and incarnation of a run; None before the opening, or if it is another sink."""
-        options = self._options(run)
-        if run.target is None and options:
-            parsed = SinkOptions.parse(options)
-            checkpoint = Checkpoint(parsed.checkpoint_location)
-            marker = checkpoint.known_lineage()
-            if marker is not None and checkpoint.opened(marker.lineage) is not None:
-                run.target = parsed.region, marker.lineage
-        return run.target
+    def _last_registration(self, run: _Run) -> Registered | None:
+        """Return the registration of a run that has ended; None if it made none."""
+        found = self.registry.registered(run.query) if self.registry is not None else None
+        return found or run.registered
 
     @staticmethod
     def _options(run: _Run) -> Options | None:
@@ -320,7 +372,7 @@ class Heartbeats:
             if not options:
                 return
             if SinkOptions.parse(options).region.bounded:
-                close_region(options)
+                end_region(SinkOptions.parse(options), self._last_registration(run))
             else:
                 run.ended, run.due = True, now
                 self._runs[run.query] = run
@@ -338,25 +390,3 @@ class Heartbeats:
             run.name,
             error,
         )
-
-
-def _check_replaced(options: SinkOptions, opened: str | None, refused: Collection[str]) -> None:
-    """Make the query open its region again before its next batch, if the region is no longer its own.
-
-    Another incarnation was opened since, or the query's own opening was refused after it stopped waiting. The
-    coordinator then refuses the new opening with the remedy, and the query fails: its output no longer
-    counts.
-    """
-    checkpoint = Checkpoint(options.checkpoint_location)
-    marker = checkpoint.known_lineage()
-    if marker is None or checkpoint.opened(marker.lineage) is None:
-        return
-    is_own = opened in (None, marker.lineage) and marker.lineage not in refused
-    if is_own:
-        return
-    _log.error(
-        "region %s of stream %s is not open for the lineage %s of this query any more (the last that was "
-        "accepted is %s): it asks for the region again before its next batch, and fails if it is refused",
-        *(options.region.name, options.region.stream, marker.lineage, opened),
-    )
-    checkpoint.forget_opened(marker.lineage)

@@ -81,7 +81,7 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
                 self._interval,
                 self._idle_after,
                 Outcomes(self._on_outcome),
-                Registry(self._folder).begin,
+                Registry(self._folder),
             )
         query, run = str(about.id), str(about.runId)
         self._heartbeats.tell(Signal(kind, query, run, self._finder(query, run), rows))

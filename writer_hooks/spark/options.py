@@ -5,15 +5,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
-from sluicegate.events.models import Assignment, Parent
-from sluicegate.events.models import NAME_PATTERN
+from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region, table_uri
-from sluicegate.writer_hooks.spark.parents import parent_at
 
 TABLE_PREFIX: Final = "table."
 """Prefix of options for the lake adapter, which receives them without it."""
@@ -27,13 +25,12 @@ _KNOWN: Final = (
     "topic.prefix",
     "event.time.column",
     "assignment",
+    "assignment.after",
     "regions",
-    "parents",
-    "parents.from",
     "bounded",
     "sink",
     "owned",
-    "opening.timeout",
+    "registration.timeout",
     "publish.timeout",
     "message.max.bytes",
     "checkpointlocation",
@@ -57,14 +54,6 @@ class SinkOptions:
     checkpoint_location: str
     table_options: tuple[tuple[str, str], ...] = ()
     message_max_bytes: int = _DEFAULT_MESSAGE
-    parents: tuple[Parent, ...] = ()
-    """Parents of a new incarnation."""
-    parents_from: tuple[str, ...] = ()
-    """Checkpoint locations of ended queries that are parents of a new incarnation."""
-
-    def named_parents(self) -> tuple[Parent, ...]:
-        """Return the parents of a new incarnation; `parents_from` locations are read. Raises HookError."""
-        return (*self.parents, *(parent_at(location) for location in self.parents_from))
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
@@ -86,8 +75,6 @@ class SinkOptions:
                     if name.startswith(TABLE_PREFIX)
                 )
             ),
-            parents=tuple(_parent(each) for each in _listed(options, "parents")),
-            parents_from=_listed(options, "parents.from"),
             message_max_bytes=_whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE),
         )
 
@@ -130,39 +117,29 @@ def _region(options: Mapping[str, str]) -> Region:
         stream=_name("stream", _required(options, "stream", "one job's output into one table")),
         name=region,
         kafka=KafkaSettings.from_options(options),
-        assignment=Assignment(number=_whole(options, "assignment", 0, 0), regions=regions),
+        assignment=Assignment(
+            number=_whole(options, "assignment", 0, 0),
+            regions=regions,
+            after=_whole(options, "assignment.after", 0, 0),
+        ),
         bounded=_truth(options, "bounded"),
-        sink=_sink(options),
+        single_region=_single_region(options),
         owned=_truth(options, "owned", default="true"),
         table=table_uri(_table(options)),
         topic_prefix=_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX)),
         publish_timeout=_seconds(options, "publish.timeout"),
-        opening_timeout=_opening_timeout(options),
+        registration_timeout=_registration_timeout(options),
     )
 
 
-def _sink(options: Mapping[str, str]) -> Literal["independent", "all-to-all", "shared-files"]:
+def _single_region(options: Mapping[str, str]) -> SingleRegionReason | None:
     match options.get("sink", "independent"):
-        case "independent" | "all-to-all" | "shared-files" as known:
-            return known
+        case "independent":
+            return None
+        case "all-to-all" | "shared-files" as reason:
+            return reason
         case other:
             raise BadOption(f"the option sink must be independent, all-to-all or shared-files: {other!r}")
-
-
-def _listed(options: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in options.get(name, "").split(",") if part.strip())
-
-
-def _parent(text: str) -> Parent:
-    region, _, rest = text.partition(":")
-    lineage, _, checkpoint = rest.rpartition(":")
-    if not (checkpoint.isascii() and checkpoint.isdigit()) and checkpoint != "-":
-        raise BadOption(
-            "the option parents must list region:lineage:checkpoint (- for none), with commas between: "
-            f"{text!r}"
-        )
-    names = {"region": _name("parents", region), "lineage": _name("parents", lineage)}
-    return Parent(**names, checkpoint=None if checkpoint == "-" else int(checkpoint))
 
 
 def _table(options: Mapping[str, str]) -> str:
@@ -220,8 +197,8 @@ def _seconds(options: Mapping[str, str], name: str, default: float = 60.0) -> fl
     return seconds
 
 
-def _opening_timeout(options: Mapping[str, str]) -> float:
-    name = "opening.timeout"
+def _registration_timeout(options: Mapping[str, str]) -> float:
+    name = "registration.timeout"
     if options.get(name, "").strip().lower() == FOREVER:
         return math.inf
     try:

@@ -31,7 +31,7 @@ def preflight(options: Mapping[str, str], *, timeout: float = _TIMEOUT) -> None:
 
     - the table cannot be opened,
     - Kafka does not respond within `timeout` seconds, or a topic is missing,
-    - no coordinator reads the stream, and a first start needs one.
+    - no coordinator reads the stream, and the start of a query waits for one.
     """
     sink = parse_fully(options)
     found = list(troubles(sink, timeout))
@@ -60,13 +60,8 @@ def parse_fully(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _coordinator(sink: SinkOptions, timeout: float) -> Iterator[str]:
-    """Yield a problem if no coordinator reads the stream and the query would wait for one.
-
-    Only a first start waits; for a later start, a missing coordinator is only logged.
-    """
-    region, checkpoint = sink.region, Checkpoint(sink.checkpoint_location)
-    marker = checkpoint.known_lineage()
-    waits = marker is None or checkpoint.opened(marker.lineage) is None
+    """Yield a problem if no coordinator reads the stream, since the query would wait for one."""
+    region = sink.region
     thread = LoopThread("sluicegate-preflight")
     try:
         count = shared_publisher(region.kafka).partitions(region.events_topic, timeout)
@@ -80,11 +75,8 @@ def _coordinator(sink: SinkOptions, timeout: float) -> Iterator[str]:
         thread.stop()
     if read:
         return
-    told = (
+    yield (
         f"no coordinator reads the topic {region.events_topic} on {region.kafka.bootstrap_servers} for the "
-        f"stream {region.stream}. Start one (sluicegate run) with the topic prefix {region.topic_prefix}"
+        f"stream {region.stream}. Start one (sluicegate run) with the topic prefix {region.topic_prefix}; "
+        "without one the start waits as long as registration.timeout states"
     )
-    if waits:
-        yield f"{told}; without one the first start waits as long as opening.timeout says"
-    else:
-        _log.warning("%s; until then batches are written, and nothing is committed", told)

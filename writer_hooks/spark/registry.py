@@ -1,7 +1,7 @@
 """Exchange of state between the sink's workers and the listener, which are processes on one machine.
 
 The registry is a folder of the session that only its user can read, because options may contain passwords.
-Only heartbeats and the number of repeated openings depend on it; its loss loses no data.
+Only heartbeats and the number of repeated registrations depend on it; its loss loses no data.
 """
 
 import fcntl
@@ -9,14 +9,17 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from sluicegate.writer_hooks.spark.incarnation import Registered
+
 _LOCK: Final = "lock"
-_LINEAGE: Final = "lineage"
+_INCARNATION: Final = "incarnation"
+_RUN: Final = "run"
 _OPTIONS: Final = "options"
 _OURS: Final = re.compile(r"sluicegate-[0-9a-f]{32}")
 
@@ -47,45 +50,79 @@ class Registry:
                 with suppress(OSError):
                     _remove_if_dead(folder)
 
-    def put(self, query: str, options: Mapping[str, str], lineage: str) -> None:
-        """Record that a run of the query has opened its incarnation, with the options of its sink."""
+    @contextmanager
+    def registering(self, query: str, *, wait: bool = True) -> Iterator[bool]:
+        """Lock the registration of a query, since workers and listener may both begin one.
+
+        Yields False if another process has the lock and `wait` is False.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._folder / f"{query}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            os.close(lock)
+
+    def put(self, query: str, options: Mapping[str, str], registered: Registered) -> None:
+        """Record that a run of the query has registered, with the options of its sink."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = self._file(query)
         draft = target.with_suffix(f".{uuid4().hex}.tmp")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as stream:
-            json.dump({_LINEAGE: lineage, _OPTIONS: dict(options)}, stream)
+            content = {_INCARNATION: registered.incarnation, _RUN: registered.run, _OPTIONS: dict(options)}
+            json.dump(content, stream)
         draft.replace(target)
 
     def options(self, query: str) -> dict[str, str] | None:
-        """Return the options of the sink in the query's current run, None before its opening."""
+        """Return the options of the sink in the query's current run, None before its registration."""
         found = self._read(query)
         return None if found is None else {str(name): str(value) for name, value in found[_OPTIONS].items()}
 
-    def announced(self, query: str) -> str | None:
-        """Return the incarnation that the current run of the query has opened, None before that."""
+    def registered(self, query: str) -> Registered | None:
+        """Return the registration of the query's current run, None before that."""
         found = self._read(query)
-        return None if found is None else str(found[_LINEAGE])
+        return None if found is None else Registered(str(found[_INCARNATION]), str(found[_RUN]))
 
-    def begin(self, query: str, lineage: str) -> None:
+    def begin(self, query: str, incarnation: str) -> None:
         """Record the incarnation that a run of the query found in its checkpoint location."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._began(query).with_suffix(f".{uuid4().hex}.tmp")
-        draft.write_text(lineage)
+        draft.write_text(incarnation)
         draft.replace(self._began(query))
 
-    def lineage(self, query: str) -> str | None:
+    def incarnation(self, query: str) -> str | None:
         """Return the incarnation that the current run of the query began with, None if it had none yet."""
+        registered = self.registered(query)
+        if registered is not None:
+            return registered.incarnation
         try:
             return self._began(query).read_text()
         except FileNotFoundError:
-            return self.announced(query)
+            return None
 
     def new_run(self, query: str) -> None:
         """Delete the records of the previous run of the query."""
-        self._file(query).unlink(missing_ok=True)
-        self._began(query).unlink(missing_ok=True)
-        self._stop_mark(query).unlink(missing_ok=True)
+        for path in (self._file, self._began, self._stop_mark, self._doubt):
+            path(query).unlink(missing_ok=True)
+
+    def doubt(self, query: str) -> None:
+        """Record that the query has to ask, before its next batch, if its incarnation is still live."""
+        self._doubt(query).touch()
+
+    def take_doubt(self, query: str) -> bool:
+        """Return True once after each `doubt`."""
+        try:
+            self._doubt(query).unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     def stop_run(self, query: str) -> None:
         """Record that the current run of the query is being stopped."""
@@ -109,7 +146,10 @@ class Registry:
         return self._folder / f"{query}.stopped"
 
     def _began(self, query: str) -> Path:
-        return self._folder / f"{query}.lineage"
+        return self._folder / f"{query}.incarnation"
+
+    def _doubt(self, query: str) -> Path:
+        return self._folder / f"{query}.doubt"
 
     def _file(self, query: str) -> Path:
         return self._folder / f"{query}.json"

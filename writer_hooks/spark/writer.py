@@ -10,18 +10,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Event
+from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Name
 from sluicegate.events.models import ListenerState as ListenerText
-from sluicegate.events.models import Name
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes import adapter
 from sluicegate.writer_hooks.attempt import Target, Written, write_attempt
 from sluicegate.writer_hooks.errors import BadListenerState, NotOurs
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.spark.answers import glance
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
+from sluicegate.writer_hooks.region import Attempt, Event
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(
         self,
         options: SinkOptions,
-        marker: LineageMarker,
+        marker: IncarnationMarker,
         *,
         spark_watermark: bool,
         listener_state: ListenerState | None = None,
@@ -89,15 +87,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
                 f"a task of the query {query} was given the sink of the query {self._marker.query}; the "
                 "checkpoint location must be the query's own"
             )
-        return Attempt(self._marker.lineage, int(batch), f"p{context.partitionId():05d}")
+        return Attempt(self._marker.incarnation, int(batch), f"p{context.partitionId():05d}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the batch's completion, which names the events of the winning attempts.
-
-        Raises OpeningRefused if the refusal has arrived: Spark must not advance past a batch that never
-        counts.
-        """
-        glance(Checkpoint(self._options.checkpoint_location), self._marker.lineage)
+        """Publish the batch's completion, which names the events of the winning attempts."""
         results = [self._own(message, batchId) for message in messages]
         region = self._options.region
         completion = self._completion(results, batchId)
@@ -112,9 +105,9 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
                 f"batch {batch} came without the results of its tasks ({message!r}); continuous triggers are "
                 "not supported: use a micro-batch trigger (availableNow, processingTime)"
             )
-        if message.attempt.checkpoint != batch or message.attempt.lineage != self._marker.lineage:
+        if message.attempt.checkpoint != batch or message.attempt.incarnation != self._marker.incarnation:
             raise NotOurs(
-                f"batch {batch} of the lineage {self._marker.lineage} was given a result of "
+                f"batch {batch} of the incarnation {self._marker.incarnation} was given a result of "
                 f"{message.attempt}; the checkpoint location changed under the running query: restart it"
             )
         return message
@@ -123,9 +116,11 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         marker = self._marker
         if batch < marker.first:
             raise NotOurs(
-                f"batch {batch} is before the first one ({marker.first}) of the lineage {marker.lineage}"
+                f"batch {batch} is before the first one ({marker.first}) of the incarnation "
+                f"{marker.incarnation}"
             )
-        source = Checkpoint(self._options.checkpoint_location).batch_source(batch)
+        checkpoint = Checkpoint(self._options.checkpoint_location)
+        source = checkpoint.batch_source(batch)
         watermark = source.watermark
         # Without a watermark in the query, the highest event time of the rows serves as one.
         if watermark is None and not self._spark_watermark:
@@ -133,13 +128,14 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             watermark = max((time for time in times if time is not None), default=None)
         body = CheckpointCompleted(
             events=tuple(event for result in results for event in result.written.events),
-            predecessor=None if batch == marker.first else batch - 1,
+            predecessor=checkpoint.predecessor(marker, batch),
             source_digest=source.digest,
             watermark=watermark,
             listeners=_asked(self._listener_state, batch),
+            source_offsets=source.offsets,
         )
         return self._options.region.event(
-            EventType.CHECKPOINT_COMPLETED, marker.lineage, body, checkpoint=batch
+            EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, checkpoint=batch
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -147,9 +143,9 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         region = self._options.region
         lost = sum(message is None for message in messages)
         body = CheckpointFailed(
-            outcome="redo", reason=f"Spark aborted the batch; {lost} tasks without result"
+            outcome="redone", reason=f"Spark aborted the batch; {lost} tasks without result"
         )
-        hint = region.event(EventType.CHECKPOINT_FAILED, self._marker.lineage, body, checkpoint=batchId)
+        hint = region.event(EventType.CHECKPOINT_FAILED, self._marker.incarnation, body, checkpoint=batchId)
         try:
             shared_publisher(region.kafka).publish(region.events_topic, [hint], _HINT_TIMEOUT)
         except Exception as error:

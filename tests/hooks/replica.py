@@ -1,0 +1,71 @@
+"""The coordinator's verdicts without a coordinator: the real fold of the log judges the registrations."""
+
+import tempfile
+import threading
+from pathlib import Path
+
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.replica import Applied, Replica
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import Body, CutCommitted, CutDecided, Position, StreamCommand, StreamPolicy
+from sluicegate.events.notifications import RegistrationAnswered
+
+
+class Judges:
+    """One replica for each stream, with a policy that allows partial cuts."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[str, Replica] = {}
+        self._lock = threading.Lock()
+
+    def replica(self, stream: str) -> Replica:
+        """Return the replica of a stream; it begins with a policy."""
+        if stream not in self._replicas:
+            self._replicas[stream] = Replica(stream, 0)
+            places = (Path(tempfile.gettempdir()).as_uri(),)
+            policy = StreamPolicy(number=1, partial="allow", allowed_locations=places)
+            self._append(stream, EventType.STREAM_POLICY, policy)
+        return self._replicas[stream]
+
+    def apply(self, envelope: Envelope, body: Body | None) -> RegistrationAnswered | None:
+        """Apply an event of the log; return the answer if it is a registration."""
+        with self._lock:
+            answer = self._apply(envelope, body).answer
+        if answer is None or answer.problem is None:
+            return answer
+        return answer.model_copy(update={"reason": format_problem(answer.problem, envelope.stream)})
+
+    def commit(self, stream: str) -> CutDecided:
+        """Decide and commit everything that is sealed; regions without sealed work fall back."""
+        with self._lock:
+            made = cuts.choose(self.replica(stream).log, expired=True)
+            assert isinstance(made, CutDecided), made
+            assert self._append(stream, EventType.CUT_DECIDED, made).ignored is None
+            outcome = CutCommitted(decision=made.decision, digest=made.digest, table="t")
+            assert self._append(stream, EventType.CUT_COMMITTED, outcome).ignored is None
+            return made
+
+    def order(self, stream: str, command: StreamCommand) -> None:
+        """Apply an operator's order."""
+        with self._lock:
+            assert self._append(stream, EventType.STREAM_COMMAND, command).ignored is None
+
+    def position(self, stream: str, region: str) -> Position | None:
+        """Return the decided position of a region."""
+        with self._lock:
+            return self.replica(stream).log.position(region)
+
+    def live(self, stream: str, region: str) -> str | None:
+        """Return the live incarnation of a region."""
+        with self._lock:
+            found = self.replica(stream).state.regions.get(region)
+            return found.live_incarnation if found is not None else None
+
+    def _append(self, stream: str, kind: EventType, body: Body) -> Applied:
+        return self._apply(Envelope(f"{kind}-{self.replica(stream).applied}", kind, stream), body)
+
+    def _apply(self, envelope: Envelope, body: Body | None) -> Applied:
+        replica = self.replica(envelope.stream)
+        logged = None if envelope.type is EventType.FILES_WRITTEN else body
+        return replica.apply(LogRecord(replica.applied + 1, 0, envelope, logged))

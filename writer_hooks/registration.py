@@ -1,0 +1,216 @@
+"""Registration of a region: a question of the driver, and the coordinator's answer.
+
+It is the only step in which a driver waits for the coordinator.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.events.codec import Flaw, read_notification
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Planned, Position, RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.partitioning import partition_of
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.kafka.starting import start_client
+from sluicegate.writer_hooks.errors import PublishFailed, RegistrationRefused, RegistrationUnanswered
+from sluicegate.writer_hooks.loop_thread import LoopThread
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import FOREVER, Event, Region
+
+_log = logging.getLogger(__name__)
+
+_POLL_MS: Final = 500
+_LEAST_WAIT: Final = 1.0  # seconds
+_FIRST_WARNING: Final = 10.0
+_STOP_TIMEOUT: Final = 5.0
+
+
+def registration_event(
+    region: Region,
+    incarnation: str,
+    base: Position | None,
+    *,
+    planned: Sequence[Planned] = (),
+    replaces: str | None = None,
+    probe: bool = False,
+) -> Event:
+    """Return the event that asks to add checkpoints of an incarnation to the stream.
+
+    With `probe` it asks for the answer alone, and changes nothing.
+    """
+    body = RegionRegistered(
+        base=base,
+        replaces=replaces,
+        planned=tuple(planned),
+        assignment=region.assignment,
+        single_region=region.single_region,
+        table=region.table,
+        bounded=region.bounded,
+        owned=region.owned,
+        probe=probe,
+    )
+    return region.event(EventType.REGION_REGISTERED, incarnation, body)
+
+
+def ask(
+    region: Region, registration: Event, stopped: Callable[[], bool] = lambda: False
+) -> RegistrationAnswered:
+    """Publish a registration or a probe, and return its answer.
+
+    A missing answer is logged after ten seconds, and then at doubling intervals. Raises PublishFailed or
+    TopicMissing. Raises RegistrationUnanswered if there is no answer in time, or if `stopped` returns True
+    because the query is being stopped.
+    """
+    deadline = time.monotonic() + region.registration_timeout
+    timeout = min(region.publish_timeout, region.registration_timeout)
+    publisher = shared_publisher(region.kafka)
+    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
+    thread = LoopThread("sluicegate-registration")
+    try:
+        # Position the consumer before the registration is published, so that it cannot miss the answer.
+        consumer = _start_at_end(thread, region, TopicPartition(region.commits_topic, partition), timeout)
+        answer = thread.start(_read_answer(consumer, registration.envelope.id, deadline))
+        probe = isinstance(registration.body, RegionRegistered) and registration.body.probe
+        hit(Failpoint.HOOK_PROBE_BEFORE if probe else Failpoint.HOOK_REGISTRATION_BEFORE)
+        publisher.publish(region.events_topic, [registration], timeout)
+        hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
+        found = _await_answer(region, answer, stopped)
+    except KafkaError as error:
+        raise PublishFailed(
+            f"the answer to the registration could not be read from {region.commits_topic} ({error!r}); "
+            "starting again is safe"
+        ) from error
+    finally:
+        thread.stop()
+    if found is None:
+        raise RegistrationUnanswered(_unanswered(region))
+    return found
+
+
+def require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:
+    """Raise RegistrationRefused if the answer is a refusal."""
+    if answer.accepted:
+        return
+    code = answer.problem.code if answer.problem is not None else "no reason given"
+    raise RegistrationRefused(
+        f"the coordinator refused the registration of the region {region.name} of the stream "
+        f"{region.stream} (incarnation {incarnation}, {code}). {answer.reason}".rstrip()
+    )
+
+
+def _start_at_end(
+    thread: LoopThread, region: Region, partition: TopicPartition, timeout: float
+) -> AIOKafkaConsumer:
+    try:
+        return thread.call(_consumer_at_end(region, partition), timeout)
+    except (KafkaError, TimeoutError) as error:
+        raise PublishFailed(
+            f"the topic {partition.topic} on {region.kafka.bootstrap_servers} cannot be read ({error!r}); "
+            "the region was not registered, and starting again is safe"
+        ) from error
+
+
+def _await_answer(
+    region: Region, answer: "Future[RegistrationAnswered | None]", stopped: Callable[[], bool]
+) -> RegistrationAnswered | None:
+    pause, began = _FIRST_WARNING, time.monotonic()
+    due = began + pause
+    while True:
+        with contextlib.suppress(TimeoutError):
+            return answer.result(min(_POLL_MS / 1000, max(0.0, due - time.monotonic())))
+        # The wait can time out at the moment of the answer; a result that is present counts.
+        if answer.done():
+            return answer.result()
+        if stopped():
+            raise RegistrationUnanswered(
+                f"the query of the region {region.name} of the stream {region.stream} was stopped while its "
+                "registration waited for a coordinator; starting again is safe"
+            )
+        if time.monotonic() >= due:
+            _warn_waiting(region, time.monotonic() - began)
+            pause *= 2
+            due += pause
+
+
+def _warn_waiting(region: Region, seconds: float) -> None:
+    limit = region.registration_timeout
+    _log.warning(
+        "no coordinator has answered the registration of the region %s of the stream %s for %d s; the query "
+        "waits %s, and writes nothing before. %s",
+        *(region.name, region.stream, seconds),
+        "until one does" if limit == math.inf else f"up to {limit:g} s (registration.timeout)",
+        _advice(region),
+    )
+
+
+def _unanswered(region: Region) -> str:
+    return (
+        f"no coordinator answered the registration of the region {region.name} of the stream {region.stream} "
+        f"within {region.registration_timeout:g} s. {_advice(region)}. The option registration.timeout waits "
+        f"longer (seconds, or {FOREVER})"
+    )
+
+
+def _advice(region: Region) -> str:
+    return (
+        f"Check that a coordinator runs against {region.kafka.bootstrap_servers} with the topic prefix "
+        f"{region.topic_prefix}, that it is ready (/readyz), and that the stream is configured there"
+    )
+
+
+async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafkaConsumer:
+    """Return a consumer of the answers, positioned at the current end of the partition."""
+    consumer = AIOKafkaConsumer(
+        **region.kafka.client_options(),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    try:
+        await start_client(consumer)
+        consumer.assign([partition])
+        end = await consumer.end_offsets([partition])
+        consumer.seek(partition, end[partition])
+    except BaseException:
+        await consumer.stop()
+        raise
+    return consumer
+
+
+async def _read_answer(
+    consumer: AIOKafkaConsumer, registration: str, deadline: float
+) -> RegistrationAnswered | None:
+    """Return the answer to a registration, None if there is none in time. Closes the consumer."""
+    try:
+        left = max(deadline - time.monotonic(), _LEAST_WAIT)
+        async with asyncio.timeout(None if left == math.inf else left):
+            while True:
+                for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                    for record in records:
+                        answer = _answer(record, registration)
+                        if answer is not None:
+                            return answer
+    except TimeoutError:
+        return None
+    finally:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_TIMEOUT):
+                await consumer.stop()
+
+
+def _answer(record: ConsumerRecord, registration: str) -> RegistrationAnswered | None:
+    found = read_notification(record.headers, record.value)
+    if isinstance(found, Flaw) or not isinstance(found.body, RegistrationAnswered):
+        return None
+    return found.body if found.body.registration == registration else None
