@@ -13,7 +13,13 @@ from sluicegate.cli.main import main
 from sluicegate.events.problems import Code
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/*.*")])
+GENERATED: Final = {"benchmarks.md", "metrics.md"}
+PAGES: Final = sorted(
+    page
+    for pattern in ("docs/**/*.md", "*.md", "examples/*.*")
+    for page in ROOT.glob(pattern)
+    if page.name not in GENERATED
+)
 NO_ROW: Final = frozenset(
     {
         *(Code.DUPLICATE, Code.SETTLED, Code.NOT_LIVE, Code.REPLAYED, Code.UNEXPECTED, Code.NOT_APPLICABLE),
@@ -61,12 +67,16 @@ def test_each_command_exists(page: Path) -> None:
 
 
 def test_an_unknown_command_or_option_is_noticed() -> None:
-    text = "    sluicegate stream pause --stream S   # now\nsluicegate void\n`sluicegate run --fast` `sluicegate run`\n"
+    text = "    sluicegate stream pause --stream S   # now\nsluicegate void\n`sluicegate run --fast` `sluicegate run`"
     found = [problem_of(words) for words in commands_of(text)]
     assert found == [None, "void", "--fast", None]
 
 
 def test_each_code_has_a_row() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    named = {code for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE) for code in re.findall(r"`([a-z-]+)`", row)}
+    named = {
+        code
+        for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
+        for code in re.findall(r"`([a-z-]+)`", row)
+    }
     assert {str(code) for code in {*Code} - NO_ROW} - named == set()
