@@ -67,7 +67,12 @@ def test_each_command_exists(page: Path) -> None:
 
 
 def test_an_unknown_command_or_option_is_noticed() -> None:
-    text = "    sluicegate stream pause --stream S   # now\nsluicegate void\n`sluicegate run --fast` `sluicegate run`"
+    lines = (
+        "    sluicegate stream pause --stream S   # now",
+        "sluicegate void",
+        "`sluicegate run --fast` or `sluicegate run`",
+    )
+    text = "\n".join(lines)
     found = [problem_of(words) for words in commands_of(text)]
     assert found == [None, "void", "--fast", None]
 
