@@ -1,5 +1,6 @@
 """Logs and metrics of one stream, for its operators."""
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -28,6 +29,12 @@ log = structlog.get_logger(__name__)
 
 PATIENCE: Final = 60.0
 """Seconds that completed work may wait before a warning, and between two warnings."""
+_BEGINS: Final = {
+    "stall": (logging.ERROR, "stalled"),
+    "pause": (logging.INFO, "paused"),
+    "retry": (logging.WARNING, "effect failed, will be tried again"),
+}
+_ENDS: Final = {"stall": "stall ended", "pause": "resumed", "retry": "effect succeeded again"}
 
 
 class StreamTelemetry:
@@ -42,10 +49,9 @@ class StreamTelemetry:
         self._asked_at: dict[int, float] = {}
         self._failing: dict[str, float] = {}
         """By kind of a retried effect, the time since when it fails."""
-        self._logged_at: dict[str, float] = {}
-        """By kind of a retried effect, the seconds of failures at which the next line is logged."""
-        self._shown: dict[str, Problem] = {}
-        """By identity, the stalls and pauses that were logged."""
+        self._current: Sequence[tuple[str, Problem]] = []
+        self._shown: dict[str, Condition] = {}
+        """By identity of the problem, the conditions that were logged and last."""
         self._waits_logged: int | None = None
         self._log = log.bind(stream=stream)
 
@@ -144,44 +150,28 @@ class StreamTelemetry:
     # --- conditions -------------------------------------------------------------------------------
 
     def conditions(self, found: Sequence[Condition]) -> None:
-        """Log each stall, pause and retry once, and its end."""
-        self._retries([each.problem for each in found if each.problem.code is Code.RETRYING])
-        shown = {each.problem.identity: each for each in found if each.kind in ("stall", "pause")}
-        for identity, each in shown.items():
-            if identity not in self._shown:
-                tell = self._log.error if each.kind == "stall" else self._log.info
-                reason = format_problem(each.problem, self._stream)
-                tell(
-                    "stalled" if each.kind == "stall" else "paused",
-                    code=each.problem.code,
-                    region=each.problem.region,
-                    reason=reason,
-                )
-        for identity, problem in self._shown.items():
-            if identity not in shown:
-                event = "resumed" if problem.code is Code.PAUSED else "stall ended"
-                self._log.info(event, code=problem.code, region=problem.region)
-        self._shown = {identity: each.problem for identity, each in shown.items()}
+        """Log the beginning and the end of each condition once, and set the gauges.
 
-    def _retries(self, problems: Sequence[Problem]) -> None:
-        """Log the effects that fail: at first, then each time the duration has doubled, and at the end."""
-        now, kinds = time.monotonic(), {problem.names[0]: problem for problem in problems}
-        for kind, problem in kinds.items():
-            lasted = now - self._failing.get(kind, now)
-            self._metrics.retrying(self._stream, kind, lasted)
-            if lasted < self._logged_at.get(kind, 0.0):
-                continue
-            self._logged_at[kind] = max(1.0, 2 * lasted)
-            self._log.warning(
-                "effect failed, will be tried again",
-                effect=kind,
-                seconds=round(lasted, 1),
-                reason=format_problem(problem, self._stream),
-            )
-        for kind in self._logged_at.keys() - kinds.keys():
-            del self._logged_at[kind]
-            self._metrics.not_retrying(self._stream, kind)
-            self._log.info("effect succeeded again", effect=kind)
+        Refusals are logged when they are sent. Waits are normal, and a long one is logged by `measure`.
+        """
+        current = [(each.kind, each.problem) for each in found]
+        if current == self._current:
+            return
+        self._current = current
+        self._metrics.conditions(self._stream, found)
+        shown = {each.problem.identity: each for each in found if each.kind in _BEGINS}
+        for identity, each in shown.items():
+            if identity not in self._shown or self._shown[identity].kind != each.kind:
+                self._begun(each)
+        for identity, each in self._shown.items():
+            if identity not in shown:
+                self._log.info(_ENDS[each.kind], **_fields(each.problem))
+        self._shown = shown
+
+    def _begun(self, condition: Condition) -> None:
+        level, event = _BEGINS[condition.kind]
+        reason = format_problem(condition.problem, self._stream)
+        self._log.log(level, event, **_fields(condition.problem), reason=reason)
 
     # --- gauges -----------------------------------------------------------------------------------
 
@@ -193,10 +183,8 @@ class StreamTelemetry:
         )
         oldest = gauges.oldest_sealed(entries)
         metrics.uncut(self._stream, _age(oldest, now_ms))
-        metrics.paused(self._stream, entries.state.paused)
-        metrics.stalled(self._stream, any(each.kind == "stall" for each in found))
         counts = {region: state.fallbacks for region, state in entries.state.regions.items()}
-        metrics.regions(self._stream, counts, machine.heard, joined=gauges.is_single_region(entries))
+        metrics.regions(self._stream, counts, machine.heard, single=gauges.is_single_region(entries))
         self._warn(gauges.oldest_completed(entries), now_ms, found)
 
     def _warn(self, since: int | None, now_ms: int, found: Sequence[Condition]) -> None:
@@ -224,3 +212,13 @@ def _outcome(entries: Log, decision: Decision) -> CutOutcome:
     policy, before = entries.state.policy, decision.before.regions
     most = policy.max_consecutive_fallbacks if policy is not None else 1
     return "forced" if any(before[name].fallbacks >= most for name in decision.moves) else "full"
+
+
+def _fields(problem: Problem) -> dict[str, object]:
+    """Return the fields of a log line that identify a problem."""
+    fields: dict[str, object] = {"code": problem.code.value}
+    if problem.region is not None:
+        fields["region"] = problem.region
+    if problem.code is Code.RETRYING:
+        fields["effect"] = problem.names[0]
+    return fields

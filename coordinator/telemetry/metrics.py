@@ -4,7 +4,8 @@
 """
 
 import sys
-from collections.abc import Mapping
+from collections import Counter as Counted
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
@@ -19,6 +20,9 @@ from prometheus_client import (
     generate_latest,
 )
 
+from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.events.problems import Code
+
 PREFIX: Final = "sluicegate_"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of `Metrics.render`."""
@@ -32,6 +36,7 @@ VISIBLE_BUCKETS: Final = (
 
 CutOutcome = Literal["full", "partial", "forced", "reverted", "abandoned"]
 STREAM: Final = ("stream",)
+CONDITION: Final = ("stream", "kind", "code")
 PARTITION: Final = ("partition",)
 
 
@@ -52,6 +57,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.definitions: list[Definition] = []
+        self._shown: dict[str, set[tuple[str, str]]] = {}
+        """By stream, kind and code of the conditions that are shown."""
         # Otherwise each counter has a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         ProcessCollector(registry=self.registry)
@@ -77,8 +84,8 @@ class Metrics:
         self._dead_letters = counter(
             "dead_letters_total",
             "messages",
-            ("reason",),
-            "Messages put aside, by kind of reason",
+            ("code",),
+            "Messages put aside, by code of the problem",
         )
         self._epoch = gauge(
             "assignment_epoch",
@@ -100,63 +107,61 @@ class Metrics:
             "oldest_uncut_age_seconds",
             "seconds",
             STREAM,
-            "For how long the oldest sealed checkpoint has been in no decision; 0 if there is none",
+            "Age of the oldest sealed checkpoint that is in no decision; 0 if there is none",
         )
         self._commit = histogram(
             "commit_seconds",
             "seconds",
             COMMIT_BUCKETS,
-            "From first asking the table for a decision to its snapshot being visible",
+            "From the first question about a decision to the visible snapshot",
         )
         self._visible = histogram(
             "event_to_snapshot_seconds",
             "seconds",
             VISIBLE_BUCKETS,
-            "From the append of the last event that a cut includes to its snapshot being visible",
+            "From the append of the last event that a cut includes to the visible snapshot",
         )
         self._cuts = counter(
             "cuts_total",
             "cuts",
             ("stream", "outcome"),
-            "Cuts by `outcome`: full, partial, or forced (full because a region had stayed behind as often "
-            "as it may) when committed; reverted (given up), or abandoned (forced, not possible in time)",
+            "Cuts by `outcome`: full, partial or forced (full, as a region fell back as often as "
+            "allowed) when "
+            "committed; reverted, or abandoned before a decision",
         )
         self._fallbacks = gauge(
             "region_consecutive_fallbacks",
             "cuts",
             ("stream", "region"),
-            "How many cuts in a row the region stayed behind in",
+            "Number of cuts in a row with which the region fell back",
         )
         self._heard = gauge(
             "region_last_event_timestamp_seconds",
             "seconds",
             ("stream", "region"),
-            "When the region's job last sent an event, in seconds since the Unix epoch; a query sends some "
-            "also while it has nothing to do",
+            "Append time of the newest event of the region's driver, in seconds since the Unix epoch. "
+            "Drivers "
+            "also send heartbeats while they have no work",
         )
-        self._joined = gauge(
-            "stream_joined",
+        self._single = gauge(
+            "stream_single_region",
             "boolean",
             STREAM,
-            "1 while all regions of the stream count as one, so that every cut is full",
+            "1 while all regions of the stream are one failure domain, so that every cut is full",
         )
         self._refusals = counter(
             "refusals_total",
             "refusals",
-            ("stream", "reason"),
-            "Openings and decisions refused, by kind",
+            ("stream", "code"),
+            "Registrations that were refused and decisions that were void, by code",
         )
-        self._stalled = gauge(
-            "stream_stalled",
-            "boolean",
-            STREAM,
-            "1 while the stream or a region of it waits for help",
-        )
-        self._paused = gauge(
-            "stream_paused",
-            "boolean",
-            STREAM,
-            "1 while an operator has paused the stream, so nothing is wrong",
+        self._conditions = gauge(
+            "stream_conditions",
+            "conditions",
+            CONDITION,
+            "Conditions that keep the stream or a region of it from progress, by kind and code; absent if "
+            "there is none. Kind `stall` needs an action, `pause` is one of an operator, `retry` is a step "
+            "that fails and is tried again, `refusal` is a query that may not start, `wait` is normal",
         )
         self._watermark = gauge(
             "watermark_timestamp_seconds",
@@ -168,8 +173,8 @@ class Metrics:
             "last_commit_timestamp_seconds",
             "seconds",
             STREAM,
-            "When this process last saw a commit of its own become visible, in seconds since the Unix epoch; "
-            "absent until then",
+            "Time of the newest commit of this process, in seconds since the Unix epoch; absent until "
+            "there is one",
         )
         self._rows = counter(
             "committed_rows_total", "rows", STREAM, "Rows of the files in commits of this process"
@@ -185,17 +190,11 @@ class Metrics:
             "effect_failures_total",
             "failures",
             ("stream", "effect"),
-            "Steps that failed, or whose outcome is unknown, and that are tried again, by kind",
-        )
-        self._retrying = self._gauge(
-            "effect_retrying_seconds",
-            "seconds",
-            ("stream", "effect"),
-            "For how long a kind of step has failed and been tried again; absent when it succeeds",
+            "Steps that failed or have an unknown outcome, and are tried again, by kind",
         )
         self._bodies = self._gauge("bodies_held_bytes", "bytes", (), "Bodies of events held in memory")
         self._refetched = self._counter(
-            "bodies_refetched_total", "bodies", (), "Bodies dropped for want of memory and fetched again"
+            "bodies_refetched_total", "bodies", (), "Bodies that were dropped from memory and fetched again"
         )
 
     # --- the log ----------------------------------------------------------------------------------
@@ -213,9 +212,9 @@ class Metrics:
         """Count events of a type that were read."""
         self._events.labels(event_type).inc(count)
 
-    def dead_letter(self, reason: str) -> None:
-        """Count a dead letter; `reason` is a code, because each value makes a series."""
-        self._dead_letters.labels(reason).inc()
+    def dead_letter(self, code: str) -> None:
+        """Count a dead letter, by the code of its problem."""
+        self._dead_letters.labels(code).inc()
 
     def assigned(self, epoch: int) -> None:
         """Set the number of the current assignment."""
@@ -258,30 +257,31 @@ class Metrics:
         self._cuts.labels(stream, outcome).inc()
 
     def regions(
-        self, stream: str, fallbacks: Mapping[str, int], heard: Mapping[str, int], *, joined: bool
+        self, stream: str, fallbacks: Mapping[str, int], heard: Mapping[str, int], *, single: bool
     ) -> None:
-        """Set the gauges of the regions, and `joined`, which is True while all regions count as one.
+        """Set the gauges of the regions; `single` is True while all regions are one failure domain.
 
-        `fallbacks` is the number of cuts in a row without the region. `heard` is the append time of its last
-        event in milliseconds since the Unix epoch.
+        `fallbacks` is the number of cuts in a row with which a region fell back. `heard` is the append time
+        of its last event in milliseconds since the Unix epoch.
         """
         for region, count in fallbacks.items():
             self._fallbacks.labels(stream, region).set(count)
             if region in heard:
                 self._heard.labels(stream, region).set(heard[region] / 1000)
-        self._joined.labels(stream).set(joined)
+        self._single.labels(stream).set(single)
 
-    def refused(self, stream: str, reason: str) -> None:
-        """Count a refused opening or decision; `reason` is a code, because each value makes a series."""
-        self._refusals.labels(stream, reason).inc()
+    def refused(self, stream: str, code: Code) -> None:
+        """Count a registration that was refused, or a decision that was void."""
+        self._refusals.labels(stream, code.value).inc()
 
-    def stalled(self, stream: str, stalled: bool) -> None:
-        """Set the gauge of a stalled stream: the stream or one of its regions needs an action."""
-        self._stalled.labels(stream).set(stalled)
-
-    def paused(self, stream: str, paused: bool) -> None:
-        """Set the gauge of a stream that an operator paused."""
-        self._paused.labels(stream).set(paused)
+    def conditions(self, stream: str, conditions: Sequence[Condition]) -> None:
+        """Set the gauges of the conditions; those that ended are removed."""
+        counts = Counted((each.kind, each.problem.code.value) for each in conditions)
+        for kind, code in self._shown.get(stream, set()) - counts.keys():
+            self._conditions.remove(stream, kind, code)
+        for (kind, code), count in counts.items():
+            self._conditions.labels(stream, kind, code).set(count)
+        self._shown[stream] = {*counts}
 
     def watermark(self, stream: str, millis: int | None) -> None:
         """Set the watermark of the last committed cut, in milliseconds; None leaves the gauge unchanged."""
@@ -290,23 +290,16 @@ class Metrics:
 
     def forget_stream(self, stream: str) -> None:
         """Remove the gauges of a revoked stream: another member now shows them."""
-        gauges = (self._pending, self._unsealed, self._uncut, self._stalled, self._paused, self._watermark)
-        for gauge in (*gauges, self._last_commit, self._fallbacks, self._heard, self._joined, self._retrying):
+        gauges = (self._pending, self._unsealed, self._uncut, self._watermark, self._last_commit)
+        for gauge in (*gauges, self._fallbacks, self._heard, self._single, self._conditions):
             gauge.remove_by_labels({"stream": stream})
+        self._shown.pop(stream, None)
 
     # --- the service ------------------------------------------------------------------------------
 
     def effect_failed(self, stream: str, effect: str) -> None:
         """Count a failed step that will be retried; `effect` is its kind."""
         self._effect_failures.labels(stream, effect).inc()
-
-    def retrying(self, stream: str, effect: str, seconds: float) -> None:
-        """Set the seconds for which a kind of step has been failing."""
-        self._retrying.labels(stream, effect).set(seconds)
-
-    def not_retrying(self, stream: str, effect: str) -> None:
-        """Remove the gauge of a kind of step that succeeded."""
-        self._retrying.remove_by_labels({"stream": stream, "effect": effect})
 
     def bodies_held(self, size: int) -> None:
         """Set the bytes of bodies in memory."""

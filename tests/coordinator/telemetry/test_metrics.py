@@ -1,12 +1,16 @@
-"""Metrics count what they say, forget what another member owns now, and are documented."""
+"""Each metric has its value, revoked streams and partitions are removed, and all are documented."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.telemetry.metrics import PREFIX, Metrics, document, installed_version
+from sluicegate.events.problems import Code, Problem
 
+STALL = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT))
+OF_REGION = Condition(kind="stall", problem=Problem(code=Code.FILES_LOST, region="EWR"))
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
@@ -20,8 +24,8 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         (lambda m: m.lag(1, 5), "consumer_lag_records", {"partition": "1"}, 5),
         (lambda m: m.offsets(1, 9, 4), "partition_position_offset", {"partition": "1"}, 9),
         (lambda m: m.offsets(1, 9, 4), "partition_low_water_offset", {"partition": "1"}, 4),
-        (lambda m: m.events_read("region.opened", 3), "events_total", {"type": "region.opened"}, 3),
-        (lambda m: m.dead_letter("headers"), "dead_letters_total", {"reason": "headers"}, 1),
+        (lambda m: m.events_read("region.registered", 3), "events_total", {"type": "region.registered"}, 3),
+        (lambda m: m.dead_letter("no-event"), "dead_letters_total", {"code": "no-event"}, 1),
         (lambda m: m.assigned(3), "assignment_epoch", {}, 3),
         (lambda m: m.pending("s", 7, 1.5), "pending_files", {"stream": "s"}, 7),
         (lambda m: m.pending("s", 7, 1.5), "oldest_unsealed_age_seconds", {"stream": "s"}, 1.5),
@@ -36,28 +40,36 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         ),
         (lambda m: m.cut("s", "abandoned"), "cuts_total", {"stream": "s", "outcome": "abandoned"}, 1),
         (
-            lambda m: m.regions("s", {"r": 2}, {}, joined=False),
+            lambda m: m.regions("s", {"r": 2}, {}, single=False),
             "region_consecutive_fallbacks",
             {"stream": "s", "region": "r"},
             2,
         ),
         (
-            lambda m: m.regions("s", {"r": 0}, {"r": 1_500, "unknown": 1}, joined=False),
+            lambda m: m.regions("s", {"r": 0}, {"r": 1_500, "unknown": 1}, single=False),
             "region_last_event_timestamp_seconds",
             {"stream": "s", "region": "r"},
             1.5,
         ),
-        (lambda m: m.regions("s", {}, {}, joined=True), "stream_joined", {"stream": "s"}, 1),
+        (lambda m: m.regions("s", {}, {}, single=True), "stream_single_region", {"stream": "s"}, 1),
         (
             lambda m: m.cut_visible("s", "full", None),
             "event_to_snapshot_seconds_count",
             {"stream": "s"},
             None,
         ),
-        (lambda m: m.refused("s", "void"), "refusals_total", {"stream": "s", "reason": "void"}, 1),
-        (lambda m: m.stalled("s", True), "stream_stalled", {"stream": "s"}, 1),
-        (lambda m: m.paused("s", True), "stream_paused", {"stream": "s"}, 1),
-        (lambda m: m.stalled("s", False), "stream_stalled", {"stream": "s"}, 0),
+        (
+            lambda m: m.refused("s", Code.NOT_FULL),
+            "refusals_total",
+            {"stream": "s", "code": "not-full"},
+            1,
+        ),
+        (
+            lambda m: m.conditions("s", [STALL, OF_REGION, OF_REGION]),
+            "stream_conditions",
+            {"stream": "s", "kind": "stall", "code": "files-lost"},
+            2,
+        ),
         (lambda m: m.watermark("s", 1_500), "watermark_timestamp_seconds", {"stream": "s"}, 1.5),
         (lambda m: m.watermark("s", None), "watermark_timestamp_seconds", {"stream": "s"}, None),
         (lambda m: m.committed("s", 3, 40, 5.5), "committed_rows_total", {"stream": "s"}, 3),
@@ -69,12 +81,6 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
             "effect_failures_total",
             {"stream": "s", "effect": "ask"},
             1,
-        ),
-        (
-            lambda m: m.retrying("s", "publish", 4.5),
-            "effect_retrying_seconds",
-            {"stream": "s", "effect": "publish"},
-            4.5,
         ),
         (lambda m: m.bodies_held(99), "bodies_held_bytes", {}, 99),
         (lambda m: m.bodies_refetched(2), "bodies_refetched_total", {}, 2),
@@ -88,7 +94,7 @@ def test_each_method_moves_its_metric(
     assert _value(metrics, name, **labels) == value
 
 
-def test_what_another_member_owns_is_not_shown() -> None:
+def test_gauges_of_revoked_partitions_and_streams_are_removed() -> None:
     metrics = Metrics()
     for partition in (1, 2):
         metrics.lag(partition, 5)
@@ -96,13 +102,9 @@ def test_what_another_member_owns_is_not_shown() -> None:
     for stream in ("mine", "theirs"):
         metrics.pending(stream, 1, 1.0)
         metrics.uncut(stream, 1.0)
-        metrics.stalled(stream, True)
-        metrics.paused(stream, True)
+        metrics.conditions(stream, [STALL])
         metrics.watermark(stream, 5)
-        metrics.retrying(stream, "publish", 1.0)
-        metrics.retrying(stream, "ask", 1.0)
-        metrics.not_retrying(stream, "ask")
-        metrics.regions(stream, {"r1": 1, "r2": 0}, {"r1": 1_000}, joined=False)
+        metrics.regions(stream, {"r1": 1, "r2": 0}, {"r1": 1_000}, single=False)
         metrics.cut_visible(stream, "full", 0.1)
     metrics.forget_partition(1)
     metrics.forget_stream("theirs")
@@ -114,17 +116,27 @@ def test_what_another_member_owns_is_not_shown() -> None:
     assert _value(metrics, "region_last_event_timestamp_seconds", stream="theirs", region="r1") is None
     assert _value(metrics, "region_last_event_timestamp_seconds", stream="mine", region="r1") == 1
     ages = ("oldest_unsealed_age_seconds", "oldest_uncut_age_seconds")
-    for gauge in ("pending_files", *ages, "stream_stalled", "stream_paused", "stream_joined"):
+    for gauge in ("pending_files", *ages, "stream_single_region"):
         assert _value(metrics, gauge, stream="theirs") is None
         assert _value(metrics, gauge, stream="mine") is not None
-    assert _value(metrics, "effect_retrying_seconds", stream="mine", effect="publish") == 1
-    for gone in (("theirs", "publish"), ("mine", "ask")):
-        assert _value(metrics, "effect_retrying_seconds", stream=gone[0], effect=gone[1]) is None
-    # Counters go on, or rates would jump.
+    labels = {"kind": "stall", "code": "table-unfit"}
+    assert _value(metrics, "stream_conditions", stream="theirs", **labels) is None
+    assert _value(metrics, "stream_conditions", stream="mine", **labels) == 1
+    # Counters continue, or rates would jump.
     assert _value(metrics, "cuts_total", stream="theirs", outcome="full") == 1
 
 
-def test_forgetting_what_was_never_there_is_harmless() -> None:
+def test_conditions_that_ended_have_no_series() -> None:
+    metrics = Metrics()
+    metrics.conditions("s", [STALL, OF_REGION])
+    metrics.conditions("s", [OF_REGION])
+    assert _value(metrics, "stream_conditions", stream="s", kind="stall", code="table-unfit") is None
+    assert _value(metrics, "stream_conditions", stream="s", kind="stall", code="files-lost") == 1
+    metrics.conditions("s", [])
+    assert b"sluicegate_stream_conditions{" not in metrics.render()
+
+
+def test_forgetting_unknown_streams_has_no_effect() -> None:
     metrics = Metrics()
     metrics.forget_partition(7)
     metrics.forget_stream("nobody")

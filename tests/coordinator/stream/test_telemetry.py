@@ -1,0 +1,112 @@
+"""Conditions are logged once at their beginning and once at their end; the metrics show the current ones."""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from sluicegate.coordinator.core.state_record import Condition, Due, Kind
+from sluicegate.coordinator.stream.telemetry import StreamTelemetry
+from sluicegate.coordinator.telemetry.metrics import PREFIX, Metrics
+from sluicegate.events.notifications import NotificationType, RegistrationAnswered
+from sluicegate.events.problems import Code, Problem
+
+
+def condition(kind: Kind, code: Code, **arguments: Any) -> Condition:
+    """Return a condition."""
+    return Condition(kind=kind, problem=Problem(code=code, **arguments), retry_in=5)
+
+
+def told(telemetry: StreamTelemetry, *steps: list[Condition]) -> list[tuple[str, str, str]]:
+    """Return level, event and code of the lines that a course of conditions causes."""
+    with capture_logs() as lines:
+        for found in steps:
+            telemetry.conditions(found)
+    return [(line["log_level"], line["event"], line["code"]) for line in lines]
+
+
+def telemetry(*due: Due) -> StreamTelemetry:
+    """Return the telemetry of a stream with metrics of its own."""
+    return StreamTelemetry("flights", Metrics(), due)
+
+
+def test_each_condition_is_logged_once_and_so_is_its_end() -> None:
+    unfit = condition("stall", Code.TABLE_UNFIT, detail="no disk")
+    lost = condition("stall", Code.FILES_LOST, region="EWR", checkpoint=3)
+    pause = condition("pause", Code.PAUSED)
+    # The detail of an error and the time of the next try may change; the condition is the same.
+    again = unfit.model_copy(
+        update={"retry_in": 4, "problem": unfit.problem.model_copy(update={"detail": "still no disk"})}
+    )
+    assert told(telemetry(), [unfit], [unfit, lost, pause], [again, pause], [pause], []) == [
+        ("error", "stalled", "table-unfit"),
+        ("error", "stalled", "files-lost"),
+        ("info", "paused", "paused"),
+        ("info", "stall ended", "files-lost"),
+        ("info", "stall ended", "table-unfit"),
+        ("info", "resumed", "paused"),
+    ]
+
+
+def test_a_retry_that_becomes_a_stall_is_logged_again() -> None:
+    retry = condition("retry", Code.RETRYING, names=("publish",), detail="No space left")
+    stall = condition("stall", Code.RETRYING, names=("publish",), detail="No space left")
+    view = condition("retry", Code.RETRYING, names=("view",), detail="Redis failed")
+    assert told(telemetry(), [retry], [stall, view], [view], []) == [
+        ("warning", "effect failed, will be tried again", "retrying"),
+        ("error", "stalled", "retrying"),
+        ("warning", "effect failed, will be tried again", "retrying"),
+        ("info", "stall ended", "retrying"),
+        ("info", "effect succeeded again", "retrying"),
+    ]
+
+
+def test_lines_have_the_fields_of_the_problem_and_its_sentence() -> None:
+    with capture_logs() as lines:
+        telemetry().conditions([condition("stall", Code.FILES_LOST, region="EWR", checkpoint=3)])
+    (line,) = lines
+    assert (line["stream"], line["region"], line["code"]) == ("flights", "EWR", "files-lost")
+    assert line["reason"].startswith("Region EWR is stalled: files of checkpoint 3 are lost.")
+
+
+def test_a_wait_for_regions_is_normal_and_not_logged() -> None:
+    assert told(telemetry(), [condition("wait", Code.WAITS_FOR_REGIONS, names=("JFK",))], []) == []
+
+
+def test_metrics_show_the_current_conditions_with_their_codes() -> None:
+    metrics = Metrics()
+    shown = StreamTelemetry("flights", metrics, ())
+
+    def value(kind: str, code: str) -> float | None:
+        labels = {"stream": "flights", "kind": kind, "code": code}
+        return metrics.registry.get_sample_value(f"{PREFIX}stream_conditions", labels)
+
+    shown.conditions(
+        [
+            condition("stall", Code.FILES_LOST, region="EWR"),
+            condition("stall", Code.FILES_LOST, region="JFK"),
+            condition("wait", Code.WAITS_FOR_REGIONS, names=("LGA",)),
+        ]
+    )
+    assert (value("stall", "files-lost"), value("wait", "waits-for-regions")) == (2, 1)
+    shown.conditions([condition("stall", Code.FILES_LOST, region="JFK")])
+    assert (value("stall", "files-lost"), value("wait", "waits-for-regions")) == (1, None)
+
+
+def test_refusals_are_logged_when_they_are_sent_and_not_by_a_second_owner() -> None:
+    def refusal(number: int) -> Due:
+        problem = Problem(code=Code.BASE_DIFFERS, region="EWR", incarnation="i2")
+        body = RegistrationAnswered(registration=f"r{number}", accepted=False, problem=problem)
+        kind = NotificationType.REGISTRATION_ANSWERED
+        return Due(id=f"n{number}", type=kind, region="EWR", incarnation="i2", body=body)
+
+    def lines(shown: StreamTelemetry, due: Due) -> list[MutableMapping[str, Any]]:
+        with capture_logs() as found:
+            shown.announced(due)
+        return [line for line in found if line["log_level"] != "debug"]
+
+    inherited = telemetry(refusal(1))
+    assert lines(inherited, refusal(1)) == []
+    (line,) = lines(inherited, refusal(2))
+    assert (line["event"], line["code"], line["region"]) == ("registration refused", "base-differs", "EWR")
+    assert "sluicegate region reset --stream flights --region EWR" in line["reason"]
