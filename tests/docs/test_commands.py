@@ -1,4 +1,4 @@
-"""Commands, options and codes that the pages name exist, and each code that an operator may see has a row."""
+"""Commands, options, codes and metrics that the pages name exist; each code for an operator has a row."""
 
 import re
 import shlex
@@ -85,3 +85,14 @@ def test_each_code_has_a_row() -> None:
         for code in re.findall(r"`([a-z-]+)`", row)
     }
     assert {str(code) for code in {*Code} - NO_ROW} - named == set()
+
+
+def test_each_named_metric_exists() -> None:
+    known = set(re.findall(r"`(sluicegate_\w+)`", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"\b(sluicegate_[a-z_]+)\b", page.read_text(encoding="utf-8"))
+    }
+    assert known
+    assert named - known == set()
