@@ -304,7 +304,8 @@ class StreamMachine:
         if isinstance(result, effects.TableUnfit):
             self._halt(Problem(code=Code.TABLE_UNFIT, detail=result.reason))
             return
-        self.table.identity = self.table.identity or result.identity
+        # The log's identity counts: a coordinator without a record may have met another table first.
+        self.table.identity = self.replica.state.table or self.table.identity or result.identity
         if self.table.identity != result.identity:
             self._halt(Problem(code=Code.TABLE_REPLACED, detail=result.identity))
             return
