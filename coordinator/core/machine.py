@@ -136,6 +136,9 @@ class StreamMachine:
             case StreamPolicy() | StreamCommand():
                 # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
+                if isinstance(record.body, StreamCommand) and record.body.head and applied.ignored is None:
+                    # The operator names a head because the known one proves nothing.
+                    self.table.head, self.table.upto, self.table.contradicted = None, -1, None
         if applied.resolved is not None:
             self._committing.resolved()
             self._clear_commit_stall()
