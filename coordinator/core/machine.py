@@ -130,17 +130,14 @@ class StreamMachine:
         """React to a new record, beside its effect on the log's state."""
         self.outbox.read(record, applied, self.replica.state)
         self._candidate.read(record, applied, self._now)
+        self._committing.read(record, applied)
         match record.body:
             case CutDecided():
                 self._overdue.decided()
             case StreamPolicy() | StreamCommand():
                 # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
-                if isinstance(record.body, StreamCommand) and record.body.head and applied.ignored is None:
-                    # The operator names a head because the known one proves nothing.
-                    self.table.head, self.table.upto, self.table.contradicted = None, -1, None
         if applied.resolved is not None:
-            self._committing.resolved()
             self._clear_commit_stall()
             self._retries.ended("publish", "append")
         if applied.answer is not None:
