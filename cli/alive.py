@@ -7,10 +7,10 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.cli.kafka import POLL_MS, READ_SECONDS, partition_count
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events.codec import read_envelope
-from sluicegate.events.envelope import EventType, Poison
+from sluicegate.events.codec import Flaw, read_attributes
+from sluicegate.events.envelope import EventType
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.starting import start_client
 
@@ -67,8 +67,8 @@ async def last_signs(settings: Settings, record: StateRecord, seconds: float) ->
 
 
 def _note(newest: dict[str, int], record: Any, stream: str) -> None:
-    envelope = read_envelope(record.headers)
-    if isinstance(envelope, Poison) or envelope.stream != stream:
+    envelope = read_attributes(record.headers)
+    if isinstance(envelope, Flaw) or envelope.stream != stream:
         return
     if envelope.type in _SIGNS:
         newest[envelope.region] = record.timestamp
