@@ -171,7 +171,8 @@ def test_no_coordinator_is_running(deployment: Deployment) -> None:
 
 def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployment) -> None:
     deployment.create_topics()
-    deployment.write_state((b"flights", _bytes(_record())))
+    unread = _record().model_copy(update={"applied": -1, "low_water": 0})
+    deployment.write_state((b"flights", _bytes(unread)))
     for _ in range(3):
         assert deployment.run("stream", "resume", "--stream", "flights").exit_code == 0
     assert (_stream(deployment)["end_offset"], _stream(deployment)["read_by_restart"]) == (3, 3)
