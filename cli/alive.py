@@ -1,17 +1,16 @@
-"""Time of the last event from the query of each region."""
+"""Time of the last event from the query of a region."""
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from sluicegate.cli.kafka import POLL_MS, READ_SECONDS, partition_count
-from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.cli.kafka import POLL_MS, READ_SECONDS
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events.codec import Flaw, read_attributes
+from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.envelope import EventType
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.starting import start_client
 
 _SIGNS: Final = frozenset(
@@ -24,34 +23,23 @@ _SIGNS: Final = frozenset(
 )
 
 
-async def last_sign(settings: Settings, record: StateRecord, region: str, seconds: float) -> float | None:
-    """Return the age in seconds of the last event from the region's query; None if above `seconds`.
+async def last_sign(
+    settings: Settings, source: TopicPartition, stream: str, region: str, seconds: float
+) -> float | None:
+    """Return the age in seconds of the last event from the region's query; None if it has closed the region.
 
-    Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
+    Events older than `seconds` are not read. Raises KafkaError, and TimeoutError after READ_SECONDS.
     """
-    return (await last_signs(settings, record, seconds)).get(region)
-
-
-async def last_signs(settings: Settings, record: StateRecord, seconds: float) -> dict[str, float]:
-    """Return, by region, the seconds since the last event from its query.
-
-    Regions without an event within the last `seconds` are absent, and so are regions whose last such event
-    closes them. Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
-    """
-    topic = settings.kafka.topic_names().events
-    count = await partition_count(settings, topic)
-    home = record.state.partition
-    source = TopicPartition(topic, partition_of(record.stream, count) if home is None else home)
     consumer = AIOKafkaConsumer(
         **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="earliest"
     )
-    newest: dict[str, int] = {}
+    newest: int | None = None
     try:
         await start_client(consumer)
         since = round((time.time() - seconds) * 1000)
         found = (await consumer.offsets_for_times({source: since}))[source]
         if found is None:
-            return {}
+            return None
         end = (await consumer.end_offsets([source]))[source]
         consumer.assign([source])
         consumer.seek(source, found.offset)
@@ -59,18 +47,23 @@ async def last_signs(settings: Settings, record: StateRecord, seconds: float) ->
             while await consumer.position(source) < end:
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                     for each in records:
-                        _note(newest, each, record.stream)
+                        newest = _note(newest, each, stream, region)
     finally:
         await consumer.stop()
-    now = time.time()
-    return {region: max(0.0, now - at / 1000) for region, at in sorted(newest.items())}
+    return None if newest is None else max(0.0, time.time() - newest / 1000)
 
 
-def _note(newest: dict[str, int], record: Any, stream: str) -> None:
+def _note(newest: int | None, record: ConsumerRecord, stream: str, region: str) -> int | None:
+    """Return the append time of the newest sign, after this record."""
     envelope = read_attributes(record.headers)
-    if isinstance(envelope, Flaw) or envelope.stream != stream:
-        return
-    if envelope.type in _SIGNS:
-        newest[envelope.region] = record.timestamp
-    elif envelope.type is EventType.REGION_CLOSED:
-        newest.pop(envelope.region, None)
+    if isinstance(envelope, Flaw) or (envelope.stream, envelope.region) != (stream, region):
+        return newest
+    if envelope.type is EventType.REGION_CLOSED:
+        return None
+    if envelope.type not in _SIGNS:
+        return newest
+    if envelope.type is EventType.REGION_HEARTBEAT:
+        body = read_body(envelope.type, record.value)
+        if isinstance(body, RegionHeartbeat) and body.silent:
+            return newest  # A coordinator sent it, because the query is silent.
+    return int(record.timestamp)

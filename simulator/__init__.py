@@ -1,1 +1,1 @@
-"""The real core under a seeded scheduler, with every invariant checked after every step."""
+"""The simulator for protocol version 4."""

@@ -1,4 +1,4 @@
-"""Campaigns: many schedules in a row, with the sum of their coverage, and the failing ones shrunk."""
+"""Many schedules in a row: what they did together, and what the failing ones shrink to."""
 
 import time
 from collections import Counter
@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Final
 
-from sluicegate.simulator.plan import LENGTH, draw_plan
+from sluicegate.simulator.plan import draw_plan
 from sluicegate.simulator.shrink import Failure, attempt, shrink
 
+LENGTH: Final = 400
+"""Steps of a plan; what comes after them, until everything is at rest, counts too."""
 MOST_SHRUNK: Final = 3
 
 
@@ -29,21 +31,20 @@ class Campaign:
 
     @property
     def steps(self) -> int:
-        """Return the steps of all schedules."""
         return sum(self.lengths)
 
     @property
     def median_steps(self) -> int:
-        """Return the median length of a schedule, in steps."""
+        """The median length of a schedule, in steps."""
         return median_low(self.lengths) if self.lengths else 0
 
     @property
     def pace(self) -> float:
-        """Return the steps a second of processor time."""
+        """Steps a second of processor time."""
         return self.steps / self.seconds if self.seconds else 0.0
 
     def add(self, other: "Campaign") -> None:
-        """Add the schedules of another campaign."""
+        """Take in the schedules of another one."""
         self.schedules += other.schedules
         self.lengths += other.lengths
         self.coverage.update(other.coverage)
@@ -58,7 +59,7 @@ def run_campaign(
     progress: Callable[[Campaign], None] = lambda campaign: None,
     shrunk: int = MOST_SHRUNK,
 ) -> Campaign:
-    """Run the schedules of these seeds; shrink the first `shrunk` ones that fail."""
+    """Run the schedules of these seeds, and shrink the first so many that fail."""
     campaign = Campaign()
     for seed in seeds:
         plan = draw_plan(seed, length)

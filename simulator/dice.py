@@ -18,7 +18,7 @@ class Dice:
         self._state = seed & _MASK
 
     def draw(self) -> int:
-        """Return the next 64 bits."""
+        """The next 64 bits."""
         self._state = (self._state + _GAMMA) & _MASK
         mixed = self._state
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -26,21 +26,21 @@ class Dice:
         return mixed ^ (mixed >> 31)
 
     def below(self, limit: int) -> int:
-        """Return a number from 0 to below the limit."""
+        """A number from 0 to below the limit."""
         return self.draw() % limit
 
     def between(self, low: int, high: int) -> int:
-        """Return a number from low to high, both included."""
+        """A number from low to high, both included."""
         return low + self.draw() % (high - low + 1)
 
     def share(self) -> float:
-        """Return a number from 0 to below 1."""
+        """A number from 0 to below 1."""
         return (self.draw() >> 11) / (1 << 53)
 
     def chance(self, odds: float) -> bool:
-        """Return True with these odds."""
+        """True with these odds."""
         return self.share() < odds
 
     def pick(self, choices: Sequence[T]) -> T:
-        """Return one of the choices."""
+        """One of the choices."""
         return choices[self.draw() % len(choices)]

@@ -4,11 +4,19 @@ import tempfile
 import threading
 from pathlib import Path
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, decisions
 from sluicegate.coordinator.core.replica import Applied, Replica
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
-from sluicegate.events.models import Body, CutCommitted, CutDecided, Position, StreamCommand, StreamPolicy
+from sluicegate.events.models import (
+    Body,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    Position,
+    StreamCommand,
+    StreamPolicy,
+)
 from sluicegate.events.notifications import RegistrationAnswered
 
 
@@ -38,13 +46,29 @@ class Judges:
 
     def commit(self, stream: str) -> CutDecided:
         """Decide and commit everything that is sealed; regions without sealed work fall back."""
+        made = self.decide(stream)
+        with self._lock:
+            outcome = CutCommitted(decision=made.decision, digest=made.digest, table="t")
+            assert self._append(stream, EventType.CUT_COMMITTED, outcome).ignored is None
+            return made
+
+    def decide(self, stream: str) -> CutDecided:
+        """Decide everything that is sealed, without an outcome."""
         with self._lock:
             made = cuts.choose(self.replica(stream).log, expired=True)
             assert isinstance(made, CutDecided), made
             assert self._append(stream, EventType.CUT_DECIDED, made).ignored is None
-            outcome = CutCommitted(decision=made.decision, digest=made.digest, table="t")
-            assert self._append(stream, EventType.CUT_COMMITTED, outcome).ignored is None
             return made
+
+    def revert(self, stream: str, region: str) -> None:
+        """Give the unresolved decision up."""
+        pending = self.replica(stream).state.pending
+        assert pending is not None
+        self.order(stream, StreamCommand(command="revert", decision=pending.id, region=region))
+        with self._lock:
+            digest = decisions.revert_digest(pending) or ""
+            body = CutReverted(decision=pending.id, digest=digest, table="t")
+            assert self._append(stream, EventType.CUT_REVERTED, body).ignored is None
 
     def order(self, stream: str, command: StreamCommand) -> None:
         """Apply an operator's order."""

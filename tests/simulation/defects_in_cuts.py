@@ -84,7 +84,7 @@ IN_CUTS: Final = (
         "the barrier is reached",
         always(True),
         ("I7",),
-        ("savepoint", "forged decision", "unfit table"),
+        ("savepoint", "reassign", "deliver", "forged decision"),
     ),
     Defect(
         "no cut touches a barrier", "touching the barrier", always(False), ("I7",), ("savepoint", "reassign")

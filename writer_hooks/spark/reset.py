@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.events.models import Assignment, Position, RegionRegistered, SingleRegionReason
+from sluicegate.events.models import Assignment, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, RegistrationRefused
@@ -50,7 +50,7 @@ class ResetOrder:
     location: str
     assignment: Assignment
     """The assignment in force."""
-    single_region: SingleRegionReason | None = None
+    single_region: str | None = None
     """As the region registered before."""
     reason: str = ""
     """Noted beside the files that are moved away."""
@@ -158,6 +158,10 @@ class Reset:
             self._incarnation = new_incarnation()
             answer = ask(self._incarnation, self._registration(None, None, probe=True))
         if not answer.accepted and not _has_moved_on(answer):
+            known = self._known
+            if known is not None and known.resetting and answer.live != known.incarnation:
+                # An earlier try marked the location. Without this, its query could never start again.
+                self.give_up()
             raise RegistrationRefused(_refused(self._order, answer))
         return answer
 
@@ -250,12 +254,14 @@ class Reset:
         self, base: Position | None, replaces: str | None, *, probe: bool = False
     ) -> RegionRegistered:
         order = self._order
-        return RegionRegistered(
-            base=base,
-            replaces=replaces,
-            assignment=order.assignment,
-            single_region=order.single_region,
-            probe=probe,
+        return RegionRegistered.model_validate(
+            {
+                "base": base,
+                "replaces": replaces,
+                "assignment": order.assignment,
+                "single_region": order.single_region,
+                "probe": probe,
+            }
         )
 
     def set_back(self) -> int:

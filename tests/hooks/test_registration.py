@@ -1,0 +1,294 @@
+"""Registration of a location, step by step: the replica of the log judges, and every step may be the last."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from sluicegate.events.models import Assignment, RegionHeartbeat, StreamCommand
+from sluicegate.failpoints import points
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import InjectedFailure
+from sluicegate.writer_hooks import (
+    BadCheckpointLocation,
+    RegionReplaced,
+    RegistrationRefused,
+    start_incarnation,
+)
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.incarnation import Registered, check_live, register_query
+from sluicegate.writer_hooks.spark.options import SinkOptions
+from tests.hooks.locations import complete, files, finish, plan, position
+from tests.hooks.log import Log
+
+pytestmark = pytest.mark.kafka
+
+STEPS = [
+    Failpoint.HOOK_PROBE_BEFORE,
+    Failpoint.HOOK_PROBE_AFTER,
+    Failpoint.HOOK_MARKER_BEFORE,
+    Failpoint.HOOK_MARKER_AFTER,
+    Failpoint.HOOK_REGISTRATION_BEFORE,
+    Failpoint.HOOK_REGISTRATION_AFTER,
+    Failpoint.HOOK_ANSWER_AFTER,
+]
+
+
+@dataclass
+class Query:
+    """A region's query, of which only the sink's driver side runs."""
+
+    root: Path
+    log: Log
+    options: SinkOptions
+
+    def at(self, root: Path, **assignment: object) -> "Query":
+        """Return the query of the same region in another location."""
+        region = self.options.region
+        numbered = Assignment.model_validate({**region.assignment.model_dump(), **assignment})
+        options = replace(
+            self.options, checkpoint_location=str(root), region=replace(region, assignment=numbered)
+        )
+        return Query(root, self.log, options)
+
+    def register(self) -> tuple[IncarnationMarker, Registered]:
+        return register_query(self.options)
+
+    def write(self, *batches: int) -> IncarnationMarker:
+        """Register, and complete batches."""
+        plan(self.root, batches[0])
+        marker, _ = self.register()
+        for batch in batches:
+            plan(self.root, batch)
+            complete(self.root, self.options.region, marker, batch)
+        self.log.wait_completed(batches[-1])
+        return marker
+
+    def marker(self) -> IncarnationMarker | None:
+        return Checkpoint(str(self.root)).marker()
+
+    def commit(self) -> None:
+        self.log.judges.commit(self.options.region.stream)
+
+    def live(self) -> str | None:
+        return self.log.judges.live(self.options.region.stream, self.options.region.name)
+
+    def order(self, **command: object) -> None:
+        self.log.judges.order(self.options.region.stream, StreamCommand.model_validate(command))
+
+
+@pytest.fixture
+def query(tmp_path: Path, log: Log, unique: str) -> Query:
+    root = tmp_path / "checkpoint"
+    plan(root, 0)
+    given = {
+        "stream": unique,
+        "region": "JFK",
+        "table": str(tmp_path / "table"),
+        "kafka.bootstrap.servers": log.bootstrap,
+        "topic.prefix": unique,
+        "registration.timeout": "900",
+        "publish.timeout": "900",
+        "checkpointlocation": str(root),
+    }
+    return Query(root, log, SinkOptions.parse(given))
+
+
+@pytest.fixture
+def armed() -> Iterator[None]:
+    yield
+    points.arm("")
+
+
+@pytest.mark.usefixtures("armed")
+@pytest.mark.parametrize("step", STEPS)
+def test_a_first_start_that_ends_at_any_step_is_repeated(query: Query, step: Failpoint) -> None:
+    points.arm(f"{step}=fail")
+    with pytest.raises(InjectedFailure):
+        query.register()
+    marked = query.marker()
+    assert (marked is not None) == (STEPS.index(step) >= STEPS.index(Failpoint.HOOK_MARKER_AFTER))
+    points.arm("")
+    marker, registered = query.register()
+    if marked is not None:
+        assert marker == marked, "the incarnation and the base of the first try"
+    assert query.live() == marker.incarnation == registered.incarnation
+    # One incarnation alone was registered, so nothing of another one can be live.
+    assert {envelope.incarnation for envelope, _ in query.log.registrations()} == {marker.incarnation}
+    complete(query.root, query.options.region, marker, 0)
+    query.log.wait_completed(0)
+    query.commit()
+
+
+@pytest.mark.usefixtures("armed")
+@pytest.mark.parametrize("step", STEPS)
+def test_a_next_assignment_that_ends_at_any_step_is_repeated(query: Query, step: Failpoint) -> None:
+    """The base is a position now: a repetition must register the same one again."""
+    query.write(0, 1)
+    query.commit()
+    query.order(command="close", number=0)
+    plan(query.root, 2)
+    next_one = query.at(query.root, number=1, after=1)
+    points.arm(f"{step}=fail")
+    with pytest.raises(InjectedFailure):
+        next_one.register()
+    points.arm("")
+    marker, _ = next_one.register()
+    ((_, first), *others) = [each for each in query.log.registrations() if each[1].assignment.number == 1]
+    assert first.base == position(query.root, query.log.registrations()[0][0].incarnation, 1)
+    assert all(body.base == first.base for _, body in others)
+    assert (query.live(), marker.first, marker.base) == (marker.incarnation, 2, first.base)
+    complete(query.root, next_one.options.region, marker, 2)
+    query.log.wait_completed(2)
+    query.commit()
+    assert query.log.judges.position(query.options.region.stream, "JFK") == position(
+        query.root, marker.incarnation, 2
+    )
+
+
+def test_a_plain_restart_repeats_its_base_and_names_its_newest_batches(query: Query) -> None:
+    marker = query.write(0, 1, 2)
+    query.commit()
+    plan(query.root, 3)
+    again, _ = query.register()
+    assert again == marker
+    _, body = query.log.registrations()[-1]
+    assert body.base is None
+    named = [(each.checkpoint, each.digest) for each in body.planned]
+    assert named == [(at, Checkpoint(str(query.root)).digest(at)) for at in (3, 2)]
+    assert len(query.log.probes()) == 1, "a marked location does not probe"
+
+
+def test_an_empty_location_of_a_region_with_a_position_is_refused_and_stays_empty(
+    query: Query, tmp_path: Path
+) -> None:
+    query.write(0, 1)
+    query.commit()
+    other = query.at(tmp_path / "other")
+    plan(other.root, 0)
+    before = files(other.root)
+    with pytest.raises(RegistrationRefused, match=r"incarnation-live.*sluicegate region reset"):
+        other.register()
+    assert files(other.root) == before
+    assert len(query.log.registrations()) == 1, "a probe alone was sent"
+
+
+def test_a_new_assignment_in_an_empty_location_starts_from_the_position(query: Query, tmp_path: Path) -> None:
+    old = query.write(0, 1)
+    query.commit()
+    query.order(command="close", number=0)
+    other = query.at(tmp_path / "other", number=1)
+    plan(other.root, 0)
+    with pytest.raises(RegistrationRefused, match=r"then set `assignment.after` to 1"):
+        other.register()
+    assert other.marker() is None
+    marker, _ = other.at(other.root, number=1, after=1).register()
+    assert (marker.base, marker.first) == (position(query.root, old.incarnation, 1), 0)
+
+
+def test_a_location_that_is_lost_after_the_first_cut_of_an_assignment_is_refused(
+    query: Query, tmp_path: Path
+) -> None:
+    """The cut that `assignment.after` names is not the position any more: rows would be written twice."""
+    query.write(0, 1)
+    query.commit()
+    query.order(command="close", number=0)
+    plan(query.root, 2)
+    query.at(query.root, number=1, after=1).write(2)
+    query.commit()
+    lost = query.at(tmp_path / "lost", number=1, after=1)
+    plan(lost.root, 0)
+    with pytest.raises(RegistrationRefused, match="incarnation-live"):
+        lost.register()
+    assert lost.marker() is None
+
+
+def test_a_next_assignment_is_refused_if_the_last_batch_is_not_the_position(query: Query) -> None:
+    query.write(0, 1)
+    query.commit()
+    query.order(command="discard", region="JFK")
+    finish(query.root, 2)
+    plan(query.root, 2, 3)
+    before = query.marker()
+    with pytest.raises(RegistrationRefused, match="base-differs"):
+        query.at(query.root, number=1, after=1).register()
+    assert query.marker() == before
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_location_from_a_backup_is_refused(query: Query, tmp_path: Path, kept: int) -> None:
+    if kept:
+        query.write(*range(kept))
+    plan(query.root, kept)
+    query.register()
+    shutil.copytree(query.root, tmp_path / "backup")
+    query.write(*range(kept, 3))
+    query.commit()
+    shutil.rmtree(query.root)
+    shutil.copytree(tmp_path / "backup", query.root)
+    with pytest.raises(
+        RegistrationRefused, match=rf"location-older.*checkpoint {kept}, before the committed"
+    ):
+        query.register()
+
+
+def test_a_location_with_another_source_range_is_refused(query: Query) -> None:
+    query.write(0, 1, 2)
+    query.commit()
+    (query.root / "sources/0/2").write_text('v1\n{"path":"file:///in/x","timestamp":1,"batchId":2}')
+    with pytest.raises(RegistrationRefused, match=r"source-differs.*checkpoint 2 "):
+        query.register()
+
+
+def test_a_copy_from_before_a_reset_is_refused(query: Query, tmp_path: Path) -> None:
+    query.write(0)
+    query.commit()
+    other = query.at(tmp_path / "other")
+    plan(other.root, 0)
+    query.order(command="discard", region="JFK")
+    with pytest.raises(RegistrationRefused, match="incarnation-ended"):
+        query.register()
+
+
+def test_a_running_query_goes_on_while_its_incarnation_and_run_are_live(query: Query) -> None:
+    _, registered = query.register()
+    check_live(query.options, registered)
+    (_, probe) = query.log.probes()[-1]
+    assert probe.probe
+
+
+def test_a_driver_whose_location_another_one_runs_stops(query: Query) -> None:
+    _, older = query.register()
+    _, newer = query.register()
+    with pytest.raises(RegionReplaced, match="another process runs its checkpoint location"):
+        check_live(query.options, older)
+    check_live(query.options, newer)
+    region = query.options.region
+    assert query.log.judges.replica(region.stream).state.regions["JFK"].run == newer.run
+    assert query.log.of(RegionHeartbeat) == []
+
+
+def test_a_driver_whose_region_was_removed_stops(query: Query) -> None:
+    query.write(0)
+    _, registered = query.register()
+    query.order(command="remove", region="JFK")
+    with pytest.raises(RegionReplaced, match="has ended: it was replaced, removed or reverted"):
+        check_live(query.options, registered)
+
+
+def test_a_numbering_that_began_elsewhere_starts_at_its_batch(query: Query) -> None:
+    plan(query.root, 1, 2, 3)
+    finish(query.root, 0, 1, 2)
+    with pytest.raises(BadCheckpointLocation, match="first=3"):
+        query.register()
+    incarnation = start_incarnation(str(query.root), first=3)
+    marker, _ = query.register()
+    assert (marker.incarnation, marker.first, marker.base) == (incarnation, 3, None)
+    assert (marker.stream, marker.region) == (query.options.region.stream, "JFK")
+    complete(query.root, query.options.region, marker, 3)
+    query.log.wait_completed(3)
+    query.commit()
+    with pytest.raises(BadCheckpointLocation, match="from batch 3 on"):
+        start_incarnation(str(query.root), first=3)

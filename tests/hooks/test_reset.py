@@ -1,0 +1,392 @@
+"""Reset of a location: its files, its refusals, and its repetition after an end at any step."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    Planned,
+    Position,
+    RegionRegistered,
+    StreamCommand,
+)
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.failpoints import points
+from sluicegate.failpoints.points import InjectedFailure
+from sluicegate.writer_hooks import BadCheckpointLocation, RegistrationRefused
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.location import Location
+from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
+from tests.hooks.locations import FILES, files, finish, plan, position
+from tests.hooks.replica import Judges
+
+MARKER = "sluicegate/incarnation.json"
+REGION = Region(
+    "s", "EWR", KafkaSettings(bootstrap_servers="nowhere:1"), Assignment(number=0, regions=("EWR",))
+)
+
+
+@dataclass
+class Stream:
+    """A region with a location; the replica of its log judges, without any Kafka."""
+
+    root: Path
+    judges: Judges = field(default_factory=Judges)
+    ends: Callable[[RegionRegistered, bool], None] = lambda _, __: None
+    """Called before and after each registration: the command may end there."""
+
+    def append(self, kind: EventType, incarnation: str, body: Body, checkpoint: int = -1) -> None:
+        event = REGION.event(kind, incarnation, body, checkpoint=checkpoint)
+        self.judges.apply(event.envelope, event.body)
+
+    def begin(self, root: Path, incarnation: str, base: Position | None = None, first: int = 0) -> None:
+        marker = IncarnationMarker(
+            query="q7", incarnation=incarnation, base=base, first=first, stream="s", region="EWR"
+        )
+        Checkpoint(str(root)).write_marker(marker)
+        self.restart(root)
+
+    def restart(self, root: Path) -> None:
+        """Register the location of a root as its driver does."""
+        marker = Checkpoint(str(root)).ready_marker()
+        assert marker is not None
+        planned: tuple[Planned, ...] = Checkpoint(str(root)).planned(marker.first)
+        body = RegionRegistered(base=marker.base, planned=planned, assignment=REGION.assignment)
+        self.append(EventType.REGION_REGISTERED, marker.incarnation, body)
+        assert self.judges.live("s", "EWR") == marker.incarnation
+
+    def write(self, root: Path, *batches: int, commit: bool = True) -> None:
+        marker, checkpoint = Checkpoint(str(root)).marker(), Checkpoint(str(root))
+        assert marker is not None
+        for batch in batches:
+            body = CheckpointCompleted(
+                events=(),
+                predecessor=checkpoint.predecessor(marker, batch),
+                source_digest=checkpoint.digest(batch),
+                source_offsets=f"up to {batch}",
+            )
+            self.append(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, batch)
+        if commit:
+            self.judges.commit("s")
+
+    def ask(self, incarnation: str, body: RegionRegistered) -> RegistrationAnswered:
+        self.ends(body, False)
+        event = REGION.event(EventType.REGION_REGISTERED, incarnation, body)
+        answer = self.judges.apply(event.envelope, event.body)
+        assert answer is not None
+        self.ends(body, True)
+        return answer
+
+    def reset(self, root: Path | None = None, reason: str = "") -> ResetDone:
+        place = ("s", "EWR", str(root or self.root))
+        return reset_region(ResetOrder(*place, REGION.assignment, reason=reason), self.ask)
+
+    def marker(self) -> IncarnationMarker:
+        found = Checkpoint(str(self.root)).marker()
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    """A region that has committed batch 2, and planned batches up to 5."""
+    root = tmp_path / "c"
+    plan(root, *range(6))
+    for batch in range(6):
+        (root / "offsets" / f".{batch}.crc").write_text("sum")
+    finish(root, *range(5))
+    made = Stream(root)
+    made.begin(root, "a")
+    made.write(root, 0, 1, 2)
+    made.write(root, 3, 4, commit=False)
+    return made
+
+
+@pytest.fixture
+def armed() -> Iterator[None]:
+    yield
+    points.arm("")
+
+
+def check_reset(stream: Stream, before: dict[str, str], *, kept: int = 2) -> None:
+    """Check that the location is reset, that nothing of it is lost, and that its query can continue."""
+    marker, after = stream.marker(), files(stream.root)
+    assert (marker.first, marker.resetting, marker.former) == (kept + 1, False, None)
+    assert marker.base == stream.judges.position("s", "EWR")
+    assert stream.judges.live("s", "EWR") == marker.incarnation
+    assert Checkpoint(str(stream.root)).newest_planned() == (kept if kept >= 0 else None)
+    aside = {
+        name.split("/", 2)[2]: text for name, text in after.items() if name.startswith("sluicegate/reset-")
+    }
+    for name, content in before.items():
+        if name != MARKER:
+            assert content in (after.get(name), aside.get(name)), name
+    plan(stream.root, kept + 1)
+    stream.restart(stream.root)
+    stream.write(stream.root, kept + 1)
+    assert stream.judges.position("s", "EWR") == position(stream.root, marker.incarnation, kept + 1)
+
+
+def test_later_batches_are_moved_away_with_their_checksums(stream: Stream) -> None:
+    before = files(stream.root)
+    done = stream.reset(reason="a test")
+    assert (done.moved, done.empty, done.source_offsets) == (3, False, "up to 2")
+    assert done.position == position(stream.root, "a", 2)
+    assert json.loads(Path(done.backup, "reason.json").read_text())["reason"] == "a test"
+    names = sorted(path.name for path in (stream.root / "offsets").iterdir())
+    assert names == [".0.crc", ".1.crc", ".2.crc", "0", "1", "2"]
+    check_reset(stream, before)
+
+
+def ending_at(place: str) -> Callable[[RegionRegistered, bool], None]:
+    def end(body: RegionRegistered, after: bool) -> None:
+        if place == f"{'probe' if body.probe else 'registration'} {'after' if after else 'before'}":
+            raise InjectedFailure(place)
+
+    return end
+
+
+@pytest.mark.usefixtures("armed")
+@pytest.mark.parametrize(
+    "place",
+    [
+        "probe before",
+        "probe after",
+        "hook.marker.before=fail@1",
+        "hook.marker.after=fail@1",
+        "registration before",
+        "registration after",
+        "hook.marker.before=fail@2",
+        "hook.marker.after=fail@2",
+        *(f"move {number}" for number in range(8)),
+    ],
+)
+def test_a_reset_that_ends_at_any_step_is_repeated(
+    stream: Stream, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(stream.root)
+    if place.startswith("hook"):
+        points.arm(place)
+    elif place.startswith("move"):
+        left = iter(range(int(place.split()[1])))
+
+        def move(location: Location, name: str, target: str, held: object = Location.move) -> None:
+            if next(left, None) is None:
+                raise InjectedFailure(place)
+            assert callable(held)
+            held(location, name, target)
+
+        monkeypatch.setattr(Location, "move", move)
+    else:
+        stream.ends = ending_at(place)
+    with pytest.raises(InjectedFailure):
+        stream.reset()
+    ended_marked = stream.marker().resetting
+    if ended_marked:
+        with pytest.raises(BadCheckpointLocation, match=r"is being reset.*region reset"):
+            Checkpoint(str(stream.root)).ready_marker()
+    first = stream.judges.live("s", "EWR")
+    points.arm("")
+    monkeypatch.undo()
+    stream.ends = lambda _, __: None
+    stream.reset()
+    if ended_marked and first != "a":
+        assert stream.judges.live("s", "EWR") == first, "the same incarnation is registered again"
+    check_reset(stream, before)
+
+
+def test_a_decision_between_the_answers_moves_the_target(stream: Stream) -> None:
+    """The registration is refused; the location still has the batch, and the reset goes to it."""
+    committed = False
+
+    def commits(body: RegionRegistered, after: bool) -> None:
+        nonlocal committed
+        if not body.probe and not after and not committed:
+            committed = True
+            stream.judges.commit("s")
+
+    stream.ends = commits
+    before = files(stream.root)
+    done = stream.reset()
+    assert (done.position, done.moved) == (position(stream.root, "a", 4), 1)
+    check_reset(stream, before, kept=4)
+
+
+def test_a_committed_batch_that_spark_did_not_note_is_noted(stream: Stream) -> None:
+    for batch in (2, 3, 4):
+        (stream.root / "commits" / str(batch)).unlink()
+    stream.reset()
+    assert (stream.root / "commits" / "2").read_text() == 'v1\n{"nextBatchWatermarkMs":2000}'
+
+
+def test_a_file_that_came_again_does_not_replace_the_one_put_aside(stream: Stream) -> None:
+    stream.ends = ending_at("registration after")
+    with pytest.raises(InjectedFailure):
+        stream.reset()
+    stream.ends = lambda _, __: None
+    aside = stream.root / f"sluicegate/reset-{stream.marker().incarnation}/offsets"
+    aside.mkdir(parents=True)
+    (aside / "3").write_text("put aside before")
+    done = stream.reset()
+    assert Path(done.backup) == aside.parent
+    assert (aside / "3").read_text() == "put aside before"
+    assert json.loads((aside / "3.later").read_text().splitlines()[2]) == {"logOffset": 3}
+
+
+def test_a_stalled_region_goes_on_after_its_reset(stream: Stream) -> None:
+    """Another digest for a completed batch stalls a region until a reset."""
+    differs = CheckpointCompleted(events=(), predecessor=position(stream.root, "a", 3), source_digest="other")
+    stream.append(EventType.CHECKPOINT_COMPLETED, "a", differs, 4)
+    assert stream.judges.replica("s").state.regions["EWR"].fault is not None
+    before = files(stream.root)
+    stream.reset()
+    check_reset(stream, before)
+
+
+def test_a_region_of_which_nothing_is_committed_begins_again(tmp_path: Path) -> None:
+    root = tmp_path / "c"
+    plan(root, 0, 1)
+    finish(root, 0)
+    stream = Stream(root)
+    stream.begin(root, "a")
+    stream.write(root, 0, commit=False)
+    before = files(root)
+    done = stream.reset()
+    assert (done.position, done.moved) == (None, 2)
+    check_reset(stream, before, kept=-1)
+
+
+@pytest.mark.parametrize("ends", ["", "registration before", "registration after"])
+def test_an_empty_location_continues_at_the_position(stream: Stream, tmp_path: Path, ends: str) -> None:
+    """The other location is lost, and the operator says that the source begins at the position."""
+    empty = tmp_path / "empty"
+    if ends:
+        stream.ends = ending_at(ends)
+        with pytest.raises(InjectedFailure):
+            stream.reset(empty)
+        stream.ends = lambda _, __: None
+        if ends == "registration before":
+            stream.judges.commit("s")  # the old query's work is committed before the repetition
+    done = stream.reset(empty)
+    assert done.empty
+    assert done.position == stream.judges.position("s", "EWR")
+    plan(empty, 0, query="q8")
+    marker = Checkpoint(str(empty)).ready_marker()
+    assert marker is not None
+    assert (marker.query, marker.first, marker.base) == (None, 0, done.position)
+    stream.restart(empty)
+    stream.write(empty, 0)
+    assert stream.judges.position("s", "EWR") == position(empty, marker.incarnation, 0)
+    # A reset of the same location goes back to its own batch, and one before it to its base.
+    plan(empty, 1, query="q8")
+    finish(empty, 0)
+    assert stream.reset(empty).position == position(empty, marker.incarnation, 0)
+
+
+def test_a_repeated_reset_after_a_revert_takes_another_incarnation(stream: Stream) -> None:
+    """The base of the first try is a position that was decided, and is undone."""
+    before = files(stream.root)
+    stream.judges.decide("s")
+    stream.ends = ending_at("registration after")
+    with pytest.raises(InjectedFailure):
+        stream.reset()
+    ended = stream.marker()
+    assert ended.base == position(stream.root, "a", 4)
+    stream.judges.revert("s", "EWR")
+    stream.ends = lambda _, __: None
+    done = stream.reset()
+    assert done.incarnation != ended.incarnation
+    assert done.position == position(stream.root, "a", 2)
+    check_reset(stream, before)
+
+
+def test_a_reset_whose_region_was_discarded_since_is_refused(stream: Stream) -> None:
+    stream.ends = ending_at("registration after")
+    with pytest.raises(InjectedFailure):
+        stream.reset()
+    ended = stream.marker().incarnation
+    stream.judges.order("s", StreamCommand(command="discard", region="EWR"))
+    stream.ends = lambda _, __: None
+    with pytest.raises(RegistrationRefused, match="region-removed"):
+        stream.reset()
+    marker = stream.marker()
+    assert (marker.incarnation, marker.resetting) == ("a", False), "the marker before the reset"
+    assert marker.incarnation != ended
+
+
+def test_a_refusal_leaves_the_location_as_it_was(stream: Stream) -> None:
+    stream.judges.order("s", StreamCommand(command="remove", region="EWR"))
+    before = files(stream.root)
+    with pytest.raises(RegistrationRefused, match=r"region-removed.*Nothing is changed in the location"):
+        stream.reset()
+    assert files(stream.root) == before
+
+
+def test_a_refusal_of_the_registration_puts_the_marker_back(stream: Stream) -> None:
+    """The region is removed between the answers."""
+
+    def remove(body: RegionRegistered, after: bool) -> None:
+        if body.probe and after:
+            stream.judges.order("s", StreamCommand(command="remove", region="EWR"))
+
+    stream.ends = remove
+    before = files(stream.root)
+    with pytest.raises(RegistrationRefused, match="region-removed"):
+        stream.reset()
+    assert files(stream.root) == before
+
+
+def test_state_goes_back_too_and_is_refused_where_it_was_deleted(stream: Stream) -> None:
+    state = stream.root / "state" / "0" / "1"
+    state.mkdir(parents=True)
+    for name in ("1.delta", "2.delta", "3.delta", "4.delta", "5.snapshot", ".5.snapshot.crc"):
+        (state / name).write_text(name)
+    (stream.root / "state" / "0" / "_metadata").mkdir()
+    (stream.root / "state" / "0" / "_metadata" / "metadata").write_text("kept")
+    aside = Path(stream.reset().backup) / "state/0/1"
+    assert sorted(path.name for path in state.iterdir()) == ["1.delta", "2.delta", "3.delta"]
+    assert sorted(path.name for path in aside.iterdir()) == [".5.snapshot.crc", "4.delta", "5.snapshot"]
+
+    for name in ("2.delta", "3.delta"):
+        (state / name).unlink()
+    before = files(stream.root)
+    with pytest.raises(BadCheckpointLocation, match=r"as of batch 2 was deleted \(state/0/1\)"):
+        stream.reset()
+    assert files(stream.root) == before
+
+
+def test_purged_offsets_and_foreign_locations_are_refused(stream: Stream, tmp_path: Path) -> None:
+    (stream.root / "offsets" / "2").unlink()
+    with pytest.raises(BadCheckpointLocation, match="minBatchesToRetain"):
+        stream.reset()
+    other = tmp_path / "other"
+    plan(other, *range(6))
+    with pytest.raises(
+        BadCheckpointLocation, match=r"is no checkpoint location.*give the checkpointLocation"
+    ):
+        stream.reset(other)
+    marker = IncarnationMarker(query="q7", incarnation="x", stream="s", region="LGA")
+    Checkpoint(str(other)).write_marker(marker)
+    with pytest.raises(BadCheckpointLocation, match="belongs to region LGA of stream s"):
+        stream.reset(other)
+
+
+def test_a_location_with_another_batch_is_refused_before_anything_is_changed(stream: Stream) -> None:
+    (stream.root / "sources/0/2").write_text(FILES.format(batch=2).replace("/in/2", "/in/9"))
+    before = files(stream.root)
+    with pytest.raises(BadCheckpointLocation, match=r"with other source data than.*Put the newer location"):
+        stream.reset()
+    for batch in (5, 4, 3, 2):
+        (stream.root / "offsets" / str(batch)).unlink()
+    with pytest.raises(BadCheckpointLocation, match=r"up to 1 only.*Put the newer location"):
+        stream.reset()
+    assert {*before} - {*files(stream.root)} == {f"offsets/{batch}" for batch in (2, 3, 4, 5)}
