@@ -25,12 +25,13 @@ check: sync
 	$(BIN)/mypy tests bench examples
 	$(BIN)/lint-imports
 
+# Files of one folder with a Spark session stay in one process (tests/conftest.py).
 unit: sync
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 ## The tests that need no server, in two processes.
 fast: sync
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not servers and not slow" -q $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not servers and not slow" -q $(ARGS)
 
 short-demo: sync
 	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json

@@ -16,7 +16,7 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.finding import Finding
 from sluicegate.cli.kafka import read_records
 from sluicegate.cli.options import config_option, json_option
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 
 AGAIN: Final = 0.3

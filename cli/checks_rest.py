@@ -12,9 +12,10 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from sluicegate.cli.checks_table import compare
 from sluicegate.cli.finding import Finding, fine, problem, warning
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
 from sluicegate.coordinator.stream.continuity import other_user
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 
@@ -80,7 +81,7 @@ def check_stream(
             state = committer.inspect()
             wrong = other_user(record, settings.commit_user) if record is not None else None
             if wrong is not None:
-                return [problem(name, wrong)], False
+                return [problem(name, format_problem(wrong, stream))], False
             compared = compare(name, committer, state, record) if record is not None else None
         finally:
             committer.close()
@@ -90,7 +91,7 @@ def check_stream(
         away = f"{settings.table} cannot be read now: {error}; check the storage, try again"
         return [problem(name, away)], False
     found = [
-        fine(name, f"{settings.table} is in scope; {_standing(state, settings)}"),
+        fine(name, f"{settings.table} is in scope; {_describe(state, settings)}"),
         *([compared.finding] if compared else []),
         *_check_write(name, settings),
         *_check_names(stream, settings),
@@ -102,15 +103,15 @@ def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:
     # "unchecked" is a deliberate setting, so it is a warning and not a problem.
     if settings.file_names == "checked":
         return []
-    told = (
+    text = (
         "the names of data files are not compared with the attempts that wrote them (file_names = "
         '"unchecked"): a file that two checkpoints name is committed twice. If the writers are the hooks of '
         f'this release, set streams.{stream}.file_names = "checked" for all coordinators'
     )
-    return [warning(f"table of {stream}, file names", told)]
+    return [warning(f"table of {stream}, file names", text)]
 
 
-def _standing(state: TableState, settings: StreamSettings) -> str:
+def _describe(state: TableState, settings: StreamSettings) -> str:
     head = f"snapshot {state.head.id}" if state.head else "no snapshot yet"
     if state.newest_decision is None:
         return f"{head}, none by {settings.commit_user}"

@@ -1,11 +1,14 @@
-"""The checks of `sluicegate check` that compare a table with what its stream's state record says of it."""
+"""Checks of `sluicegate check` that compare a table with the state record of its stream."""
 
 from typing import Final, NamedTuple
 
 from sluicegate.cli.finding import Finding, fine, problem
-from sluicegate.coordinator.core.commit import mending
-from sluicegate.coordinator.core.machine import PROBE
-from sluicegate.coordinator.core.state import LightState, StateRecord
+from sluicegate.coordinator.core.effects import NO_DIGEST
+from sluicegate.coordinator.core.heads import known_head, ref_of
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Absent, Committer, TableReplaced, TableState, Unproven
 
 PATIENCE: Final = 3.0
@@ -21,46 +24,36 @@ class Comparison(NamedTuple):
 
 
 def compare(name: str, committer: Committer, found: TableState, record: StateRecord) -> Comparison | None:
-    """Ask the table as an idle coordinator does; None if the stream has never looked at a table.
+    """Ask the table as an idle coordinator does; None if the stream has committed nothing.
 
     Raises LakeUnavailable; blocks.
     """
     state, stream = record.state, record.stream
-    if state.table is None:
+    identity = state.table or record.table.identity
+    if identity is None:
         return None
-    named = f"{name}, history"
-    match committer.ask(state.decided + 1, PROBE, state.table, state.recorded):
+    named, expected = f"{name}, history", state.decided + 1
+    # Everything before an unresolved decision is in the table: its absence is proven from the same head.
+    known = ref_of(known_head(record.table, state))
+    match committer.ask(expected, NO_DIGEST, identity, known):
         case Absent():
-            return Comparison(fine(named, _standing(state, found)))
-        case Unproven(expired=True) if not state.pending:
-            # The coordinator goes on from the head then: nothing of the stream can be in it that it misses.
-            return Comparison(fine(named, f"{_standing(state, found)}; the snapshot recorded has expired"))
+            return Comparison(fine(named, _agreement(state, found)))
+        case Unproven(expired=True) if state.pending is None:
+            # The coordinator continues from the head: nothing of the stream can be in it that it misses.
+            return Comparison(fine(named, f"{_agreement(state, found)}; the recorded snapshot has expired"))
         case Unproven(reason):
-            return Comparison(problem(named, f"the table is behind its record: {reason}. {mending(stream)}"))
-        case TableReplaced(identity):
-            return Comparison(
-                problem(
-                    named,
-                    f"the table was replaced: it is {identity}, and the stream has committed to "
-                    f"{state.table}. Put the old one back, or make a fresh one of what the log decided: "
-                    f"sluicegate replay --stream {stream} --into TABLE",
-                )
-            )
-    return Comparison(problem(named, _ahead(stream, state, found)), ahead=True)
+            unproven = Problem(code=Code.TABLE_CONTRADICTS, number=expected, detail=reason)
+            return Comparison(problem(named, format_problem(unproven, stream)))
+        case TableReplaced(other):
+            replaced = Problem(code=Code.TABLE_REPLACED, detail=other)
+            return Comparison(problem(named, format_problem(replaced, stream)))
+    newest = found.newest_decision or expected
+    ahead = Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
+    note = "If a coordinator has just stopped, start one: it reads the rest of the log and continues"
+    return Comparison(problem(named, f"{format_problem(ahead, stream)} {note}"), ahead=True)
 
 
-def _standing(state: LightState, found: TableState) -> str:
-    lacks = state.decided - (found.newest_decision or 0)
-    if state.pending and lacks > 0:
-        return f"goes with the record, but for {lacks} decided and not there yet: a coordinator commits them"
-    return f"goes with the record, up to decision {state.decided}"
-
-
-def _ahead(stream: str, state: LightState, found: TableState) -> str:
-    newest = found.newest_decision or state.decided + 1
-    return (
-        f"the table is ahead of its record: it has decision {newest} of this stream, and the record ends at "
-        f"{state.decided}. A coordinator that died left it so, and the next one goes on from there; or the "
-        "topics were made anew, or another deployment commits as the same commit user. To see which: "
-        f"sluicegate replay --stream {stream} --verify"
-    )
+def _agreement(state: LogState, found: TableState) -> str:
+    if state.pending is not None and (found.newest_decision or 0) < state.decided:
+        return f"agrees with the record; decision {state.decided} is not there yet, a coordinator commits it"
+    return f"agrees with the record, up to decision {state.decided}"

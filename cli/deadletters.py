@@ -1,28 +1,22 @@
 """`sluicegate dead-letters`: inspect unusable messages, send them again, or drop them."""
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
-from sluicegate.cli.kafka import Unreadable, count_members, read_records
-from sluicegate.cli.letter_words import as_json, in_full, in_short
+from sluicegate.cli.kafka import count_members, read_records
+from sluicegate.cli.letter_text import as_json, in_full, in_short
 from sluicegate.cli.options import config_option, json_option
-from sluicegate.coordinator.core import book
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.logs import Redactor
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.problems import Problem
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.letters import Letter, Sent, judge, mark, original, read_letters, send
-
-_WHY: Final = {
-    book.DUPLICATE: "the log has it already, by its id",
-    book.SETTLED: "its checkpoint is committed or void",
-    book.UNOPENED: "its lineage is not the live one of its region",
-    book.REPLAYED: "another completion of its checkpoint came first",
-}
 
 offset_option = click.option(
     "--offset", required=True, type=click.IntRange(min=0), help="Of the letter, as `list` shows it."
@@ -90,17 +84,17 @@ def retry(settings: Settings, offset: int, as_json: bool) -> None:
     sent = retried.sent
     if as_json:
         values = {"stream": sent.stream, "partition": sent.partition, "offset": sent.offset}
-        told = {"counts": retried.counts, "no_effect": retried.ignored, "not_known": retried.unknown}
-        click.echo(json.dumps({**values, **told, "notes": retried.notes}, indent=2))
+        effect = {"counts": retried.counts, "no_effect": retried.ignored, "not_known": retried.unknown}
+        click.echo(json.dumps({**values, **effect, "notes": retried.notes}, indent=2))
         return
     click.echo(
         f"sent again: partition {sent.partition}, offset {sent.offset} of "
         f"{settings.kafka.topic_names().events}"
     )
     if retried.counts:
-        click.echo("it counts, by the log and as this release reads it")
+        click.echo("it has an effect, by the rules of the log")
     elif retried.ignored is not None:
-        click.echo(f"it has no effect: {retried.ignored}")
+        click.echo(retried.ignored)
     for line in (*retried.unknown, *retried.notes):
         click.echo(line)
 
@@ -163,9 +157,9 @@ async def _retry(settings: Settings, offset: int) -> _Retried:
     try:
         ignored = await judge(settings, sent)
     except ReplayRefused as error:
-        return _Retried(sent, None, None, [f"whether it counts cannot be told from here: {error}"], notes)
+        return _Retried(sent, None, None, [f"its effect is not known from here: {error}"], notes)
     if ignored is not None:
-        return _Retried(sent, False, _WHY.get(ignored, ignored), [], notes)
+        return _Retried(sent, False, format_problem(ignored, sent.stream), [], notes)
     return _Retried(sent, True, None, [_not_known(sent.stream, known=record is not None)], notes)
 
 
@@ -174,20 +168,19 @@ def _not_known(stream: str, *, known: bool) -> str:
     has = "have" if known else "have (none has ever written a record of it)"
     return (
         f"not known from here: whether the settings of the coordinators still {has} stream {stream}, and "
-        "whether its table takes the files. If not, `sluicegate dead-letters list` shows it anew, or "
+        "whether its table accepts the files. If not, `sluicegate dead-letters list` shows it again, or "
         "`sluicegate status` the reason"
     )
 
 
-async def _notes(settings: Settings, sent: Sent, record: StateRecord | Unreadable | None) -> list[str]:
+async def _notes(settings: Settings, sent: Sent, record: StateRecord | Problem | None) -> list[str]:
     """Return a line for each obstacle that delays the effect of the message."""
     found: list[str] = []
-    if isinstance(record, StateRecord) and (reason := record.state.blocked) is not None:
-        order = f"sluicegate resume --stream {sent.stream}"
-        way = "" if order in reason else f"; go on with: {order}"
-        found.append(f"stream {sent.stream} does not go on: {reason}{way}")
+    if isinstance(record, StateRecord):
+        stops = [each.problem for each in record.conditions if each.kind in ("stall", "pause")]
+        found += [format_problem(each, sent.stream) for each in stops]
     if await count_members(settings) == 0:
-        found.append("no coordinator runs; it is read when one is started")
+        found.append("no coordinator runs; one that is started reads the message")
     return found
 
 

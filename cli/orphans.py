@@ -1,46 +1,72 @@
-"""`sluicegate orphans`: list files that no commit will include, with the reason; delete them on request."""
+"""`sluicegate orphans`: list files that no commit will include, with the reason, or delete them."""
 
 import json
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
-from sluicegate.cli.outcomes import parse_timeout
+from sluicegate.cli.group import Commands
+from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.lakes.port import Fate
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.orphans import Deletable, Found, Search
+from sluicegate.replay.orphans import Deletable, Found
 from sluicegate.replay.sweep import open_search
 
+_FATES: Final = {
+    Fate.DELETED: "deleted",
+    Fate.GONE: "did not exist any more",
+    Fate.REFERENCED: "KEPT, something refers to it now:",
+    Fate.OUTSIDE: "KEPT, it is not at the place of a data file:",
+    Fate.UNREFERENCED: "KEPT",
+}
 
-@click.command()
-@config_option
-@stream_option
-@click.option(
+grace_option = click.option(
     "--grace",
     callback=lambda context, option, value: None if value is None else parse_timeout(context, option, value),
-    help="How old a file must be, and what makes it an orphan; by default the stream's janitor.grace.",
+    help="Minimum age of a file, and of the cause; by default the stream's janitor.grace.",
 )
-@click.option("--delete", is_flag=True, help="Delete what is listed; log and table are asked again for each.")
-@json_option
-def orphans(settings: Settings, stream: str, grace: float | None, delete: bool, as_json: bool) -> None:
-    """List files of attempts that no commit will include: losing attempts, and attempts of replaced lineages.
 
-    The search covers only files that the log names before the stream's low-water mark. It skips every file
-    that a snapshot, branch, tag or changelog of the table refers to.
+
+@click.group(cls=Commands)
+def orphans() -> None:
+    """List or delete files that no commit will include: losing attempts, and work of ended incarnations."""
+
+
+@orphans.command("list")
+@config_option
+@stream_option
+@grace_option
+@json_option
+def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
+    """List the orphans of a stream, each with the reason.
+
+    The search covers only files that the log names. It skips every file that a snapshot, branch, tag or
+    changelog of the table refers to.
     """
+    _run(settings, stream, grace, delete=False, as_json=as_json)
+
+
+@orphans.command()
+@config_option
+@stream_option
+@grace_option
+@json_option
+def delete(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
+    """Delete the orphans of a stream. The log and the table are read again before each deletion."""
+    _run(settings, stream, grace, delete=True, as_json=as_json)
+
+
+def _run(settings: Settings, stream: str, grace: float | None, *, delete: bool, as_json: bool) -> None:
     require_stream(settings, stream)
     wait = settings.streams[stream].janitor.grace if grace is None else grace
-    found, fates, said = run_async(settings, _orphans(settings, stream, wait, delete=delete))
+    found, fates = run_async(settings, _orphans(settings, stream, wait, delete=delete))
     if as_json:
-        click.echo(json.dumps(_values(stream, found, fates, said, wait), indent=2))
+        click.echo(json.dumps(_values(stream, found, fates, wait), indent=2))
         return
-    if said:
-        click.echo(said)
     for file in found.files:
         click.echo(_line(file, fates.get(file.path)))
     click.echo(_summary(stream, found, fates, wait, delete=delete))
@@ -48,22 +74,18 @@ def orphans(settings: Settings, stream: str, grace: float | None, delete: bool, 
 
 async def _orphans(
     settings: Settings, stream: str, grace: float, *, delete: bool
-) -> tuple[Found, dict[str, Fate], str | None]:
+) -> tuple[Found, dict[str, Fate]]:
     now = time.time_ns() // 1_000_000
     fates: dict[str, Fate] = {}
     try:
-        async with open_search(settings, stream, round(grace * 1000), _say) as search:
+        async with open_search(settings, stream, round(grace * 1000), _show) as search:
             found = await search.find(now)
             if delete:
                 async for file, fate in search.delete(found.files, now):
                     fates[file.path] = fate
-            return found, fates, _limits(search)
+            return found, fates
     except ReplayRefused as error:
         raise UserError(str(error)) from error
-
-
-def _limits(search: Search) -> str | None:
-    return search.base.said if search.base else None
 
 
 def _line(file: Deletable, fate: Fate | None) -> str:
@@ -71,18 +93,9 @@ def _line(file: Deletable, fate: Fate | None) -> str:
     done = "" if fate is None else f"{_FATES[fate]}  "
     return (
         f"{done}{file.path}  ({file.size:,} bytes): {file.orphan.reason}; attempt {at.writer or at.event} of "
-        f"region {at.region}, lineage {at.lineage}, offset {at.offset}, an orphan since "
+        f"region {at.region}, incarnation {at.incarnation}, offset {at.offset}, an orphan since "
         f"{iso_time(file.orphan.since)}"
     )
-
-
-_FATES = {
-    Fate.DELETED: "deleted",
-    Fate.GONE: "was gone",
-    Fate.REFERENCED: "KEPT, something refers to it now:",
-    Fate.OUTSIDE: "KEPT, no place of a data file:",
-    Fate.UNREFERENCED: "KEPT",
-}
 
 
 def _summary(stream: str, found: Found, fates: dict[str, Fate], grace: float, *, delete: bool) -> str:
@@ -92,19 +105,16 @@ def _summary(stream: str, found: Found, fates: dict[str, Fate], grace: float, *,
         deleted = sum(fate is Fate.DELETED for fate in fates.values())
         text += f"; {deleted} deleted"
     elif found.files:
-        text += "; --delete deletes them"
+        text += f". To delete them: sluicegate orphans delete --stream {stream}"
     if found.young:
-        text += f"; {found.young} orphaned attempts are younger than {grace:g} s"
+        text += f"; {found.young} more orphaned attempts are younger than {grace:g} s"
     return text
 
 
-def _values(
-    stream: str, found: Found, fates: dict[str, Fate], said: str | None, grace: float
-) -> dict[str, Any]:
+def _values(stream: str, found: Found, fates: dict[str, Fate], grace: float) -> dict[str, Any]:
     return {
         "stream": stream,
         "grace_seconds": grace,
-        "note": said,
         "younger": found.young,
         "kept": found.kept,
         "gone": found.gone,
@@ -122,5 +132,5 @@ def _values(
     }
 
 
-def _say(text: str) -> None:
+def _show(text: str) -> None:
     click.echo(text, err=True)

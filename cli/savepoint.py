@@ -39,8 +39,9 @@ def savepoint(
 ) -> None:
     """Take a savepoint: one full commit that includes every checkpoint completed so far in any region.
 
-    Exit status 0 when the commit is in the table, 1 if it is not yet. A savepoint that is not taken yet stays
-    in force until `sluicegate stream cancel`.
+    Of a region without one, it includes the next checkpoint, unless the region is idle or has ended. Exit
+    status 0 when the commit is in the table, 1 if it is not yet. A savepoint that is not taken yet stays in
+    force until `sluicegate stream cancel`.
     """
     _take(context, settings, stream, ("savepoint", name), timeout, as_json=as_json)
 

@@ -9,9 +9,10 @@ import click
 
 from sluicegate.cli.options import json_option
 from sluicegate.coordinator.telemetry.wording import duration
-from sluicegate.simulator.campaign import LENGTH, Campaign, run_campaign
+from sluicegate.simulator.campaign import Campaign, run_campaign
 from sluicegate.simulator.coverage import ENOUGH
-from sluicegate.simulator.report import failure_in_words, summary, table
+from sluicegate.simulator.plan import LENGTH
+from sluicegate.simulator.report import format_failure, summary, table
 
 FULL_LENGTH = 20_000
 """Number of schedules that must reach every required state often enough."""
@@ -41,7 +42,7 @@ def simulate(context: click.Context, seeds: int, seed: int | None, steps: int, a
     for line in table(campaign, enough):
         click.echo(line, err=as_json)
     for number, failure in campaign.failures.items():
-        for line in failure_in_words(number, steps, failure):
+        for line in format_failure(number, steps, failure):
             click.echo(line, err=as_json)
     if as_json:
         click.echo(json.dumps(summary(campaign)))

@@ -2,17 +2,21 @@
 
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.core.record_codec import decode_record
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import StreamCommand
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
@@ -70,6 +74,22 @@ class StreamLog:
     async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
         """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
         return await self.fetcher.fetch(self.partition, offsets)
+
+    async def append(self, stream: str, orders: Iterable[StreamCommand]) -> None:
+        """Append orders of an operator, acknowledged by all in-sync replicas. Raises KafkaError."""
+        producer = AIOKafkaProducer(
+            **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
+        )
+        try:
+            await start_client(producer)
+            for order in orders:
+                envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
+                key, value, headers = encode_event(envelope, order, time.time_ns() // 1_000_000)
+                await producer.send_and_wait(
+                    self._source.topic, value, key=key, headers=headers, partition=self.partition
+                )
+        finally:
+            await producer.stop()
 
     async def start(self, records: "StreamRecords", before: int = 0) -> Start:
         """Return the state with which a reading of the log begins. Raises ReplayRefused, KafkaError.

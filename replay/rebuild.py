@@ -34,12 +34,23 @@ class Rebuilt:
 class Rebuild:
     """One rebuild of another table from a stream's log."""
 
-    def __init__(self, log: Log, stream: str, source: ReplayTable, target: ReplayTable, *, dry: bool) -> None:
+    def __init__(
+        self,
+        log: Log,
+        stream: str,
+        source: ReplayTable,
+        target: ReplayTable,
+        *,
+        dry: bool,
+        incomplete: bool = False,
+    ) -> None:
+        """`incomplete`: make a table also of a log that lacks its beginning."""
         self._log = log
         self._stream = stream
         self._source = source
         self._target = target
         self._dry = dry
+        self._incomplete = incomplete
         self._history: Comparison | None = None
         self._identity: str | None = None
         """Identity of the new table; None in a plan for a table that does not exist yet."""
@@ -52,10 +63,11 @@ class Rebuild:
 
         The same command continues an interrupted run.
         """
-        if start.begin > 0:
+        if start.resolved > 0 and not self._incomplete:
             raise ReplayRefused(
-                "a fresh table needs the log from its first event, and the log begins at offset "
-                f"{start.begin}: older events were deleted. To move the table, copy its whole folder"
+                f"the new table would lack decisions 1 to {start.resolved}: their events were deleted from "
+                "the log. To move the table, copy its whole folder. To make one of what the log still has, "
+                "add --incomplete"
             )
         if normal(self._source.settings.table) == normal(self._target.settings.table):
             raise ReplayRefused("this is the stream's own table. Name another one")

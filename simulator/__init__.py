@@ -1,1 +1,1 @@
-"""The simulator for protocol version 4."""
+"""The real core under a seeded scheduler, with every invariant checked after every step."""

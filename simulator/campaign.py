@@ -1,4 +1,4 @@
-"""Many schedules in a row: what they did together, and what the failing ones shrink to."""
+"""Campaigns: many schedules in a row, with the sum of their coverage, and the failing ones shrunk."""
 
 import time
 from collections import Counter
@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Final
 
-from sluicegate.simulator.plan import draw_plan
+from sluicegate.simulator.plan import LENGTH, draw_plan
 from sluicegate.simulator.shrink import Failure, attempt, shrink
 
-LENGTH: Final = 400
-"""Steps of a plan; what comes after them, until everything is at rest, counts too."""
 MOST_SHRUNK: Final = 3
 
 
@@ -31,20 +29,21 @@ class Campaign:
 
     @property
     def steps(self) -> int:
+        """Return the steps of all schedules."""
         return sum(self.lengths)
 
     @property
     def median_steps(self) -> int:
-        """The median length of a schedule, in steps."""
+        """Return the median length of a schedule, in steps."""
         return median_low(self.lengths) if self.lengths else 0
 
     @property
     def pace(self) -> float:
-        """Steps a second of processor time."""
+        """Return the steps a second of processor time."""
         return self.steps / self.seconds if self.seconds else 0.0
 
     def add(self, other: "Campaign") -> None:
-        """Take in the schedules of another one."""
+        """Add the schedules of another campaign."""
         self.schedules += other.schedules
         self.lengths += other.lengths
         self.coverage.update(other.coverage)
@@ -59,7 +58,7 @@ def run_campaign(
     progress: Callable[[Campaign], None] = lambda campaign: None,
     shrunk: int = MOST_SHRUNK,
 ) -> Campaign:
-    """Run the schedules of these seeds, and shrink the first so many that fail."""
+    """Run the schedules of these seeds; shrink the first `shrunk` ones that fail."""
     campaign = Campaign()
     for seed in seeds:
         plan = draw_plan(seed, length)

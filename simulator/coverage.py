@@ -1,118 +1,50 @@
-"""What a campaign must have hit: every fault and every transition, by name."""
+"""Coverage: every fault and every transition that a full campaign must hit, by name."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import effects
-from sluicegate.simulator.lineages import REFUSALS
+from sluicegate.coordinator.core.transitions import REGION
+from sluicegate.events.notifications import NotificationType
+from sluicegate.events.problems import Code
+from sluicegate.simulator.fleet import KINDS, kinds_of
 from sluicegate.simulator.node import FATES
-from sluicegate.simulator.troubles import TROUBLES
-from sluicegate.simulator.watching import WAYS
+from sluicegate.simulator.plan import FAULTS as OF_PLANS
 
 ENOUGH: Final = 100
-"""How often each must be hit in a campaign of full length."""
+"""Number of times that a campaign of full length hits each."""
 
-EFFECTS: Final = (
-    "InspectTable",
-    "FetchEnd",
-    "CheckFiles",
-    "AppendPolicy",
-    "AppendDecision",
-    "AppendAbandoned",
-    "AppendVoided",
-    "Carry",
-    "Ask",
-    "Publish",
-    "WriteRecord",
-    "Announce",
-    "WriteView",
-    "ReleaseOffsets",
-)
-
-OF_PROCESSES: Final = (
-    *(f"crash after {name}" for name in EFFECTS if name != "WriteView"),
-    *(f"frozen before {name}" for name in EFFECTS if name != "WriteView"),
-    "crash",
+_OF_PROCESSES: Final = (
+    *(f"crash after {kind}" for kind in KINDS),
+    *(f"frozen before {kind}" for kind in KINDS),
+    "a frozen effect runs",
     "a whole process wakes up",
-    "rebalance",
-    "rebalanced back and forth",
-    "more coordinators",
-    "boot from an older record",
-    "bodies dropped",
-    "body fetched again",
-    "time passes",
 )
-OF_STORES: Final = (
-    *(f"{fate}: {kind.__name__}" for fate, kinds in FATES.items() for kind in kinds),
-    "foreign commit",
-    "foreign commit as our user",
-    "another deployment",
-    "table out of scope",
-    "table mended",
-    "table replaced",
-    "table put back",
-    "table rolled back",
+_OF_STORES: Final = (
+    *(f"{fate}: {kind}" for fate in FATES for kind in kinds_of(fate)),
     "snapshots put back",
-    "contradiction expired",
-    "proof of absence expired",
-    "expired snapshots restored",
-    "table joins its writers",
-    "table joins nobody",
-    "history expired",
-    "log retained",
-    "view wiped",
-    "broker's clock wrong",
-    "broker's clock right",
-    "one wrong append time",
-    "newer record",
-    "release upgraded",
+    "an operator names the head",
+    "table put back",
+    "table in scope again",
 )
-OF_JOBS: Final = (
-    *TROUBLES,
+_OF_JOBS: Final = (
     "watermark falls",
-    "opened what others have",
-    "lost uploads given up",
-    "newer location put back",
-    "set back to what is committed instead",
-    "stalled region rewound",
-    "split 1 to 1",
-    "split 1 to 2",
-    "split 2 to 1",
-    "split 2 to 2",
-    "contradict what others build on",
-    "a region keeps a part of its shards",
-    "took over from the region beside it",
-    "back to the regions before",
-    "built anew on what is committed",
-    "replaced by others from the same end",
-    "went on from what was to be replaced",
-    "started under the next number",
+    "region reset",
+    "another assignment begins",
+    "back to the assignment before",
+    "the first assignment is withdrawn",
 )
-OF_OPERATORS: Final = (
-    "pause",
-    "stall in the log",
-    "resume",
-    "savepoint",
-    "drain",
-    "void",
-    "remove",
-    "policy",
-)
-
 RESULTS: Final = (
     "InspectTable -> TableState",
     "InspectTable -> TableUnfit",
     "FetchEnd -> EndOffset",
     "CheckFiles -> FilesChecked",
     "CheckFiles -> TableReplaced",
-    "AppendPolicy -> Appended",
-    "AppendDecision -> Appended",
-    "AppendAbandoned -> Appended",
-    "AppendVoided -> Appended",
-    "Carry -> Appended",
+    *(f"{kind} -> Appended" for kind in KINDS if "." in kind),
     "Ask -> Found",
     "Ask -> Absent",
     "Ask -> OtherDigest",
+    "Ask -> Unproven",
     "Ask -> TableReplaced",
     "Publish -> Published",
     "Publish -> Conflict",
@@ -124,73 +56,73 @@ RESULTS: Final = (
     "WriteView -> Done",
     "ReleaseOffsets -> Done",
 )
-OF_OPENINGS: Final = (
-    "opening: first",
-    "opening: restart",
-    "opening: rewind",
-    "opening: accepted without parents",
-    "opening: begun again before anything was committed",
-    "opening: accepted behind what was committed since",
-    "opening: child of other regions",
-    *(f"opening refused: {reason}" for reason in REFUSALS),
+COMMANDS: Final = (
+    "remove", "discard", "close", "withdraw", "revert", "savepoint", "drain", "cancel", "pause", "resume",
+)  # fmt: skip
+REFUSALS: Final = (
+    Code.NO_POLICY,
+    Code.REGION_NOT_ALLOWED,
+    Code.OTHER_TABLE,
+    Code.REGION_NOT_ASSIGNED,
+    Code.ASSIGNMENT_OLDER,
+    Code.ASSIGNMENT_WITHDRAWN,
+    Code.ASSIGNMENT_DIFFERS,
+    Code.ASSIGNMENT_OPEN,
+    Code.ASSIGNMENT_UNRESOLVED,
+    Code.ASSIGNMENT_AFTER_OTHER_CUT,
+    Code.REGION_REMOVED,
+    Code.INCARNATION_ENDED,
+    Code.INCARNATION_OF_OTHER_REGION,
+    Code.BASE_DIFFERS,
+    Code.INCARNATION_LIVE,
+    Code.LOCATION_OLDER,
+    Code.SOURCE_DIFFERS,
+    Code.REGISTRATION_UNREADABLE,
 )
-OF_CHECKPOINTS: Final = (
-    "files: arrived",
-    "files: late, after the completion",
-    "files: duplicate",
-    "files: decided or void",
-    "files: of no live lineage",
-    "completion: won",
-    "completion: replayed",
-    "completion: names two attempts of a writer",
-    "completion: contradicted",
-    "completion: contradicted at the ref",
-    "completion: decided or void",
-    "completion: of no live lineage",
-    "carried",
-    "lost: region stalls",
-    "lost: too late",
+"""Codes with which a registration is refused."""
+FAULTS_OF_REGIONS: Final = (
+    Code.COMPLETED_DIFFERENTLY,
+    Code.PREDECESSOR_IMPOSSIBLE,
+    Code.TWO_ATTEMPTS,
+    Code.FILES_LOST,
+    Code.FINAL_TOO_OLD,
+    Code.REVERTED,
 )
-OF_REGIONS: Final = (
-    "region: idle",
-    "region: idle, with work undecided",
-    "region: awake",
-    "region: closed",
-    "region: closed before what is in the table",
-    "region: left",
-    "region: works beyond its end",
-    "region: removed",
+VOID: Final = (
+    Code.OUT_OF_ORDER,
+    Code.UNRESOLVED,
+    Code.PAUSED,
+    Code.NOTHING_MOVES,
+    Code.NOT_SEALED,
+    Code.REGION_STALLED,
+    Code.NOT_FULL,
+    Code.TOO_MANY_BEHIND,
+    Code.OTHER_DIGEST,
+    Code.NOT_FORCED,
 )
-OF_CUTS: Final = (
+"""Codes of decisions, outcomes and attempts that have no effect."""
+_OF_CUTS: Final = (
     "decision: full",
     "decision: partial",
-    "decision: forced",
     "decision: final",
-    "decision: void by number",
-    "decision: void by content",
-    "decision: assignment comes into force",
-    "decision: savepoint reached",
-    "abandonment: valid",
-    "abandonment: void",
-    "void: taken back",
-    "void: repeated",
-    "commit: full",
-    "commit: partial",
-    "commit: void",
-    "told: committed",
-    "told: partially committed",
-    "told: abandoned",
-    "told: voided",
-    "told: savepoint",
-    "told: drained",
-    "told: stalled stream",
-    "told: stalled region",
-    "told: accepted",
-    "told: refused",
+    "decision: the first of an assignment",
+    "abandoned: forced",
+    "abandoned: ratio",
+    "cut.committed: applied",
+    "cut.reverted: applied",
 )
 
-FAULTS: Final = (*OF_PROCESSES, *OF_STORES, *OF_JOBS, *OF_OPERATORS)
-TRANSITIONS: Final = (*WAYS, *RESULTS, *OF_OPENINGS, *OF_CHECKPOINTS, *OF_REGIONS, *OF_CUTS)
+FAULTS: Final = (*OF_PLANS, *_OF_PROCESSES, *_OF_STORES, *_OF_JOBS)
+TRANSITIONS: Final = (
+    *RESULTS,
+    *_OF_CUTS,
+    *(f"void: {code}" for code in VOID),
+    *(f"command: {name}" for name in COMMANDS),
+    *(f"registration refused: {code}" for code in REFUSALS),
+    *(f"region stalled: {code}" for code in FAULTS_OF_REGIONS),
+    *(f"phase: {row.cause}" for row in REGION),
+    *(f"announced: {kind}" for kind in NotificationType),
+)
 
 
 class Row(NamedTuple):
@@ -202,18 +134,17 @@ class Row(NamedTuple):
 
 
 def rows(counted: Mapping[str, int]) -> Iterator[Row]:
-    """Every fault and transition with how often it was hit; never is 0."""
-    for name in FAULTS:
-        yield Row("fault", name, counted.get(name, 0))
-    for name in TRANSITIONS:
-        yield Row("transition", name, counted.get(name, 0))
+    """Yield every fault and transition with its count, which may be 0."""
+    for kind, names in (("fault", FAULTS), ("transition", TRANSITIONS)):
+        for name in names:
+            yield Row(kind, name, counted.get(name, 0))
 
 
 def rare(counted: Mapping[str, int], enough: int = ENOUGH) -> list[Row]:
-    """What was hit less often than that."""
+    """Return the rows that were hit less often than that."""
     return [row for row in rows(counted) if row.times < enough]
 
 
-def known_effects() -> set[str]:
-    """The names of all effects of the core, so that a new one is not forgotten here."""
+def effects_of_core() -> set[str]:
+    """Return the names of all effects of the core."""
     return {kind.__name__ for kind in effects.Effect.__args__}

@@ -18,7 +18,7 @@ class Dice:
         self._state = seed & _MASK
 
     def draw(self) -> int:
-        """The next 64 bits."""
+        """Return the next 64 bits."""
         self._state = (self._state + _GAMMA) & _MASK
         mixed = self._state
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -26,21 +26,21 @@ class Dice:
         return mixed ^ (mixed >> 31)
 
     def below(self, limit: int) -> int:
-        """A number from 0 to below the limit."""
+        """Return a number from 0 to below the limit."""
         return self.draw() % limit
 
     def between(self, low: int, high: int) -> int:
-        """A number from low to high, both included."""
+        """Return a number from low to high, both included."""
         return low + self.draw() % (high - low + 1)
 
     def share(self) -> float:
-        """A number from 0 to below 1."""
+        """Return a number from 0 to below 1."""
         return (self.draw() >> 11) / (1 << 53)
 
     def chance(self, odds: float) -> bool:
-        """True with these odds."""
+        """Return True with these odds."""
         return self.share() < odds
 
     def pick(self, choices: Sequence[T]) -> T:
-        """One of the choices."""
+        """Return one of the choices."""
         return choices[self.draw() % len(choices)]

@@ -1,6 +1,6 @@
 """The coordinators: any number of them, that crash, freeze, wake up again, and boot from old records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,11 +30,14 @@ KINDS: Final = (
 )
 """Effects by name; an append by the type of its event."""
 RARE: Final = {
-    "cut.abandoned": 12,
-    "cut.reverted": 12,
-    "region.heartbeat": 8,
+    "cut.abandoned": 20,
+    "cut.reverted": 16,
+    "region.heartbeat": 20,
+    "stream.policy": 4,
     "cut.decided": 3,
     "cut.committed": 3,
+    "Publish": 2,
+    "Ask": 2,
 }
 
 
@@ -84,22 +87,20 @@ class Fleet:
 
     def strike(self, fate: str, dice: Dice) -> None:
         """Let the next effect of one of its kinds meet this."""
-        names = [name for name in KINDS if _kind(name) in {each.__name__ for each in FATES[fate]}]
-        self.fates.append((fate, _pick(dice, names or ["WriteView"])))
+        self.fates.append((fate, _pick(dice, list(kinds_of(fate)))))
 
     def crash(self, who: int, dice: Dice) -> None:
         """Let one crash: at once, or after an effect of some kind, before it hears of the result."""
         if dice.chance(0.8):
             self.crashes.append(_pick(dice, list(KINDS)))
             return
-        self.world.saw("crash")
         self._replace(self.nodes[who % len(self.nodes)])
 
     def freeze(self, who: int, dice: Dice) -> None:
         """Let one stand still before an effect, and be replaced."""
         self.freezes.append(_pick(dice, list(KINDS)))
 
-    def thaw(self, who: int, dice: Dice) -> None:
+    def thaw(self, who: int, dice: Dice) -> bool:
         """Let something that was frozen continue, after its successor has."""
         if self.asleep and dice.chance(0.4):
             node = self.asleep.pop(dice.below(len(self.asleep)))
@@ -108,15 +109,17 @@ class Fleet:
             if len(self.nodes) >= MOST:
                 self.nodes.pop(who % len(self.nodes))
             self.nodes.append(node)
-        elif self.frozen:
+            return True
+        if self.frozen:
             node, effect = self.frozen.pop(dice.below(len(self.frozen)))
             self.world.saw("a frozen effect runs")
             self.world.tell("{} wakes up for {}", node.name, name_of(effect))
             node.perform(effect)
+            return True
+        return False
 
     def rebalance(self, who: int, dice: Dice) -> None:
         """Move the partition to another process; the old one may stay at work beside it."""
-        self.world.saw("rebalance")
         place = who % len(self.nodes)
         if dice.chance(0.5) and len(self.nodes) < MOST:
             self.nodes.append(self.boot())
@@ -125,21 +128,22 @@ class Fleet:
         if len(self.nodes) > 1 and dice.chance(0.5):
             self.nodes.pop(dice.below(len(self.nodes)))
 
-    def more(self, who: int, dice: Dice) -> None:
+    def more(self, who: int, dice: Dice) -> bool:
         """Let one more process believe that the partition is its own."""
-        if len(self.nodes) < MOST:
-            self.world.saw("more coordinators")
-            self.nodes.append(self.boot())
+        if len(self.nodes) >= MOST:
+            return False
+        self.nodes.append(self.boot())
+        return True
 
-    def old_record(self, who: int, dice: Dice) -> None:
+    def old_record(self, who: int, dice: Dice) -> bool:
         """Let one be replaced, and its successor read a record that a frozen process wrote last."""
-        if self.records:
-            self.world.saw("boot from an older record")
-            self.nodes[who % len(self.nodes)] = self.boot(dice.pick(self.records[-5:]))
+        if not self.records:
+            return False
+        self.nodes[who % len(self.nodes)] = self.boot(dice.pick(self.records[-5:]))
+        return True
 
     def lose_record(self, who: int, dice: Dice) -> None:
         """Lose the state record: the successor reads the whole log."""
-        self.world.saw("record lost")
         self.world.record = None
         self.nodes[who % len(self.nodes)] = self.boot()
 
@@ -222,8 +226,10 @@ class Fleet:
             self.records.append(self.world.record)
 
 
-def _kind(name: str) -> str:
-    return "Append" if "." in name else name
+def kinds_of(fate: str) -> Iterator[str]:
+    """Yield the names of the effects that can meet a fault."""
+    struck = {each.__name__ for each in FATES[fate]}
+    yield from (name for name in (*KINDS, "WriteView") if ("Append" if "." in name else name) in struck)
 
 
 def _pick(dice: Dice, names: list[str]) -> str:

@@ -30,26 +30,29 @@ class Forger:
     drivers: list[Driver]
 
     def stray(self, dice: Dice) -> None:
-        """A query that was started by mistake registers: with a higher assignment, or for our region."""
-        truth, name = self.checks.truth, dice.pick(("stray", "r0"))
-        number = (truth.number or 0) + dice.between(0, 1)
-        regions = (name,) if dice.chance(0.7) else tuple(truth.regions) or (name,)
+        """Register a query that was started by mistake, or with wrong settings or a wrong location."""
+        truth = self.checks.truth
+        higher, same = dice.between(0, 1), tuple(truth.regions) or ("r0",)
+        name = dice.pick(("stray", "r0", *same))
+        regions = same if dice.chance(0.6) else (name,)
+        after = truth.followed.get(truth.number or 0, 0)
+        if higher:
+            after = dice.pick((truth.decided, truth.decided, 0))
         home = {f"stray{self.world.new_id('s')}": 0}
         known = [driver.location.incarnation for driver in self.drivers]
         incarnation = dice.pick(known) if dice.chance(0.3) else self.world.new_id("stray.")
-        after = truth.decided if dice.chance(0.5) else 0
         stray = Driver(
             self.world,
             Source(0),
             name,
-            Assignment(number=number, regions=regions, after=after),
+            Assignment(number=(truth.number or 0) + higher, regions=regions, after=after),
             Location(incarnation, None, home),
             home,
+            table="s3://other/table" if dice.chance(0.1) else None,
         )
         stray.ask(probe=False)
-        self.world.saw("stray registration")
 
-    def decision(self, dice: Dice) -> None:
+    def decision(self, dice: Dice) -> bool:
         """Another coordinator's decision, made long ago and appended only now."""
         made = [entry.body for entry in self.world.log if isinstance(entry.body, CutDecided)]
         fresh = self._any_cut(dice)
@@ -60,14 +63,15 @@ class Forger:
             if dice.chance(0.5):
                 body = body.model_copy(update={"decision": self.checks.truth.decided + 1})
         else:
-            return
+            return False
         self.world.append(Envelope(self.world.new_id("g"), EventType.CUT_DECIDED, STREAM), body)
-        self.world.saw("forged decision")
+        return True
 
     def _any_cut(self, dice: Dice) -> CutDecided | None:
         """A cut of some sealed, or merely completed, checkpoints: valid or not."""
         truth, log = self.checks.truth, self.checks.reference.log
         moves: dict[str, Position] = {}
+        share = dice.pick((0.5, 0.95))
         for name, place in truth.places.items():
             choices = place.sealed()
             if place.life is not None and dice.chance(0.3):
@@ -76,27 +80,26 @@ class Forger:
                     for number, body in place.life.completions.items()
                     if not place.is_past(number)
                 ]
-            if choices and dice.chance(0.7):
+            if choices and dice.chance(share):
                 moves[name] = dice.pick(choices)
         if not moves:
             return None
-        sealed = {name: at for name, at in moves.items() if at in truth.places[name].sealed()}
         return CutDecided(
             decision=truth.decided + 1,
             cut=cuts.whole_cut(log, moves),
             final=any(truth.at_barrier(name, at) for name, at in moves.items()),
-            digest=cuts.digest_of(log, sealed),
+            digest=cuts.digest_of(log, moves),
             head=head_of(self.world.table.head.ref if self.world.table.head else None),
         )
 
-    def policy(self, dice: Dice) -> None:
+    def policy(self, dice: Dice) -> bool:
         """An older policy arrives once more."""
         made = [entry for entry in self.world.log if isinstance(entry.body, StreamPolicy)]
         if made:
             self.world.append(*dice.pick(made)[2:])
-            self.world.saw("older policy")
+        return bool(made)
 
-    def outcome(self, dice: Dice) -> None:
+    def outcome(self, dice: Dice) -> bool:
         """An outcome that a zombie appends late, or one with another digest."""
         made = [entry.body for entry in self.world.log if isinstance(entry.body, CutCommitted | CutReverted)]
         verdict = self.checks.truth.open
@@ -110,21 +113,22 @@ class Forger:
             body = dice.pick(made[-4:])
             kind = EventType.CUT_COMMITTED if isinstance(body, CutCommitted) else EventType.CUT_REVERTED
         else:
-            return
+            return False
         self.world.append(Envelope(self.world.new_id("g"), kind, STREAM), body)
-        self.world.saw("forged outcome")
+        return True
 
     def attempt(self, dice: Dice) -> None:
         """Another coordinator abandons an attempt, rightly or not."""
         truth = self.checks.truth
-        regions = tuple(name for name in truth.regions if dice.chance(0.6))
+        rightly = dice.chance(0.5)
+        lagging = tuple(name for name in truth.expected() if not truth.is_held(name))
+        kind = "forced" if truth.is_forced() else "ratio"
         body = CutAbandoned.model_validate(
             {
                 "decision": truth.decided + 1,
                 "attempt": truth.attempts + 1,
-                "kind": dice.pick(("forced", "ratio")),
-                "regions": regions,
+                "kind": kind if rightly else dice.pick(("forced", "ratio")),
+                "regions": lagging if rightly else [name for name in truth.regions if dice.chance(0.6)],
             }
         )
         self.world.append(Envelope(self.world.new_id("g"), EventType.CUT_ABANDONED, STREAM), body)
-        self.world.saw("forged attempt")

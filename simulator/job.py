@@ -24,7 +24,7 @@ from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.location import Batch, Location, Offsets, Source
 from sluicegate.simulator.world import STREAM, World
 
-Message = tuple[Envelope, Body]
+Message = tuple[Envelope, Body | None]
 HEARTBEAT: Final = 1_000
 """Milliseconds between two heartbeats of an idle driver."""
 
@@ -41,6 +41,7 @@ class Driver:
     home: Offsets
     """Offsets of its shards before its first checkpoint under this assignment."""
     single_region: SingleRegionReason | None = None
+    table: str | None = None
     backups: list[Location] = field(default_factory=list)
     state: str = "new"
     """new, probing, registering, running, refused, closed, stopped."""
@@ -64,10 +65,14 @@ class Driver:
     """True if the location is not the newest one."""
     gone: bool = False
     """True if the region is not part of the job any more."""
+    still_until: int = 0
+    """Time until which the process stands still."""
+    held_until: int = 0
+    """Time until which uploads do not arrive."""
 
     # --- registration -----------------------------------------------------------------------------
 
-    def send(self, kind: EventType, body: Body, checkpoint: int = -1) -> str:
+    def send(self, kind: EventType, body: Body | None, checkpoint: int = -1) -> str:
         """Append an event of this region; return its id."""
         event = self.world.new_id("e")
         self.world.append(
@@ -85,6 +90,7 @@ class Driver:
             planned=tuple(reversed(newest)) if location.registered else (),
             assignment=self.assignment,
             single_region=self.single_region,
+            table=self.table,
             bounded=self.source.bounded,
             probe=probe,
         )
@@ -168,7 +174,7 @@ class Driver:
         if self.source.falling and watermark is not None and dice.chance(0.3):
             watermark = max(0, watermark - 25)
             self.world.saw("watermark falls")
-        if self.source.silent and self.region in self.source.silent:
+        if self.region == self.source.silent:
             watermark = None
         return CheckpointCompleted(
             events=tuple(self.named),
@@ -181,6 +187,8 @@ class Driver:
 
     def deliver(self, dice: Dice) -> bool:
         """Append one event that is on its way."""
+        if self.world.now < self.held_until:
+            return False
         box = self.uploads if self.uploads and (not self.late or dice.chance(0.7)) else self.late
         if not box:
             return False
@@ -204,7 +212,7 @@ class Driver:
         if batch is None:
             if self.plan(dice):
                 self.idle = False
-            elif self.uploads:
+            elif self.uploads and self.world.now >= self.held_until:
                 self.deliver(dice)
             elif self.source.bounded:
                 self.close()
@@ -212,7 +220,7 @@ class Driver:
                 self.rest()
         elif not self.named:
             self.write(batch, dice, attempts=1 + dice.chance(0.15))
-        elif self.uploads and dice.chance(0.8):
+        elif self.uploads and self.world.now >= self.held_until and dice.chance(self.source.upload_first):
             self.deliver(dice)
         else:
             self.complete(batch, dice)
@@ -260,6 +268,31 @@ class Driver:
         self.location = Location(name, decided, dict(offsets), live)
         self.state, self.wrong, self.idle = "new", False, False
 
+    def stand_still(self, dice: Dice) -> None:
+        """Do nothing for a while, not even send heartbeats."""
+        self.still_until = self.world.now + dice.pick((500, 3_000, 30_000))
+
+    def hold_uploads(self, dice: Dice) -> None:
+        """Have uploads arrive only after a while; completions and the closing do not wait for them."""
+        self.held_until = self.world.now + dice.pick((500, 3_000, 30_000))
+
+    def plan_otherwise(self, dice: Dice) -> bool:
+        """Crash, and plan the newest batch again for another range: somebody changed the source."""
+        batches = self.location.batches
+        if not batches:
+            return False
+        self.crash()
+        dropped = batches.pop()
+        self.plan(dice)
+        self.wrong = self.wrong or dropped.finished
+        return True
+
+    def garble(self) -> None:
+        """Send a completion, or a registration, that nobody can read."""
+        batch = self.batch
+        kind = EventType.REGION_REGISTERED if batch is None else EventType.CHECKPOINT_COMPLETED
+        self.send(kind, None, batch.number if batch is not None else -1)
+
     def lose_files(self) -> bool:
         """Lose an upload for ever: the checkpoint fails for good."""
         if not self.uploads:
@@ -300,9 +333,8 @@ class Driver:
         finished = [each.number for each in self.location.batches if each.finished]
         if not finished:
             return False
-        self.send(
-            EventType.REGION_CLOSED, RegionClosed(final=dice.pick(finished[-3:]), run=dice.pick(self.runs))
-        )
+        run = self.run if dice.chance(0.5) else dice.pick(self.runs)
+        self.send(EventType.REGION_CLOSED, RegionClosed(final=dice.pick(finished), run=run))
         return True
 
     def name_both(self, dice: Dice) -> bool:

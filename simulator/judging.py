@@ -12,6 +12,8 @@ def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -
         return False
     if account.policy.regions and set(wanted.regions) - set(account.policy.regions):
         return False
+    if body.table is not None and not body.table.startswith(account.policy.allowed_locations):
+        return False
     if account.number is not None:
         if wanted.number < account.number:
             return False

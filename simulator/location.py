@@ -78,7 +78,9 @@ class Source:
     """Items of each shard."""
     falling: bool = False
     """Some batches carry late data, with a lower watermark."""
-    silent: tuple[str, ...] = ()
-    """Regions that state no watermark."""
+    silent: str | None = None
+    """The region that states no watermark."""
     bounded: bool = True
     """Regions close when they have read everything; else they are idle then."""
+    upload_first: float = 0.8
+    """Share of steps with open uploads that deliver one of them before the completion."""

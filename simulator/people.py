@@ -36,12 +36,13 @@ class People:
     """True if the job is stopping, so that another assignment can begin."""
     paused: bool = False
     _orders: int = 0
+    _regions: int = 0
+    """Number of regions that had a new name."""
 
     def command(self, **arguments: object) -> None:
         """Append an order."""
         envelope = Envelope(self.world.new_id("o"), EventType.STREAM_COMMAND, STREAM)
         self.world.append(envelope, StreamCommand.model_validate(arguments))
-        self.world.saw(f"order: {arguments['command']}")
 
     def working(self) -> list[Driver]:
         """Return the drivers of the current assignment."""
@@ -107,7 +108,6 @@ class People:
     def reassign(self, dice: Dice) -> None:
         """Begin to stop the job; another assignment begins when everything is committed."""
         self.closing = True
-        self.world.saw("job stops for another assignment")
 
     def match(self, dice: Dice) -> None:
         """See which assignment is in force: an order had no effect, or a stray query was there first."""
@@ -157,10 +157,25 @@ class People:
             if left and driver.assignment.number == truth.number and (place is None or not place.removed):
                 self.command(command="remove", region=driver.region)
                 return
-        if truth.number is None or truth.active() or truth.open is not None or self.asking:
+        if truth.number is None or truth.active():
+            return
+        if dice.chance(0.6 if truth.open is not None else 0.1):
+            self._register_early(dice)
+            return
+        if truth.open is not None or self.asking:
             return
         number = max(truth.number, truth.withdrawn) + 1
         self._begin(dice, number, truth.decided)
+
+    def _register_early(self, dice: Dice) -> None:
+        """Register a query of the next assignment by hand: too early, after another cut, or rightly."""
+        truth = self.truth
+        after = dice.pick((truth.decided, 0))
+        assignment = Assignment(number=(truth.number or 0) + 1, regions=("early",), after=after)
+        envelope = Envelope(
+            self.world.new_id("e"), EventType.REGION_REGISTERED, STREAM, "early", self.world.new_id("early.")
+        )
+        self.world.append(envelope, RegionRegistered(assignment=assignment))
 
     def _begin(self, dice: Dice, number: int, after: int) -> None:
         """Give the shards to other regions, each from its decided offset."""
@@ -169,7 +184,7 @@ class People:
             shards |= self.decided_offsets(driver)
         names = sorted(shards)
         kept = [driver.region for driver in self.working() if dice.chance(0.5)]
-        fresh = [self.world.new_id("x") for _ in range(dice.between(0 if kept else 1, 2))]
+        fresh = [self._new_name() for _ in range(dice.between(0 if kept else 1, 2))]
         regions = [*kept, *fresh][: max(1, len(names))]
         shares: dict[str, Offsets] = {name: {} for name in regions}
         for index, shard in enumerate(names):
@@ -182,6 +197,10 @@ class People:
             self._start(sample, name, assignment, shares[name])
         self.closing = False
         self.world.saw("another assignment begins")
+
+    def _new_name(self) -> str:
+        self._regions += 1
+        return f"x{self._regions}"
 
     def _start(self, sample: Driver, name: str, assignment: Assignment, offsets: Offsets) -> None:
         place = self.truth.places.get(name)
@@ -219,26 +238,29 @@ class People:
         kind = dice.pick(("savepoint", "savepoint", "drain"))
         self.command(command=kind, name=f"{kind}{self._orders}")
 
-    def cancel(self, dice: Dice) -> None:
-        if self.truth.savepoints:
-            self.command(command="cancel", name=dice.pick(self.truth.savepoints).name)
+    def cancel(self, dice: Dice) -> bool:
+        if not self.truth.savepoints:
+            return False
+        self.command(command="cancel", name=dice.pick(self.truth.savepoints).name)
+        return True
 
-    def revert(self, dice: Dice) -> None:
+    def revert(self, dice: Dice) -> bool:
         verdict = self.truth.open
         if verdict is not None:
             self.command(
                 command="revert", decision=verdict.body.decision, region=dice.pick(sorted(verdict.moves))
             )
+        return verdict is not None
 
-    def withdraw(self, dice: Dice) -> None:
+    def withdraw(self, dice: Dice) -> bool:
         """Withdraw the assignment that has just begun: the regions of the one before continue."""
         truth = self.truth
         if truth.number is None or not truth.provisional:
-            return
+            return False
         self.command(command="withdraw", number=truth.number)
         if truth.former is None:
             self._begin_again(truth.number + 1)
-            return
+            return True
         for driver in self.drivers:
             back = driver.assignment.number == truth.former[0]
             if not back:
@@ -248,6 +270,7 @@ class People:
         self.closing = False
         self.asking.clear()
         self.world.saw("back to the assignment before")
+        return True
 
     def _begin_again(self, number: int) -> None:
         """The first assignment was withdrawn, and its number is burned: the job begins with the next one."""
@@ -260,10 +283,10 @@ class People:
         self.closing = False
         self.world.saw("the first assignment is withdrawn")
 
-    def remove(self, dice: Dice) -> None:
+    def remove(self, dice: Dice) -> bool:
         """Remove, or discard, a region, or close the assignment; the job then begins another one."""
         if self.truth.number is None or not self.working():
-            return
+            return False
         kind = dice.pick(("remove", "discard", "close"))
         chosen = dice.pick(self.working())
         if kind == "close":
@@ -277,12 +300,13 @@ class People:
             driver.state = "stopped"
             self.asking.pop(driver.region, None)
         self.closing = True
+        return True
 
-    def policy(self, dice: Dice) -> None:
+    def policy(self, dice: Dice) -> bool:
         """Let a coordinator with other settings log another policy, once."""
         held = self.truth.policy
         if held is None:
-            return
+            return False
         changed = held.model_copy(
             update={
                 "number": held.number + 1,
@@ -292,4 +316,4 @@ class People:
         )
         envelope = Envelope(self.world.new_id("p"), EventType.STREAM_POLICY, STREAM)
         self.world.append(envelope, StreamPolicy.model_validate(changed.model_dump()))
-        self.world.saw("policy")
+        return True

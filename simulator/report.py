@@ -1,4 +1,4 @@
-"""What a campaign found, for people and for machines."""
+"""Reports of a campaign, for people and for machines."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from sluicegate.simulator.shrink import Failure
 
 
 def summary(campaign: Campaign) -> dict[str, object]:
-    """The numbers, as they stand in the last line of `simulate --json`."""
+    """Return the numbers, as in the last line of `simulate --json`."""
     return {
         "schedules": campaign.schedules,
         "steps": campaign.steps,
@@ -21,7 +21,7 @@ def summary(campaign: Campaign) -> dict[str, object]:
 
 
 def table(campaign: Campaign, enough: int) -> Iterator[str]:
-    """How often every fault and every transition was hit; those hit too rarely are marked."""
+    """Yield the count of every fault and every transition; the rare ones are marked."""
     for kind in ("fault", "transition"):
         found = [row for row in rows(campaign.coverage) if row.kind == kind]
         width = max(len(row.name) for row in found)
@@ -33,15 +33,15 @@ def _line(row: Row, width: int, enough: int) -> str:
     return f"  {row.name:<{width}} {row.times:>10}{'' if row.times >= enough else '  rare'}"
 
 
-def failure_in_words(seed: int, length: int, failure: Failure) -> Iterator[str]:
-    """What broke, how to see it again, and the shortest way there."""
-    setting = failure.plan.setting
+def format_failure(seed: int, length: int, failure: Failure) -> Iterator[str]:
+    """Yield the violation, the command that repeats it, and the shrunk story."""
+    setting, policy = failure.plan.setting, failure.plan.setting.machine.policy
     yield f"seed {seed}: {failure.violation}"
     yield f"  again: sluicegate simulate --seed {seed} --seeds 1 --steps {length}"
     yield (
         f"  shrunk to {len(failure.plan.steps)} steps; regions: {setting.regions}, items a shard: "
-        f"{setting.items}, coordinators: {setting.coordinators}, partial cuts: "
-        f"{'allowed' if setting.partial else 'never'}, sink: {setting.sink}"
+        f"{setting.items}, coordinators: {setting.coordinators}, partial cuts: {policy.partial}, "
+        f"single region: {setting.single_region or 'no'}"
     )
     yield from (f"    {line}" for line in failure.story)
     yield f"    {failure.violation}"

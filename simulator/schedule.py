@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.effects import Effect
-from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Assignment, SingleRegionReason, StreamPolicy
+from sluicegate.events.models import Assignment
 from sluicegate.lakes.memory import MemoryTable
 from sluicegate.simulator.checks import Checks
 from sluicegate.simulator.dice import Dice
@@ -18,12 +17,12 @@ from sluicegate.simulator.location import Location, Source
 from sluicegate.simulator.node import FATES, Node
 from sluicegate.simulator.people import People
 from sluicegate.simulator.plan import TROUBLES, Plan
+from sluicegate.simulator.tables import Tables
 from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import COMMIT_USER, World
+from sluicegate.simulator.world import World
 
 QUIET_ROUNDS: Final = 1_500
 """Of 50 milliseconds each, in which everything must come to rest."""
-HOUR: Final = 3_600_000
 
 
 class Outcome(NamedTuple):
@@ -38,17 +37,16 @@ class Schedule:
 
     def __init__(self, plan: Plan, *, story: list[str] | None = None) -> None:
         """`story`: lines about everything that happens are added to it."""
-        dice = Dice(plan.seed ^ 0x5EED)
+        setting = plan.setting
         self.plan = plan
         self.steps = 0
         self.world = World(MemoryTable("sim"), story=story)
         self.checks = Checks(self.world)
-        names = tuple(f"r{number}" for number in range(dice.pick((1, 2, 2, 3, 3, 4))))
-        silent = (dice.pick(names),) if dice.chance(0.15) else ()
-        source = Source(dice.between(3, 20), dice.chance(0.4), silent, bounded=dice.chance(0.6))
-        reasons: tuple[SingleRegionReason, ...] = ("all-to-all", "shared-files")
-        single = None if dice.chance(0.85) else dice.pick(reasons)
-        settings = _draw_settings(dice)
+        names = tuple(f"r{number}" for number in range(setting.regions))
+        silent = names[setting.silent] if setting.silent is not None else None
+        source = Source(
+            setting.items, setting.late_data, silent, setting.bounded, 0.3 if setting.slow_uploads else 0.8
+        )
         homes = {name: {f"{name}a": 0, f"{name}b": 0} for name in names}
         assignment = Assignment(number=0, regions=names)
         self.drivers = [
@@ -59,13 +57,14 @@ class Schedule:
                 assignment,
                 Location(f"{name}.0", None, dict(homes[name])),
                 dict(homes[name]),
-                single_region=single,
+                single_region=setting.single_region,
             )
             for name in names
         ]
-        self.fleet = Fleet(self.world, settings, self._watch)
-        self.fleet.nodes = [self.fleet.boot() for _ in range(dice.pick((1, 1, 2, 2, 3)))]
+        self.fleet = Fleet(self.world, setting.machine, self._watch)
+        self.fleet.nodes = [self.fleet.boot() for _ in range(setting.coordinators)]
         self.people = People(self.world, self.checks.truth, self.drivers)
+        self.tables = Tables(self.world, self.checks.truth, self.fleet, self.people)
         self._items = {
             (shard, number) for home in homes.values() for shard in home for number in range(source.items)
         }
@@ -76,7 +75,8 @@ class Schedule:
         for step in self.plan.steps:
             self.steps += 1
             self.world.now += step.after
-            self._actions[step.kind](step.who, Dice(step.draw))
+            if self._actions[step.kind](step.who, Dice(step.draw)) is not False:
+                self.world.saw(step.kind)
             self.checks.step()
             self.checks.compare(self.fleet.nodes)
         self._come_to_rest()
@@ -89,9 +89,10 @@ class Schedule:
 
     def _undirected(self) -> dict[str, Callable[[Dice], object]]:
         """Return the actions that are not about one driver or process."""
-        people, forger = self.people, Forger(self.world, self.checks, self.drivers)
+        people, tables = self.people, self.tables
+        forger = Forger(self.world, self.checks, self.drivers)
         return {
-            "care": people.care,
+            "care": self._care,
             "assignment": people.see_to_assignment,
             "reassign": people.reassign,
             "pause": people.pause,
@@ -101,13 +102,14 @@ class Schedule:
             "remove": people.remove,
             "policy": people.policy,
             "withdraw": people.withdraw,
-            "foreign": self._foreign,
-            "impostor": self._impostor,
-            "expire": self._expire,
-            "unfit table": self._unfit,
-            "view wiped": self._wipe,
-            "clock jumps": self._jump,
-            "wrong append time": self._misdate,
+            "foreign": tables.foreign,
+            "impostor": tables.impostor,
+            "expire": tables.expire,
+            "unfit table": tables.unfit,
+            "another table": tables.stand_in,
+            "view wiped": tables.wipe,
+            "clock jumps": tables.jump,
+            "wrong append time": tables.misdate,
             "forged decision": forger.decision,
             "older policy": forger.policy,
             "forged attempt": forger.attempt,
@@ -141,16 +143,19 @@ class Schedule:
         working = self.people.working()
         if working:
             driver = working[who % len(working)]
+            if self.world.now < driver.still_until:
+                return
             if driver.state == "running" and driver.batch is None and self.people.closing:
                 return
             driver.drive(dice)
 
     def _trouble(self, name: str) -> Callable[[int, Dice], object]:
-        def act(who: int, dice: Dice) -> None:
+        def act(who: int, dice: Dice) -> bool:
             driver = self.drivers[who % len(self.drivers)]
-            if self._befall(name, driver, dice) is not False:
-                self.world.saw(name)
+            happened = self._befall(name, driver, dice) is not False
+            if happened:
                 self.world.tell("{}: {}", driver.region, name)
+            return happened
 
         return act
 
@@ -160,6 +165,8 @@ class Schedule:
             "deliver": lambda: driver.deliver(dice),
             "duplicate": lambda: self._duplicate(driver, dice),
             "zombie": lambda: self._zombie(driver, dice),
+            "stand still": lambda: driver.stand_still(dice),
+            "late uploads": lambda: driver.hold_uploads(dice),
         }
         if name in always:
             return always[name]()
@@ -173,8 +180,10 @@ class Schedule:
             "lose files": driver.lose_files,
             "contradict": lambda: driver.contradict(dice),
             "replay": lambda: driver.replay(dice),
+            "unreadable": driver.garble,
             "both attempts": lambda: driver.name_both(dice),
             "skip": lambda: driver.skip(dice),
+            "other range": lambda: driver.plan_otherwise(dice),
             "late closing": lambda: driver.close_late(dice),
             "idle in a batch": driver.doze,
             "heartbeat": lambda: driver.rest() if driver.batch is None and not driver.uploads else False,
@@ -201,54 +210,19 @@ class Schedule:
         driver.late.append(self.world.files_event(at, "w0", self.world.new_id("z"), batch.items[:1]))
         return True
 
-    def _foreign(self, dice: Dice) -> None:
-        self.world.table.foreign_commit()
-        self.world.saw("foreign commit")
-
-    def _impostor(self, dice: Dice) -> None:
-        """A foreign job commits as our commit user, with its own low ids."""
-        newest = self.checks.truth.decided
-        if newest > 1:
-            self.world.table.foreign_commit(made_by=(COMMIT_USER, dice.between(0, newest - 1)))
-            self.world.saw("foreign commit as our user")
-
-    def _expire(self, dice: Dice) -> None:
-        """Expire snapshots that nobody needs: those before the newest of ours, when nothing is open."""
-        table, truth = self.world.table, self.checks.truth
-        if truth.open is not None or self.fleet.frozen or self.fleet.asleep:
-            return
-        ours = [each.id for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
-        if ours and table.head is not None:
-            table.expire(max(1, table.head.id - ours[-1] + 1))
-            self.fleet.records.clear()
-            self.world.saw("history expired")
-
-    def _unfit(self, dice: Dice) -> None:
-        self.world.table.refusal = None if self.world.table.refusal else "the table is refused for a while"
-        self.world.saw("table out of scope" if self.world.table.refusal else "table in scope again")
-
-    def _wipe(self, dice: Dice) -> None:
-        self.world.view = None
-        self.world.saw("view wiped")
-
-    def _jump(self, dice: Dice) -> None:
-        self.world.skew = dice.pick((0, 0, 700, -700, HOUR, -HOUR))
-        self.world.saw("broker's clock jumps")
-
-    def _misdate(self, dice: Dice) -> None:
-        self.world.glitch = dice.pick((HOUR, -HOUR, 1000 * HOUR))
-        self.world.saw("one wrong append time")
+    def _care(self, dice: Dice) -> None:
+        self.people.care(dice)
+        self.tables.care(dice)
 
     def _wait(self, dice: Dice) -> None:
         self.world.now += dice.pick((200, 1_000, 5_000, 20_000))
-        self.world.saw("time passes")
 
     # --- the end ----------------------------------------------------------------------------------
 
     def _come_to_rest(self) -> None:
         """No more faults: everything must be committed, whoever does it."""
         self.world.tell("--- no more faults ---")
-        self.world.table.refusal = None
+        self.tables.quiet()
         self.fleet.quiet()
         self.checks.step()
         if self.people.paused:
@@ -256,6 +230,8 @@ class Schedule:
         self.checks.step()
         for savepoint in list(self.checks.truth.savepoints):
             self.people.command(command="cancel", name=savepoint.name)
+        for driver in self.drivers:
+            driver.held_until = 0
         dice = Dice(self.plan.seed)
         for round_ in range(QUIET_ROUNDS):
             self.steps += 1
@@ -289,29 +265,6 @@ class Schedule:
             return False
         done = all(driver.state in ("closed", "stopped") or driver.idle for driver in self.people.working())
         return done and self.checks.truth.open is None and not self.people.closing
-
-
-def _draw_settings(dice: Dice) -> MachineSettings:
-    """Return random settings of the coordinators."""
-    policy = StreamPolicy(
-        number=0,
-        partial="allow" if dice.chance(0.8) else "never",
-        max_consecutive_fallbacks=dice.pick((1, 1, 2, 3)),
-        max_failure_ratio=dice.pick((1.0, 1.0, 0.5, 0.34)),
-        allowed_locations=("memory://",),
-    )
-    stall_pause = dice.pick((100, 1_000, 15_000))
-    return MachineSettings(
-        policy,
-        commit_interval=dice.pick((0, 0, 0, 500, 5_000)),
-        commit_max_files=dice.pick((None, None, 3)),
-        record_interval=dice.pick((500, 20_000)),
-        head_interval=dice.pick((2_000, 300_000)),
-        stall_pause=stall_pause,
-        overdue_after=stall_pause,
-        silence=dice.pick((1_000, 60_000)),
-        alignment_timeout=dice.pick((100, 100, 400, 1_500, 10_000)),
-    )
 
 
 def _without_who(act: Callable[[Dice], object]) -> Callable[[int, Dice], object]:

@@ -1,19 +1,19 @@
-"""Makes a failing plan short: what can be left out, so that the same invariant still breaks, is left out."""
+"""Shrinking: a failing plan without every step and setting that the failure does not need."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sluicegate.simulator.plan import Plan, Setting, Step
+from sluicegate.simulator.plan import Plan
 from sluicegate.simulator.schedule import Schedule
+from sluicegate.simulator.setting import simpler
 from sluicegate.simulator.violation import Violation
 
-PATIENCE = 1_500
-"""How many plans are tried at most."""
+PATIENCE: Final = 1_500
+"""Number of plans that are tried at most."""
 
 
 class Failure(NamedTuple):
-    """A plan that breaks an invariant, and what happened, in plain words."""
+    """A plan that breaks an invariant, and its story in plain words."""
 
     plan: Plan
     violation: Violation
@@ -21,7 +21,7 @@ class Failure(NamedTuple):
 
 
 class Shrinker:
-    """Tries smaller plans as long as the same invariant breaks."""
+    """Tries smaller plans while the same invariant breaks."""
 
     def __init__(self, failing: Plan, invariant: str, patience: int = PATIENCE) -> None:
         self.best = failing
@@ -29,7 +29,7 @@ class Shrinker:
         self._left = patience
 
     def run(self) -> Plan:
-        """Shrink until nothing more can be left out, or patience ends."""
+        """Shrink until nothing more can be left out, or until patience ends."""
         self._cut_off()
         before = None
         while before != self.best and self._left > 0:
@@ -40,7 +40,7 @@ class Shrinker:
         return self.best
 
     def _holds(self, plan: Plan) -> bool:
-        """Whether a plan still breaks the invariant; it is the best then."""
+        """Return whether a plan still breaks the invariant; it is the best then."""
         if self._left <= 0:
             return False
         self._left -= 1
@@ -48,14 +48,14 @@ class Shrinker:
         if broken is None or broken.invariant != self._invariant:
             return False
         # Steps after the one that fails do not matter.
-        self.best = replace(plan, steps=plan.steps[: schedule.taken])
+        self.best = replace(plan, steps=plan.steps[: schedule.steps])
         return True
 
     def _cut_off(self) -> None:
         self._holds(self.best)
 
     def _leave_out(self) -> None:
-        """Delta debugging over the steps: ever smaller pieces are left out."""
+        """Leave out ever smaller pieces of the steps (delta debugging)."""
         size = max(1, len(self.best.steps) // 2)
         while size >= 1:
             at = 0
@@ -66,41 +66,21 @@ class Shrinker:
             size //= 2
 
     def _simplify_setting(self) -> None:
-        for simpler in _simpler_settings(self.best.setting):
-            self._holds(replace(self.best, setting=simpler))
+        for changed in simpler(self.best.setting):
+            self._holds(replace(self.best, setting=changed))
 
     def _simplify_steps(self) -> None:
         for place in range(len(self.best.steps)):
             if place >= len(self.best.steps):
                 return
-            step, steps = self.best.steps[place], self.best.steps
-            if step.after > 1:
-                calm: Step = step._replace(after=1)
+            steps = self.best.steps
+            if steps[place].after > 1:
+                calm = replace(steps[place], after=1)
                 self._holds(replace(self.best, steps=(*steps[:place], calm, *steps[place + 1 :])))
 
 
-def _simpler_settings(setting: Setting) -> Iterator[Setting]:
-    changes: list[Callable[[Setting], Setting]] = [
-        lambda old: replace(old, coordinators=1),
-        lambda old: replace(old, coordinators=max(1, old.coordinators - 1)),
-        lambda old: replace(old, regions=1),
-        lambda old: replace(old, regions=max(1, old.regions - 1)),
-        lambda old: replace(old, items=2),
-        lambda old: replace(old, items=max(1, old.items // 2)),
-        lambda old: replace(old, sink="independent"),
-        lambda old: replace(old, partial=False),
-        lambda old: replace(old, unbounded=False),
-        lambda old: replace(old, owned=True),
-        lambda old: replace(old, memory=1_000),
-    ]
-    for change in changes:
-        changed = change(setting)
-        if changed != setting:
-            yield changed
-
-
 def attempt(plan: Plan, story: list[str] | None = None) -> tuple[Schedule, Violation | None]:
-    """Run a plan; whatever the product or the simulator raises counts as a violation."""
+    """Run a plan; any error of the core or of the simulator counts as a violation."""
     schedule = Schedule(plan, story=story)
     try:
         schedule.run()
@@ -112,7 +92,7 @@ def attempt(plan: Plan, story: list[str] | None = None) -> tuple[Schedule, Viola
 
 
 def shrink(plan: Plan, violation: Violation, patience: int = PATIENCE) -> Failure:
-    """The shortest plan that was found to break the same invariant, with its story."""
+    """Return the shortest plan that was found to break the same invariant, with its story."""
     best = Shrinker(plan, violation.invariant, patience).run()
     story: list[str] = []
     _, broken = attempt(best, story)

@@ -5,7 +5,7 @@ There are no records and no recovery in it, so a bug of those cannot hide here.
 
 from copy import deepcopy
 
-from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Body,
     CheckpointCompleted,
@@ -32,10 +32,10 @@ class Truth(Account):
 
     # --- the log ----------------------------------------------------------------------------------
 
-    def read(self, offset: int, envelope: Envelope, body: Body) -> None:
+    def read(self, offset: int, envelope: Envelope, body: Body | None) -> None:
         """Apply one record."""
         match body:
-            case FilesWritten():
+            case FilesWritten() | None:
                 self._written(envelope)
             case RegionRegistered():
                 self._register(envelope, body)
@@ -80,10 +80,15 @@ class Truth(Account):
         return place if right and place and place.life and place.life.name == envelope.incarnation else None
 
     def _written(self, envelope: Envelope) -> None:
+        """Note files, or a completion that nobody can read: something of the checkpoint is pending."""
         place = self._live(envelope)
         if place is None or place.life is None or place.is_past(envelope.checkpoint):
             return
-        place.life.parts.setdefault(envelope.checkpoint, {}).setdefault(envelope.id, envelope)
+        if envelope.type is EventType.REGION_REGISTERED:
+            return
+        parts = place.life.parts.setdefault(envelope.checkpoint, {})
+        if envelope.type is EventType.FILES_WRITTEN:
+            parts.setdefault(envelope.id, envelope)
         place.idle = False
         self._look(envelope.region)
 

@@ -23,7 +23,8 @@ class Entry(NamedTuple):
     offset: int
     time: int
     envelope: Envelope
-    body: Body
+    body: Body | None
+    """None: nobody can read it."""
 
 
 @dataclass
@@ -65,13 +66,14 @@ class World:
         """Count an occurrence."""
         self.coverage[what] += 1
 
-    def append(self, envelope: Envelope, body: Body) -> int:
+    def append(self, envelope: Envelope, body: Body | None) -> int:
         """Append to the log; return the offset."""
         offset = len(self.log)
         self.log.append(Entry(offset, max(0, self.now + self.skew + self.glitch), envelope, body))
         self.glitch = 0
         if self.story is not None:
-            shown = "" if isinstance(body, FilesWritten) else body.model_dump_json(exclude_defaults=True)
+            shown = "unreadable" if body is None else body.model_dump_json(exclude_defaults=True)
+            shown = "" if isinstance(body, FilesWritten) else shown
             at = f"{envelope.region} {envelope.incarnation}:{envelope.checkpoint}"
             self.story.append(f"offset {offset}: {envelope.type} {envelope.id} {at} {shown}")
         return offset

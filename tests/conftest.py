@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,6 +20,10 @@ WITH_SERVERS: Final = frozenset(
 )
 """Fixtures and marks that start a server, a Spark session or a process of the product."""
 
+TESTS: Final = Path(__file__).parent
+TOGETHER: Final = frozenset({"hooks", "integration"})
+"""Folders with a Spark session of their own. Their files must not alternate in one process."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register `--rewrite-golden`: the reactions of the core become the expected lines. Review the diff."""
@@ -28,11 +33,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that needs a server: `make fast` leaves these out."""
+    """Mark every test that needs a server, and the tests that must run in one process.
+
+    `make fast` leaves out the tests with servers.
+    """
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group_of(item.path)))
         names = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
         if not WITH_SERVERS.isdisjoint(names):
             item.add_marker(pytest.mark.servers)
+
+
+def _group_of(path: Path) -> str:
+    """Return the group of a test file: its folder if the folder shares a Spark session, else the file."""
+    folder = path.parent.relative_to(TESTS).parts[:1]
+    return folder[0] if folder and folder[0] in TOGETHER else str(path.relative_to(TESTS))
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from sluicegate.coordinator.core.decisions import revert_digest
 from sluicegate.coordinator.core.effects import Append, Ask, Publish, Result
 from sluicegate.coordinator.core.heads import head_of, known_head
 from sluicegate.coordinator.core.log_state import Decision, LogState
+from sluicegate.coordinator.core.replica import Applied
 from sluicegate.coordinator.core.state_record import TableProgress
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CutCommitted, CutReverted
+from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.models import CutCommitted, CutReverted, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import (
     Absent,
@@ -53,9 +54,14 @@ class Committing:
         reverted = isinstance(self.outcome, CutReverted)
         return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self.outcome)
 
-    def resolved(self) -> None:
-        """Note that the log has the outcome."""
-        self._decision = self.outcome = None
+    def read(self, record: LogRecord, applied: Applied) -> None:
+        """Note the consequences of a new record."""
+        body = record.body
+        if applied.resolved is not None:
+            self._decision = self.outcome = None
+        elif isinstance(body, StreamCommand) and body.head is not None and applied.ignored is None:
+            # An operator names a head because the known one proves nothing.
+            self._table.head, self._table.upto, self._table.contradicted = None, -1, None
 
     def next(self, state: LogState) -> Ask | Publish | None:
         """Return the next step: ask first, every time; publish only on a head without the decision."""

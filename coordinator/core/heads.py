@@ -32,7 +32,8 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     made, asked = state.pending, asked_decision(state)
     known = [made.head if made is not None else state.snapshot]
     if state.proof is not None and state.proof.decision == asked:
-        known.append(state.proof.head)
+        # The operator looked at the table as it is: the log may name snapshots that were rolled back.
+        known = [state.proof.head]
     if table.upto == asked - 1:
         known.append(table.head)
     return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)

@@ -130,6 +130,7 @@ class StreamMachine:
         """React to a new record, beside its effect on the log's state."""
         self.outbox.read(record, applied, self.replica.state)
         self._candidate.read(record, applied, self._now)
+        self._committing.read(record, applied)
         match record.body:
             case CutDecided():
                 self._overdue.decided()
@@ -137,7 +138,6 @@ class StreamMachine:
                 # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
         if applied.resolved is not None:
-            self._committing.resolved()
             self._clear_commit_stall()
             self._retries.ended("publish", "append")
         if applied.answer is not None:
@@ -304,7 +304,8 @@ class StreamMachine:
         if isinstance(result, effects.TableUnfit):
             self._halt(Problem(code=Code.TABLE_UNFIT, detail=result.reason))
             return
-        self.table.identity = self.table.identity or result.identity
+        # The log's identity counts: a coordinator without a record may have met another table first.
+        self.table.identity = self.replica.state.table or self.table.identity or result.identity
         if self.table.identity != result.identity:
             self._halt(Problem(code=Code.TABLE_REPLACED, detail=result.identity))
             return

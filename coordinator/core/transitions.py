@@ -54,8 +54,12 @@ REGION: Final = (
 )
 
 
-def is_allowed(before: RegionPhase | None, event: EventType, after: RegionPhase | None) -> bool:
-    """True if an event may change a region's phase in this way."""
-    return before == after or any(
-        before in each.sources and event is each.event and after in each.targets for each in REGION
-    )
+def changes(
+    before: RegionPhase | None, event: EventType, after: RegionPhase | None
+) -> list[Transition]:
+    """Return the rows with this change; none if no event of this type may make it."""
+    return [
+        each
+        for each in REGION
+        if before != after and before in each.sources and event is each.event and after in each.targets
+    ]

@@ -1,8 +1,6 @@
-"""Formats of times and ranges of checkpoints in messages for people."""
+"""Formats of times in messages for people."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,13 +23,3 @@ def duration(seconds: float) -> str:
     if seconds < 172_800:
         return f"{round(seconds / 60)} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
     return f"{round(seconds / 86_400)} days"
-
-
-def spans(checkpoints: Iterable[tuple[str, int]]) -> str:
-    """Format checkpoints by lineage, such as `3..5 of lineage q1`; empty for none."""
-    told = []
-    for lineage, found in groupby(sorted(checkpoints), key=lambda each: each[0]):
-        numbers = [number for _, number in found]
-        first, last = numbers[0], numbers[-1]
-        told.append(f"{first if first == last else f'{first}..{last}'} of lineage {lineage}")
-    return ", ".join(told)

@@ -1,23 +1,33 @@
-"""`sluicegate check` finds what is missing or wrong, says what to do, and changes nothing unless told to."""
+"""`sluicegate check` finds missing and wrong things with their remedies; it changes nothing unless asked."""
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core.state import LightState, StateRecord
+from sluicegate.coordinator.core.log_state import Before, Decision, LogState
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.embedded.ports import free_port
+from sluicegate.events.models import Head
 from sluicegate.kafka.topics import verify_topics
-from sluicegate.lakes.port import CommitRequest
+from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
 from tests.cli.deployment import Deployment, as_json, findings, make_table
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 TOPICS = ("events", "commits", "state", "dead-letters")
+
+
+def write_record(deployment: Deployment, state: LogState, **more: Any) -> None:
+    """Write the state record of the stream of the settings."""
+    record = StateRecord(stream="flights", applied=0, low_water=0, state=state, **more)
+    deployment.write_state((b"flights", encode_record(record)))
 
 
 def _topics(deployment: Deployment) -> list[str]:
@@ -179,11 +189,67 @@ def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment
     identity = committer.inspect().identity
     committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()
-    state = LightState(table=identity, recorded=None)
-    record = StateRecord(stream="flights", applied=0, low_water=0, state=state)
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    write_record(deployment, LogState(table=identity))
     result = deployment.run("check")
     verdict, detail = findings(result)["table of flights, history"]
     assert (result.exit_code, verdict) == (1, "PROBLEM")
-    assert "it has decision 1 of this stream, and the record ends at 0" in detail
-    assert "sluicegate replay --stream flights --verify" in detail
+    assert "the table has decision 1 of its commit user, and the log has decisions up to 0" in detail
+    assert "sluicegate replay verify --stream flights" in detail
+
+
+def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
+    deployment.create_topics()
+    settings = deployment.settings.streams["flights"]
+    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    identity = committer.inspect().identity
+    published = committer.publish(CommitRequest(1, "digest", None, None, ()))
+    committer.close()
+    assert isinstance(published, Published)
+    head = Head(snapshot=published.snapshot.id, identity=published.snapshot.identity)
+    agreed = LogState(table=identity, decided=1, snapshot=head)
+    write_record(deployment, agreed)
+    verdict, detail = findings(deployment.run("check"))["table of flights, history"]
+    assert (verdict, detail) == ("OK", "agrees with the record, up to decision 1")
+    before = Before(regions={}, watermark=None, provisional=False, former=None)
+    made = Decision(
+        id=2,
+        digest="d",
+        offset=0,
+        cut={},
+        fallbacks={},
+        parts=[],
+        files=0,
+        first_offset=0,
+        head=head,
+        before=before,
+    )
+    write_record(deployment, agreed.model_copy(update={"decided": 2, "pending": made}))
+    verdict, detail = findings(deployment.run("check"))["table of flights, history"]
+    assert (verdict, "decision 2 is not there yet, a coordinator commits it" in detail) == ("OK", True)
+
+
+def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deployment) -> None:
+    deployment.create_topics()
+    settings = deployment.settings.streams["flights"]
+    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    identity = committer.inspect().identity
+    committer.close()
+    write_record(deployment, LogState(table="another table"))
+    result = deployment.run("check")
+    verdict, detail = findings(result)["table of flights, history"]
+    assert (result.exit_code, verdict) == (1, "PROBLEM")
+    assert f"the table is another one ({identity}) than the stream has committed to" in detail
+    lost = Head(snapshot=3, identity="lost")
+    write_record(deployment, LogState(table=identity, decided=3, snapshot=lost))
+    verdict, detail = findings(deployment.run("check"))["table of flights, history"]
+    assert verdict == "PROBLEM"
+    assert "the table contradicts decision 4 of the log" in detail
+
+
+def test_another_commit_user_than_the_record_has_is_a_problem(deployment: Deployment) -> None:
+    deployment.create_topics()
+    write_record(deployment, LogState(), commit_user="somebody")
+    verdict, detail = findings(deployment.run("check"))["table of flights"]
+    assert verdict == "PROBLEM"
+    assert "it commits as the user somebody, and the settings name another one (sluicegate-flights)" in detail
+    assert "streams.flights.commit_user" in detail

@@ -6,43 +6,52 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.core.book import Book
-from sluicegate.coordinator.core.orders import obey
-from sluicegate.coordinator.core.state import Decision, LightState, LineageState, RegionState, StateRecord
-from sluicegate.events.models import Assignment, Position, StreamCommand
+from sluicegate.coordinator.core.log_state import (
+    AssignmentState,
+    Incarnation,
+    LogState,
+    RegionPhase,
+    RegionState,
+)
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.events.models import Head, Position
 from sluicegate.events.partitioning import partition_of
-from sluicegate.lakes.port import SnapshotRef
+from sluicegate.events.problems import Code, Problem
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 
 pytestmark = pytest.mark.kafka
 AT_NOON = 1_356_998_400_000
+LOST = Problem(code=Code.FILES_LOST, region="LGA", incarnation="i3", checkpoint=4)
 
 
-def _record(committed: int = 41, **more: Any) -> StateRecord:
-    lived = {"q1": LineageState(opened_at=0)}
+def _region(incarnation: str, **more: Any) -> RegionState:
+    life = Incarnation(id=incarnation, from_offset=0, base=None)
+    return RegionState(**{"phase": RegionPhase.LIVE, "incarnation": life, **more})
+
+
+def _record(decided: int = 41, **more: Any) -> StateRecord:
     regions = {
-        "EWR": RegionState(
-            lineages=lived, chain=["q1"], ref=Position(lineage="q1", checkpoint=17), watermark=5
-        ),
-        "JFK": RegionState(lineages=lived, chain=["q1"], idle=True),
-        "LGA": RegionState(lineages=lived, chain=["q1"], fault="other content; open a new lineage"),
-        "OLD": RegionState(lineages=lived, chain=["q1"], closed=True, left=True),
+        "EWR": _region("i1", position=Position(incarnation="i1", checkpoint=17, digest="d17"), watermark=5),
+        "JFK": _region("i2", idle=True),
+        "LGA": _region("i3", fault=LOST),
+        "OLD": _region("i4", phase=RegionPhase.LEFT),
     }
-    state = LightState(
+    state = LogState(
         partition=partition_of("flights", PARTITIONS),
         table="uuid",
-        recorded=SnapshotRef(57, "x"),
-        assignment=Assignment(number=2, regions=("EWR", "JFK", "LGA", "NEW")),
+        snapshot=Head(snapshot=57, identity="x"),
+        assignment=AssignmentState(number=2, regions=["EWR", "JFK", "LGA", "NEW"], after=30),
         regions=regions,
-        decided=committed,
-        committed=committed,
+        decided=decided,
         watermark=AT_NOON,
     )
-    return StateRecord(stream="flights", applied=90, low_water=80, state=state, **more)
+    values = {"conditions": [Condition(kind="stall", problem=LOST)], **more}
+    return StateRecord(stream="flights", applied=90, low_water=80, state=state, **values)
 
 
 def _bytes(record: StateRecord) -> bytes:
-    return record.model_dump_json().encode()
+    return encode_record(record)
 
 
 def _stream(deployment: Deployment, name: str = "flights") -> dict[str, Any]:
@@ -52,115 +61,104 @@ def _stream(deployment: Deployment, name: str = "flights") -> dict[str, Any]:
     return found
 
 
-def test_stream_that_nobody_opened(deployment: Deployment) -> None:
+def test_a_stream_without_a_registration(deployment: Deployment) -> None:
     deployment.create_topics()
     shown = _stream(deployment)
-    assert (shown["opened"], shown["read_by_restart"], "regions" in shown) == (False, 0, False)
-    assert "flights  not opened yet" in deployment.run("status").stdout
+    assert (shown["known"], shown["read_by_restart"], "regions" in shown) == (False, 0, False)
+    assert "flights  no registration yet" in deployment.run("status").stdout
 
 
-def test_newest_record_wins_and_foreign_keys_are_ignored(deployment: Deployment) -> None:
+def test_newest_record_wins_and_other_keys_are_ignored(deployment: Deployment) -> None:
     deployment.create_topics()
     deployment.write_state(
         (b"flights", _bytes(_record(40))),
         (b"other", None),
         (b"flights", _bytes(_record(41))),
         (b"flights/mark-done", b"{}"),
+        (b"flights/80", _bytes(_record(12))),
     )
     shown = _stream(deployment)
-    assert (shown["committed"], shown["snapshot"], shown["watermark"]) == (41, 57, AT_NOON)
-    assert (shown["assignment"], shown["low_water"], shown["stalled"]) == (2, 80, None)
-    assert {name: region["state"] for name, region in shown["regions"].items()} == {
-        "EWR": "active",
-        "JFK": "idle",
-        "LGA": "stalled",
-        "NEW": "not opened",
-        "OLD": "closed",
+    assert (shown["committed"], shown["snapshot"], shown["watermark"]) == (
+        41,
+        {"snapshot": 57, "identity": "x"},
+        AT_NOON,
+    )
+    assert (shown["assignment"]["number"], shown["assignment"]["after"], shown["low_water"]) == (2, 30, 80)
+    assert {name: region["phase"] for name, region in shown["regions"].items()} == {
+        "EWR": "live",
+        "JFK": "live",
+        "LGA": "live",
+        "NEW": "waiting",
+        "OLD": "left",
     }
-    assert shown["regions"]["EWR"]["cut"] == {"lineage": "q1", "checkpoint": 17}
-    assert shown["regions"]["LGA"]["reason"] == "other content; open a new lineage"
+    assert shown["regions"]["EWR"]["committed"] == {"incarnation": "i1", "checkpoint": 17, "digest": "d17"}
+    assert shown["regions"]["LGA"]["stalled"]["code"] == "files-lost"
     assert [each["stream"] for each in as_json(deployment.run("status", "--json"))["streams"]] == ["flights"]
 
 
 def test_lines_for_people(deployment: Deployment) -> None:
     deployment.create_topics()
-    record = _record(stalled="the table was replaced", heard={"EWR": AT_NOON})
-    record.state.pending = [
-        Decision(
-            id=42,
-            digest="d",
-            offset=9,
-            cut={},
-            final=False,
-            watermark=None,
-            parts=[],
-            files=0,
-            first_offset=8,
-        )
-    ]
-    deployment.write_state((b"flights", _bytes(record)))
+    deployment.write_state((b"flights", _bytes(_record(heard={"EWR": AT_NOON}))))
     lines = deployment.run("status", "--stream", "flights").stdout.splitlines()
-    assert lines[0].startswith(
-        "flights  commit 41 (snapshot 57), 1 decided and not confirmed (0 files)  watermark 2013-01-01T"
-    )
+    assert lines[0].startswith("flights  commit 41, snapshot 57:x  watermark 2013-01-01T")
     assert re.fullmatch(r"  as of \d+ s ago, by its state record", lines[1])
-    assert lines[2] == "  STALLED: the table was replaced"
-    assert re.fullmatch(r"  EWR +active +checkpoint 17 of lineage q1; heard of \d+ days ago", lines[3])
-    assert lines[4].split() == ["JFK", "idle", "nothing", "committed"]
-    assert len(lines) == 9
+    assert lines[2].startswith("  STALL files-lost: Region LGA is stalled: files of checkpoint 4 are lost.")
+    assert "sluicegate region reset --stream flights --region LGA" in lines[2]
+    assert lines[3] == "  assignment 2: EWR, JFK, LGA, NEW, after decision 30, not committed yet"
+    assert re.fullmatch(r"  EWR +live +checkpoint 17 of i1; last event \d+ days ago", lines[4])
+    assert [line.split()[:2] for line in lines[5:9]] == [
+        ["JFK", "idle"],
+        ["LGA", "STALLED"],
+        ["NEW", "waiting"],
+        ["OLD", "left"],
+    ]
+    assert len(lines) == 10
 
 
-def test_a_paused_stream_is_no_stalled_one(deployment: Deployment) -> None:
+def test_a_paused_stream(deployment: Deployment) -> None:
     deployment.create_topics()
-    record = _record()
-    obey(Book("flights", record.state, record.applied), "flights", StreamCommand(command="pause"))
+    record = _record(conditions=[Condition(kind="pause", problem=Problem(code=Code.PAUSED))])
+    record.state.paused = True
     deployment.write_state((b"flights", _bytes(record)))
     shown = _stream(deployment)
-    assert (shown["stalled"], "sluicegate resume --stream flights" in shown["paused"]) == (None, True)
+    assert (shown["paused"], [each["kind"] for each in shown["conditions"]]) == (True, ["pause"])
     assert time.time() - shown["recorded_at"] / 1000 < 60
     lines = deployment.run("status").stdout.splitlines()
-    assert lines[2].startswith("  PAUSED: an operator paused the stream; go on with: sluicegate resume")
-    assert "STALLED" not in "".join(lines)
-    # As an earlier release wrote it.
-    deployment.write_state((b"flights", _bytes(record.model_copy(update={"stalled": shown["paused"]}))))
-    assert _stream(deployment)["stalled"] is None
+    assert lines[2] == (
+        "  PAUSE paused: Stream flights commits nothing: an operator paused it. Continue with `sluicegate "
+        "stream resume --stream flights`."
+    )
+    assert "STALL " not in "".join(lines)
 
 
-def test_a_stream_that_an_event_on_another_partition_stalls_is_no_paused_one(deployment: Deployment) -> None:
+def test_waits_and_refused_registrations(deployment: Deployment) -> None:
     deployment.create_topics()
-    record = _record()
-    record.state.blocked = "an event stands elsewhere"
+    refused = Problem(code=Code.BASE_DIFFERS, region="JFK", incarnation="i9")
+    stranger = Problem(code=Code.REGION_NOT_ASSIGNED, region="SFO", names=("EWR", "JFK", "LGA", "NEW"))
+    waits = Problem(code=Code.WAITS_FOR_REGIONS, names=("NEW",))
+    conditions = [Condition(kind="refusal", problem=refused), Condition(kind="wait", problem=waits)]
+    record = _record(conditions=conditions, refused={"JFK": refused, "SFO": stranger})
     deployment.write_state((b"flights", _bytes(record)))
     shown = _stream(deployment)
-    assert (shown["stalled"], shown["paused"]) == ("an event stands elsewhere", None)
-
-
-def test_what_the_next_commit_waits_for_and_refused_openings(deployment: Deployment) -> None:
-    deployment.create_topics()
-    waits = ["region NEW has never been opened", "region EWR has completed nothing since its last commit"]
-    refused = {"JFK": "lineage q2 names no parent", "SFO": "region SFO is not in its own assignment 2"}
-    deployment.write_state((b"flights", _bytes(_record(waits=waits, refused=refused))))
-    shown = _stream(deployment)
-    assert shown["waits_for"] == waits
-    assert {name: region["refused"] for name, region in shown["regions"].items() if region["refused"]} == {
-        "JFK": refused["JFK"]
+    assert [(each["kind"], each["code"]) for each in shown["conditions"]] == [
+        ("refusal", "base-differs"),
+        ("wait", "waits-for-regions"),
+    ]
+    found = {
+        name: region["refused"]["code"] for name, region in shown["regions"].items() if region["refused"]
     }
-    assert shown["strangers"] == {"SFO": refused["SFO"]}
-    assert {name: region["state"] for name, region in shown["regions"].items()} == {
-        "EWR": "active",
-        "JFK": "refused",
-        "LGA": "stalled",
-        "NEW": "not opened",
-        "OLD": "closed",
-    }
+    assert (found, list(shown["strangers"])) == ({"JFK": "base-differs"}, ["SFO"])
     lines = deployment.run("status").stdout.splitlines()
-    assert lines[2:4] == [f"  WAITS: {each}" for each in waits]
-    at = next(number for number, line in enumerate(lines) if line.split()[0] == "JFK")
-    assert lines[at + 1] == "    LAST OPENING REFUSED: lineage q2 names no parent"
-    assert lines[-2].startswith("  REFUSED: a query of region SFO, which is not in the stream: region SFO")
+    assert lines[2].startswith("  REFUSAL base-differs: The registration of region JFK is refused: ")
+    assert lines[3].startswith(
+        "  WAIT waits-for-regions: The next commit of stream flights waits: the regions NEW"
+    )
+    jfk = next(line for line in lines if line.startswith("  JFK "))
+    assert jfk.endswith("newest registration refused (base-differs)")
+    assert lines[-2].startswith("  REFUSED: a query of region SFO, which the stream does not have: ")
 
 
-def test_that_no_coordinator_is_running_is_said(deployment: Deployment) -> None:
+def test_no_coordinator_is_running(deployment: Deployment) -> None:
     deployment.create_topics()
     group = deployment.settings.kafka.group_id
     said = f"no coordinator is running (group {group} has no members)"
@@ -173,9 +171,10 @@ def test_that_no_coordinator_is_running_is_said(deployment: Deployment) -> None:
 
 def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployment) -> None:
     deployment.create_topics()
-    deployment.write_state((b"flights", _bytes(_record())))
+    unread = _record().model_copy(update={"applied": -1, "low_water": 0})
+    deployment.write_state((b"flights", _bytes(unread)))
     for _ in range(3):
-        assert deployment.run("resume", "--stream", "flights").exit_code == 0
+        assert deployment.run("stream", "resume", "--stream", "flights").exit_code == 0
     assert (_stream(deployment)["end_offset"], _stream(deployment)["read_by_restart"]) == (3, 3)
     deployment.set_group_offset(partition_of("flights", PARTITIONS), 2)
     shown = _stream(deployment)
@@ -202,12 +201,16 @@ def test_records_of_streams_that_are_not_configured_here(deployment: Deployment)
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (b'{"stream": "flights"}', "applied: Field required"),
-        (_bytes(_record(version=2)), "version 2, this release reads 1; upgrade"),
+        (b'{"stream": "flights", "version": 2}', "its state record cannot be read at applied"),
+        (b"no JSON", "its state record cannot be read"),
+        (_bytes(_record(version=1)), "an older release wrote its state record (version 1)"),
+        (_bytes(_record(version=9)), "a newer release wrote its state record (version 9). Upgrade"),
     ],
-    ids=["malformed", "newer"],
+    ids=["malformed", "no-json", "older", "newer"],
 )
-def test_record_that_cannot_be_read_is_shown_as_that(deployment: Deployment, value: bytes, says: str) -> None:
+def test_a_record_that_cannot_be_read_is_shown_as_that(
+    deployment: Deployment, value: bytes, says: str
+) -> None:
     deployment.create_topics()
     deployment.write_state((b"flights", value))
     shown = _stream(deployment)

@@ -3,6 +3,7 @@
 import copy
 
 from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.events.models import CutDecided
 from sluicegate.lakes.memory import MemoryTable
 from sluicegate.lakes.port import CommitRequest
 from tests.golden.coordinator import Coordinator, Crashed, World
@@ -101,10 +102,11 @@ class Mishaps:
             case "impostor":
                 table.foreign_commit(made_by=("sluicegate-s", int(rest[0])))
             case "ours":
-                request = CommitRequest(
-                    int(rest[0]), rest[1], table.head.ref if table.head else None, None, []
-                )
-                table.commit("sluicegate-s", request)
+                number, digest = int(rest[0]), rest[1]
+                if digest == "logged":
+                    digest = self._digest_of(number)
+                head = table.head.ref if table.head else None
+                table.commit("sluicegate-s", CommitRequest(number, digest, head, None, []))
             case "replace":
                 table.replace()
             case "rollback":
@@ -120,6 +122,10 @@ class Mishaps:
                 self.world.bad |= set(rest)
             case _:
                 raise ValueError(f"no such thing: {what}")
+
+    def _digest_of(self, number: int) -> str:
+        bodies = (entry.body for entry in self.world.log)
+        return next(b.digest for b in bodies if isinstance(b, CutDecided) and b.decision == number)
 
     def do_backup(self) -> None:
         """Remember the table as it is."""

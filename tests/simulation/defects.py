@@ -1,4 +1,4 @@
-"""Defects planted into the core of version 4, each at a named seam, with the invariants that must break."""
+"""Defects planted into the core, each at a named seam, with the invariants that must break."""
 
 from typing import Final
 

@@ -8,9 +8,10 @@ from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, SnapshotRef
 from tests.simulation.seams import Defect, Function, always, skip
 
 
-def _newest_head(right: Function) -> Function:
-    def wrong(self: Any, made: Any, answer: Any) -> Any:
-        return right(self, made, Absent(None) if isinstance(answer, Unproven) else answer)
+def _absent_unless_seen(right: Function) -> Function:
+    def wrong(head: Any, *arguments: Any) -> Any:
+        answer = right(head, *arguments)
+        return Absent(head.ref if head else None) if isinstance(answer, Unproven) else answer
 
     return wrong
 
@@ -79,10 +80,10 @@ IN_COMMITS: Final = (
     ),
     Defect(
         "what is not proven is absent",
-        "the answer of the table",
-        _newest_head,
-        ("I2", "I3", "I12"),
-        ("expire", "unknown, visible", "foreign"),
+        "the proof of absence",
+        _absent_unless_seen,
+        ("I2", "I3"),
+        ("expire", "unknown, visible", "foreign", "crash"),
     ),
     Defect(
         "an unknown publication is done",

@@ -84,7 +84,7 @@ IN_CUTS: Final = (
         "the barrier is reached",
         always(True),
         ("I7",),
-        ("savepoint", "reassign", "deliver", "forged decision"),
+        ("savepoint", "forged decision", "unfit table"),
     ),
     Defect(
         "no cut touches a barrier", "touching the barrier", always(False), ("I7",), ("savepoint", "reassign")

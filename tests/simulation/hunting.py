@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.simulator.plan import draw_plan
-from sluicegate.simulator.schedule import Schedule
-from sluicegate.simulator.violation import Violation
+from sluicegate.simulator.shrink import attempt
 from tests.simulation.defects import DEFECTS
 from tests.simulation.seams import planted
 
@@ -29,14 +28,9 @@ def hunt(place: int, *, known: bool = True) -> int | None:
     first = [SEEDS[defect.name]] if known and defect.name in SEEDS else []
     with planted(defect):
         for seed in chain(first, range(SEEN_WITHIN)):
-            try:
-                Schedule(draw_plan(seed, favour=defect.favour)).run()
-            except Violation as broken:
-                if broken.invariant in defect.invariants:
-                    return seed
-            except Exception:  # noqa: S112
-                # A defect may leave the core in a state that its other parts cannot handle.
-                continue
+            _, broken = attempt(draw_plan(seed, favour=defect.favour))
+            if broken is not None and broken.invariant in defect.invariants:
+                return seed
     return None
 
 

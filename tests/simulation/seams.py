@@ -1,4 +1,4 @@
-"""Seams of the core of version 4: the functions of which a defect plants a wrong variant."""
+"""Seams of the core, and of the table in memory: the functions of which a defect plants a wrong variant."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +23,7 @@ from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import RegionState
 from sluicegate.coordinator.core.pending import Checkpoint, PendingCheckpoints
 from sluicegate.events.problems import Code
+from sluicegate.lakes import memory
 
 Function = Callable[..., Any]
 
@@ -76,6 +77,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the next sealed checkpoint as a target": (Log, "retarget"),
     "the known head": (heads, "known_head"),
     "the answer of the table": (committing.Committing, "_asked"),
+    "the proof of absence": (memory, "look_for"),
     "the result of a publication": (committing.Committing, "_published"),
     "the read barrier": (read_barrier.ReadBarrier, "passed"),
     "the place of a record that is read again": (replica.Replica, "_place_of"),

@@ -1,8 +1,8 @@
-"""Times and ranges in messages."""
+"""Times in messages."""
 
 import pytest
 
-from sluicegate.coordinator.telemetry.wording import iso_time, spans
+from sluicegate.coordinator.telemetry.wording import duration, iso_time
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,18 @@ def test_times_are_iso_dates(millis: int | None, shown: str | None) -> None:
     assert iso_time(millis) == shown
 
 
-def test_checkpoints_are_told_as_spans_by_lineage() -> None:
-    assert spans([]) == ""
-    assert spans([("q1", 4)]) == "4 of lineage q1"
-    assert spans({("q2", 7), ("q1", 5), ("q1", 3), ("q1", 4)}) == "3..5 of lineage q1, 7 of lineage q2"
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "1 s"),
+        (12.4, "12 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (5_399, "90 min"),
+        (5_400, "1.5 h"),
+        (172_799, "48.0 h"),
+        (259_200, "3 days"),
+    ],
+)
+def test_durations_have_one_unit(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown

@@ -1,0 +1,227 @@
+"""Output of `sluicegate replay`, as lines and as JSON values."""
+
+from typing import Any, Final, NamedTuple
+
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.telemetry.wording import iso_time
+from sluicegate.events.problems import Code, Problem
+from sluicegate.replay.comparison import CommitStatus, Finding, Foreign
+from sluicegate.replay.fold import LoggedDecision
+from sluicegate.replay.reading import Reading
+from sluicegate.replay.rebuild import Rebuilt
+from sluicegate.replay.repair import Repaired
+from sluicegate.replay.verify import Verdict
+
+MOST_LINES: Final = 50
+"""Limit of lines in a list for people; --json prints all."""
+
+
+class Output(NamedTuple):
+    """Output of one command."""
+
+    lines: list[str]
+    values: dict[str, Any]
+    """Values for --json."""
+    different: bool = False
+
+
+def verdict_output(stream: str, verdict: Verdict) -> Output:
+    """Format the result of a verification."""
+    counts, lines = verdict.counts, _range(stream, verdict.done)
+    lines.append(f"  {counts.get(CommitStatus.THERE, 0)} are in the table, each once and with its digest")
+    limits = _limits(verdict)
+    lines += [f"  {limit}" for limit in limits]
+    if verdict.replaced:
+        replaced = Problem(code=Code.TABLE_REPLACED, detail=verdict.history.history.identity)
+        lines.append("  " + format_problem(replaced, stream))
+    found = [_finding(finding) for finding in verdict.findings]
+    found += [_foreign(each) for each in verdict.foreign]
+    lines += [f"  {line}" for line in _shortened(found)]
+    lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
+    values = {
+        **_values(stream, verdict.done),
+        "counts": {status.value: counts.get(status, 0) for status in CommitStatus},
+        "findings": [_as_json(finding) for finding in verdict.findings],
+        "foreign": [each._asdict() for each in verdict.foreign],
+        "history_whole": verdict.history.history.whole,
+        "not_proven": limits,
+        "table_replaced": verdict.replaced,
+        "different": verdict.wrong,
+    }
+    return Output(lines, values, verdict.wrong)
+
+
+def repaired_output(stream: str, repaired: Repaired, *, dry: bool) -> Output:
+    """Format the commits that a repair made, or would make."""
+    lines = _range(stream, repaired.done) if repaired.done else []
+    did = "would be committed" if dry else "was committed"
+    found = [f"{did}: {_decision(each)}" for each in repaired.committed]
+    found += [f"left alone: {_decision(finding)}: {why}" for finding, why in repaired.left]
+    lines += [f"  {line}" for line in _shortened(found)]
+    if not repaired.committed:
+        lines.append(f"nothing is missing in the table of stream {stream} that could be committed from here")
+    if repaired.orders and (head := repaired.orders[0].head) is not None:
+        lines.append(
+            "the log named a snapshot that the table does not have any more. It now states that decision "
+            f"{repaired.orders[0].decision} is absent up to snapshot {head.snapshot}, so that a coordinator "
+            "continues from there"
+        )
+    values = {
+        **(_values(stream, repaired.done) if repaired.done else {}),
+        "dry_run": dry,
+        "committed": [_as_json(each) for each in repaired.committed],
+        "left": [{**_as_json(finding), "reason": why} for finding, why in repaired.left],
+        "head_stated": bool(repaired.orders),
+    }
+    return Output(lines, values)
+
+
+def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Output:
+    """Format the commits of a rebuilt table, made or only planned."""
+    did = "would be made" if dry else "made"
+    lines = _range(stream, made.done) if made.done else []
+    lines.append(f"  {did} in {table}: {made.commits} commits of {made.files} files ({made.bytes:,} bytes)")
+    if made.found:
+        lines.append(f"  {made.found} commits were there, from an earlier run that was interrupted")
+    if made.left:
+        lines.append("  left out: the last decision, which an operator ordered to revert")
+    values = {
+        **(_values(stream, made.done) if made.done else {}),
+        "dry_run": dry,
+        "table": table,
+        "commits": made.commits,
+        "files": made.files,
+        "bytes": made.bytes,
+        "found": made.found,
+        "left": made.left,
+    }
+    return Output(lines, values)
+
+
+def _range(stream: str, done: Reading) -> list[str]:
+    """Format the range of decisions, and the limits of the log."""
+    if done.decisions:
+        which = f"{done.decisions} decision{'s' * (done.decisions > 1)}, {done.first} to {done.last}"
+    else:
+        which = "no decision in this range"
+    start = done.fold.start
+    lines = [f"stream {stream}: {which} (the log was read from offset {start.begin} to {done.end})"]
+    if start.resolved:
+        lines.append(f"  the log begins after decision {start.resolved}: those up to it are not judged again")
+    if done.fold.problem is not None:
+        lines.append(f"  later decisions are unknown. {format_problem(done.fold.problem, stream)}")
+    return lines
+
+
+def _values(stream: str, done: Reading) -> dict[str, Any]:
+    problem = done.fold.problem
+    return {
+        "stream": stream,
+        "read_from": done.fold.start.begin,
+        "read_to": done.end,
+        "first": done.first,
+        "last": done.last,
+        "decisions_judged": done.decisions,
+        "not_judged": done.fold.start.resolved,
+        "unreadable": format_problem(problem, stream) if problem is not None else None,
+    }
+
+
+def _limits(verdict: Verdict) -> list[str]:
+    """Format the limits of the proof: snapshots of the table have expired."""
+    expired, unknown = (verdict.counts.get(each, 0) for each in (CommitStatus.EXPIRED, CommitStatus.UNKNOWN))
+    found: list[str] = []
+    if expired:
+        found.append(
+            f"{expired} cannot be looked up: their snapshots have expired. They are in the table, because "
+            f"decision {verdict.history.oldest} is, and each is published only on the one before it. Their "
+            "digests cannot be proven any more"
+        )
+    if unknown:
+        found.append(
+            f"{unknown} cannot be looked up: all snapshots of this commit user have expired. Nothing proves "
+            "that they are in the table, or that they are not"
+        )
+    return found
+
+
+def _conclusion(stream: str, verdict: Verdict, *, unproven: bool) -> str:
+    if not verdict.wrong:
+        ground = "as far as it can be proven, " if unproven else ""
+        if verdict.counts.get(CommitStatus.UNRESOLVED, 0):
+            ground += "except for a decision whose commit is under way, "
+        return f"{ground}the table has the decisions of the log of stream {stream}, and no others in its name"
+    missing = [each.status is CommitStatus.MISSING for each in verdict.findings]
+    only_missing = missing and all(missing) and not verdict.foreign and not verdict.replaced
+    way = f". Commit the missing ones: sluicegate replay repair --stream {stream}" if only_missing else ""
+    return f"THE TABLE DIFFERS from the log of stream {stream}{way}"
+
+
+def _finding(finding: Finding) -> str:
+    at = ", ".join(map(str, finding.snapshots))
+    text = _decision(finding)
+    match finding.status:
+        case CommitStatus.THERE:
+            return f"{text}: in the table as snapshot {at}"
+        case CommitStatus.MISSING:
+            return f"MISSING  {text}"
+        case CommitStatus.DOUBLED:
+            return f"DOUBLED  {text}: snapshots {at}"
+        case CommitStatus.OTHER:
+            return f"OTHER CONTENT  {text}: snapshot {at} has the digest {finding.digest or 'none'}"
+        case CommitStatus.UNRESOLVED:
+            return f"not in the table yet, and the log has no outcome: {text}"
+        case CommitStatus.EXPIRED:
+            return f"{text}: its snapshot has expired"
+        case CommitStatus.UNKNOWN:
+            return f"not provable: {text}"
+
+
+def _foreign(foreign: Foreign) -> str:
+    return (
+        f"FOREIGN  snapshot {foreign.snapshot} has the id of decision {foreign.decision} (digest "
+        f"{foreign.digest or 'none'}), and the log has no such decision"
+    )
+
+
+def _decision(finding: Finding) -> str:
+    logged = finding.logged
+    if logged is None:
+        return f"decision {finding.decision}"
+    made = logged.decision
+    what = "reverted, an empty commit" if logged.reverted else f"{made.files} files"
+    time = iso_time(logged.time or None)
+    when = f", {time}" if time else ""
+    moves = "; ".join(_moves(logged))
+    return f"decision {made.id} (offset {made.offset}{when}): {what}{f' of {moves}' if moves else ''}"
+
+
+def _moves(logged: LoggedDecision) -> list[str]:
+    return [
+        f"{name} up to {to.checkpoint} of incarnation {to.incarnation}"
+        for name, to in sorted(logged.decision.moves.items())
+    ]
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    logged = finding.logged
+    values: dict[str, Any] = {
+        "decision": finding.decision,
+        "status": finding.status.value,
+        "snapshots": list(finding.snapshots),
+        "digest": finding.digest,
+    }
+    if logged is not None:
+        values |= {
+            "offset": logged.decision.offset,
+            "time": logged.time or None,
+            "files": logged.decision.files,
+            "reverted": logged.reverted,
+            "cut": {name: at.model_dump() for name, at in logged.decision.cut.items()},
+        }
+    return values
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    rest = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], f"... and {rest} more; --json prints all"] if rest > 0 else lines

@@ -1,0 +1,100 @@
+"""Settings of a schedule: the size of the job, its source, and the settings of the coordinators."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sluicegate.coordinator.core.settings import MachineSettings
+from sluicegate.events.models import SingleRegionReason, StreamPolicy
+from sluicegate.simulator.dice import Dice
+
+FRESH_REGIONS: Final = 64
+"""Number of names for regions of later assignments."""
+_REASONS: Final[tuple[SingleRegionReason, ...]] = ("all-to-all", "shared-files")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything about a schedule that is fixed before its first step."""
+
+    regions: int
+    coordinators: int
+    items: int
+    """Items of each shard."""
+    machine: MachineSettings
+    late_data: bool = False
+    """Some batches have a lower watermark than the one before."""
+    silent: int | None = None
+    """The region that states no watermark."""
+    bounded: bool = True
+    """Regions close when they have read everything; else they are idle then."""
+    slow_uploads: bool = False
+    """Most files arrive long after the completion that names them."""
+    single_region: SingleRegionReason | None = None
+
+
+def draw_setting(dice: Dice) -> Setting:
+    """Return a random setting."""
+    regions = dice.pick((1, 2, 2, 3, 3, 4))
+    return Setting(
+        regions=regions,
+        coordinators=dice.pick((1, 1, 2, 2, 3)),
+        items=dice.between(3, 20),
+        machine=_draw_machine(dice),
+        late_data=dice.chance(0.4),
+        silent=dice.below(regions) if dice.chance(0.15) else None,
+        bounded=dice.chance(0.6),
+        slow_uploads=dice.chance(0.2),
+        single_region=dice.pick(_REASONS) if dice.chance(0.15) else None,
+    )
+
+
+def _draw_machine(dice: Dice) -> MachineSettings:
+    policy = StreamPolicy(
+        number=0,
+        partial="allow" if dice.chance(0.8) else "never",
+        max_consecutive_fallbacks=dice.pick((1, 1, 2, 3)),
+        max_failure_ratio=dice.pick((1.0, 1.0, 0.5, 0.34)),
+        regions=_names() if dice.chance(0.2) else (),
+        allowed_locations=("memory://",),
+    )
+    stall_pause = dice.pick((100, 1_000, 15_000))
+    return MachineSettings(
+        policy,
+        commit_interval=dice.pick((0, 0, 0, 500, 5_000)),
+        commit_max_files=dice.pick((None, None, 3)),
+        record_interval=dice.pick((500, 20_000)),
+        head_interval=dice.pick((2_000, 300_000)),
+        stall_pause=stall_pause,
+        overdue_after=stall_pause,
+        silence=dice.pick((1_000, 60_000)),
+        alignment_timeout=dice.pick((100, 100, 400, 1_500, 10_000)),
+    )
+
+
+def _names() -> tuple[str, ...]:
+    """Return the names of all regions that a schedule may have, without those of stray queries."""
+    return tuple(f"r{number}" for number in range(4)) + tuple(
+        f"x{number}" for number in range(1, FRESH_REGIONS + 1)
+    )
+
+
+def simpler(setting: Setting) -> Iterator[Setting]:
+    """Yield settings that differ from one in a single way, and are simpler."""
+    plain = MachineSettings(setting.machine.policy)
+    for changed in (
+        replace(setting, coordinators=1),
+        replace(setting, coordinators=max(1, setting.coordinators - 1)),
+        replace(setting, regions=max(1, setting.regions - 1), silent=None),
+        replace(setting, items=2),
+        replace(setting, items=max(1, setting.items // 2)),
+        replace(setting, late_data=False),
+        replace(setting, silent=None),
+        replace(setting, bounded=True),
+        replace(setting, slow_uploads=False),
+        replace(setting, single_region=None),
+        replace(setting, machine=plain),
+        replace(setting, machine=replace(setting.machine, commit_interval=0, commit_max_files=None)),
+    ):
+        if changed != setting:
+            yield changed

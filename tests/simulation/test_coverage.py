@@ -1,0 +1,63 @@
+"""The table of coverage has every fault of the simulator, and everything that the core can do."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from sluicegate.coordinator.core import registration, replica
+from sluicegate.coordinator.core.effects import Append
+from sluicegate.coordinator.core.transitions import REGION
+from sluicegate.events.models import Command
+from sluicegate.events.notifications import NotificationType
+from sluicegate.events.problems import Code
+from sluicegate.simulator.coverage import FAULTS, REFUSALS, RESULTS, TRANSITIONS, effects_of_core, rows
+from sluicegate.simulator.fleet import KINDS
+from sluicegate.simulator.node import FATES
+from sluicegate.simulator.plan import FAULTS as OF_PLANS
+
+
+def test_every_effect_of_the_core_is_in_the_table() -> None:
+    crashes = {name.removeprefix("crash after ") for name in FAULTS if name.startswith("crash after ")}
+    events = {kind for kind in crashes if "." in kind}
+    assert crashes - events | {Append.__name__, "WriteView"} == effects_of_core()
+    assert {name.split(" -> ")[0] for name in RESULTS} == {*KINDS, "WriteView"}
+
+
+def test_every_event_that_the_core_appends_is_in_the_table() -> None:
+    folder = Path(registration.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    appended = {*re.findall(r"Append\(\s*EventType\.(\w+)", text), "CUT_REVERTED", "CUT_COMMITTED"}
+    assert {name.lower().replace("_", ".") for name in appended} == {kind for kind in KINDS if "." in kind}
+
+
+def test_every_change_of_a_region_is_in_the_table() -> None:
+    assert {f"phase: {row.cause}" for row in REGION} <= {*TRANSITIONS}
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert {f"command: {name}" for name in get_args(Command)} == {
+        name for name in TRANSITIONS if name.startswith("command: ")
+    }
+
+
+def test_every_fault_is_in_the_table() -> None:
+    assert {*OF_PLANS} <= {*FAULTS}
+    for fate in FATES:
+        assert any(name.startswith(f"{fate}: ") for name in FAULTS), fate
+
+
+def test_every_refusal_of_a_registration_is_in_the_table() -> None:
+    judged = Path(registration.__file__).read_text(encoding="utf-8")
+    answered = Path(replica.__file__).read_text(encoding="utf-8")
+    codes = {*re.findall(r"Code\.(\w+)", judged)} | {*re.findall(r"Code\.(REGISTRATION_\w+)", answered)}
+    # The reason for which a withdrawal has no effect is no refusal.
+    assert {Code[name] for name in codes} - {Code.NOT_APPLICABLE} == {*REFUSALS}
+
+
+def test_every_notification_is_in_the_table() -> None:
+    assert {f"announced: {kind}" for kind in NotificationType} <= {*TRANSITIONS}
+
+
+def test_names_are_distinct() -> None:
+    names = [row.name for row in rows({})]
+    assert len({*names}) == len(names) >= 150
