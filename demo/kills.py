@@ -1,5 +1,6 @@
 """Kills the coordinator repeatedly, in the middle of its work."""
 
+import math
 import random
 import threading
 import time
@@ -12,8 +13,8 @@ from sluicegate.demo.errors import DemoError
 from sluicegate.demo.phases import COMMIT_STEPS, READING, START_STEPS, Step, Trace
 from sluicegate.demo.services import Coordinator
 
-OPENING_STEPS: Final = ("AppendPolicy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
-"""Steps before the first commit: regions are opened."""
+REGISTRATION_STEPS: Final = ("Append stream.policy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
+"""Steps before the first commit: regions register."""
 
 EARLY_KILLS: Final = 2
 """Maximum number of kills before the first commit; later kills wait for it."""
@@ -25,7 +26,7 @@ _ONE_BEFORE: Final = 0.5
 _LONGEST_WAIT: Final = 1.5
 _LONGEST_DELAY: Final = 0.008
 _LIFE_SECONDS: Final = 60.0
-"""Maximum seconds of a life; then it is killed in any step."""
+"""Maximum seconds of waiting for the chosen step after a start, before there are commits."""
 _HUNT_SECONDS: Final = 10.0
 """Maximum seconds of waiting for the chosen step, once there are commits."""
 _START_ENDED: Final = Step("FetchEnd", started=False)
@@ -100,10 +101,10 @@ class Killer(threading.Thread):
 
     def plan(self) -> Plan:
         """Choose the next moment; steps without a kill so far are preferred."""
-        early = not self._committing() and self.killed < EARLY_KILLS
+        early = self._is_early()
         if not early and READING not in self.phases and self._random.random() < _AT_ANY_TIME:
             return Plan(None, self._random.uniform(0, _LONGEST_WAIT))
-        steps = [*START_STEPS, *(OPENING_STEPS if early else COMMIT_STEPS)]
+        steps = [*START_STEPS, *(REGISTRATION_STEPS if early else COMMIT_STEPS)]
         fresh = [step for step in steps if step not in self.phases] or steps
         # The start is the longest part of every life, but the steps of a commit are the interesting ones.
         weights = [1 if step in START_STEPS else 4 for step in fresh]
@@ -114,6 +115,9 @@ class Killer(threading.Thread):
         # Some steps take 1 ms, others 20 ms. About half of the kills have no delay, to hit the short ones.
         delay = max(0.0, self._random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY))
         return Plan(step, delay, turn)
+
+    def _is_early(self) -> bool:
+        return not self._committing() and self.killed < EARLY_KILLS
 
     def _strike(self) -> None:
         plan = self.plan()
@@ -133,8 +137,12 @@ class Killer(threading.Thread):
         self._note(f"killed the coordinator ({self.killed} of {self._kills}): {trace.phase}")
 
     def _await(self, plan: Plan, trace: Trace) -> None:
-        """Wait for the moment. The wait is limited, because a step may not occur without more work."""
-        deadline = time.monotonic() + _LIFE_SECONDS
+        """Wait for the moment. The wait is limited, because a step may not occur without more work.
+
+        The limit counts from the end of the start, and for a later kill from the first commit.
+        """
+        deadline = math.inf
+        early = self._is_early()
         turns = 0
         while time.monotonic() < deadline and not self._over.wait(_POLL if self.ready_since else _POLL_START):
             steps = trace.advance()
@@ -143,6 +151,7 @@ class Killer(threading.Thread):
                 return
             if self.ready_since is None and _START_ENDED in steps:
                 self.ready_since = time.monotonic()
+                deadline = self.ready_since + _LIFE_SECONDS if early else math.inf
             if self.ready_since is not None and self._committing():
                 if plan.step is None:
                     return

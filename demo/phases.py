@@ -7,9 +7,10 @@ from typing import BinaryIO, Final, NamedTuple
 
 COMMIT_STEPS: Final = (
     "CheckFiles",
-    "AppendDecision",
+    "Append cut.decided",
     "Ask",
     "Publish",
+    "Append cut.committed",
     "WriteRecord",
     "Announce",
     "WriteView",

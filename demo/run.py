@@ -22,16 +22,16 @@ from sluicegate.demo.reader import read_table
 from sluicegate.demo.services import Coordinator, Servers
 from sluicegate.demo.slow import Slowness
 from sluicegate.demo.table import count_rows, create_table
-from sluicegate.demo.watch import Progress, Watch
+from sluicegate.demo.watch import MAX_FALLBACKS, Progress, Watch
 
 _POLL: Final = 0.2
-_STUCK_SECONDS: Final = 120.0
+_STUCK_SECONDS: Final = 300.0
 
 # About the time between the ends of the regions' batches in a healthy run: see docs/benchmarks.md.
-_POLICY: Final = """\
+_POLICY: Final = f"""\
 partial = "allow"
 alignment_timeout = "250ms"
-max_consecutive_fallbacks = 3
+max_consecutive_fallbacks = {MAX_FALLBACKS}
 """
 
 

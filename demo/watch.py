@@ -11,18 +11,12 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import PARTITIONS, TOPICS
-from sluicegate.events.codec import read_event
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import (
-    CheckpointCompleted,
-    CutAbandoned,
-    CutCommitted,
-    Event,
-    FilesWritten,
-    RegionClosed,
-    StreamStalled,
-)
+from sluicegate.events.codec import Flaw, Notification, read_notification, read_record
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import CheckpointCompleted, CutAbandoned, RegionClosed
+from sluicegate.events.notifications import Committed, Stalled
 
+MAX_FALLBACKS: Final = 3
 _POLL_MS: Final = 100
 _END_SECONDS: Final = 10.0
 
@@ -53,9 +47,13 @@ class RegionView:
 
 
 class Progress:
-    """State of the run, built from the events in their order."""
+    """State of the run, built from the events and the notifications in their order.
 
-    def __init__(self, regions: Iterable[str]) -> None:
+    `max_fallbacks` is the setting `max_consecutive_fallbacks`. A commit is counted as forced if a region was
+    left out as often before it.
+    """
+
+    def __init__(self, regions: Iterable[str], max_fallbacks: int = MAX_FALLBACKS) -> None:
         self.regions = {region: RegionView() for region in regions}
         self.commits = 0
         self.watermark: int | None = None
@@ -64,29 +62,41 @@ class Progress:
         self.forced_full = 0
         self.abandoned = 0
         self.max_fallbacks = 0
-        """Maximum of commits in a row without one region; an abandoned full commit restarts the count."""
+        """Maximum of the regions' counters of fallbacks in a row; an abandoned full commit restarts them."""
+        self._limit = max_fallbacks
         self._fallbacks = dict.fromkeys(self.regions, 0)
         self._abandonments: set[str] = set()
         self._rows: dict[str, int] = {}
 
-    def apply(self, event: Event, time: int = 0) -> None:
-        """Apply an event appended at `time` (milliseconds); repeated events change nothing."""
-        envelope, body = event
+    def apply(self, record: LogRecord) -> None:
+        """Apply an event of a job; repeated events change nothing."""
+        envelope, body = record.envelope, record.body
         match body:
-            case FilesWritten():
-                self._rows[envelope.id] = sum(file.rows for file in body.files)
             case CheckpointCompleted():
-                self._completed(envelope, body, time)
+                self._completed(envelope, body, record.time)
             case RegionClosed():
                 self.regions[envelope.region].closed = True
-            case CutCommitted():
+            case None if envelope.type is EventType.FILES_WRITTEN:
+                self._rows[envelope.id] = envelope.rows
+
+    def notice(self, notification: Notification, time: int = 0) -> None:
+        """Apply a notification appended at `time` (milliseconds); repeated ones change nothing."""
+        match notification.body:
+            case Committed() as body:
                 self._committed(body, time)
-            case CutAbandoned() if envelope.id not in self._abandonments:
-                self._abandonments.add(envelope.id)
-                self.abandoned += 1
-                self._fallbacks = dict.fromkeys(self._fallbacks, 0)
-            case StreamStalled():
-                self.stalled = body.reason
+            case CutAbandoned() as body if notification.id not in self._abandonments:
+                self._abandonments.add(notification.id)
+                self._abandoned(body)
+            case Stalled() as body:
+                self.stalled = None if body.ended else body.reason
+
+    def _abandoned(self, body: CutAbandoned) -> None:
+        self.abandoned += 1
+        if body.kind == "forced":
+            self._fallbacks = dict.fromkeys(self._fallbacks, 0)
+        else:
+            for region in body.regions:
+                self._fallbacks[region] += 1
 
     def _completed(self, envelope: Envelope, body: CheckpointCompleted, time: int) -> None:
         rows = sum(self._rows.get(event, 0) for event in body.events)
@@ -94,13 +104,13 @@ class Progress:
         view.batches.setdefault(envelope.checkpoint, rows)
         view.completed_at.setdefault(envelope.checkpoint, time)
 
-    def _committed(self, body: CutCommitted, time: int) -> None:
+    def _committed(self, body: Committed, time: int) -> None:
         if body.decision <= self.commits:
             return
         self.commits = body.decision
         self.watermark = body.watermark
         self.partial_cuts += bool(body.fallbacks)
-        self.forced_full += body.forced
+        self.forced_full += max(self._fallbacks.values()) >= self._limit
         for region, position in body.cut.items():
             view = self.regions[region]
             moved = range(view.committed + 1, position.checkpoint + 1)
@@ -165,11 +175,16 @@ class Watch(threading.Thread):
             while not self._over.is_set():
                 for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                     for record in records:
-                        self._take(record)
+                        self._apply(record)
         finally:
             await consumer.stop()
 
-    def _take(self, record: Any) -> None:
-        event = read_event(record.headers, record.value)
-        if isinstance(event, Event):
-            self._progress.apply(event, record.timestamp)
+    def _apply(self, record: Any) -> None:
+        if record.topic == TOPICS.events:
+            reading = read_record(record.offset, record.timestamp, record.headers, record.value)
+            if reading.record is not None:
+                self._progress.apply(reading.record)
+            return
+        notification = read_notification(record.headers, record.value)
+        if not isinstance(notification, Flaw):
+            self._progress.notice(notification, record.timestamp)

@@ -151,7 +151,7 @@ class StreamRunner:
             await reach(Failpoint.LAST_RECORD_AFTER)
 
     async def _run(self, effect: Effect) -> None:
-        name = type(effect).__name__
+        name = _name(effect)
         self._log.debug("effect", state="started", effect=name)
         result = await self._effect(effect)
         try:
@@ -266,3 +266,9 @@ class StreamRunner:
         else:
             # A previous owner published it, and counted it in its metrics.
             self.telemetry.settled()
+
+
+def _name(effect: Effect) -> str:
+    """Return the name of an effect for the log; that of an append has the type of its event."""
+    name = type(effect).__name__
+    return f"{name} {effect.type}" if isinstance(effect, Append) else name

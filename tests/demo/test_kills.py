@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.demo.data import SourceFile
 from sluicegate.demo.feed import Feed, share_due
-from sluicegate.demo.kills import EARLY_KILLS, OPENING_STEPS, Killer
+from sluicegate.demo.kills import EARLY_KILLS, REGISTRATION_STEPS, Killer
 from sluicegate.demo.phases import COMMIT_STEPS, READING, START_STEPS
 from sluicegate.demo.services import Coordinator
 
@@ -17,10 +17,10 @@ def _killer(tmp_path: Path, committing: Callable[[], bool], seed: int = 1) -> Ki
     return Killer(coordinator, 5, seed, 2, committing, lambda text: None)
 
 
-def test_the_first_kills_come_while_regions_are_opened(tmp_path: Path) -> None:
+def test_the_first_kills_come_while_regions_register(tmp_path: Path) -> None:
     killer = _killer(tmp_path, lambda: False)
     chosen = {killer.plan().step for _ in range(200)}
-    assert chosen == {*START_STEPS, *OPENING_STEPS}
+    assert chosen == {*START_STEPS, *REGISTRATION_STEPS}
     killer.phases["Announce"] = EARLY_KILLS
     assert {killer.plan().step for _ in range(200)} > {"Ask", "Publish"}, "later ones wait for a commit"
 

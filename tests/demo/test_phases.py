@@ -37,7 +37,7 @@ def test_after_a_step_of_a_commit_the_next_one_is_named(tmp_path: Path, effect: 
     assert _phase(tmp_path, _done(effect)) == f"between {effect} and {following}"
 
 
-@pytest.mark.parametrize("effect", ["InspectTable", "FetchEnd", "AppendPolicy", COMMIT_STEPS[-1]])
+@pytest.mark.parametrize("effect", ["InspectTable", "FetchEnd", "Append stream.policy", COMMIT_STEPS[-1]])
 def test_when_nothing_has_to_follow_it_reads(tmp_path: Path, effect: str) -> None:
     assert _phase(tmp_path, _done(effect)) == READING
 

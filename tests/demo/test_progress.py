@@ -4,44 +4,46 @@ import io
 
 from sluicegate.demo.progress import Display, describe
 from sluicegate.demo.watch import Progress
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import (
-    CheckpointCompleted,
-    CutCommitted,
-    Event,
-    FileInfo,
-    FilesWritten,
-    Position,
-    RegionClosed,
-    StreamStalled,
-)
-from sluicegate.events.models import Body
+from sluicegate.events.codec import Notification
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import Body, CheckpointCompleted, Position, RegionClosed
+from sluicegate.events.notifications import Committed, NotificationType, Stalled
+from sluicegate.events.problems import Code, Problem
 
 
-def _event(event_id: str, kind: EventType, body: Body, checkpoint: int = 0) -> Event:
-    return Event(Envelope(event_id, kind, "flights", "EWR", "q.0", checkpoint, "p0", attempt="a"), body)
+def _event(
+    event_id: str, kind: EventType, body: Body | None, checkpoint: int = 0, *, rows: int = 0
+) -> LogRecord:
+    place = ("flights", "EWR", "q", checkpoint, "p0", "a")
+    return LogRecord(0, 0, Envelope(event_id, kind, *place, rows=rows), body)
 
 
-def _written(event_id: str, checkpoint: int, rows: int) -> Event:
-    file = FileInfo(path=f"{event_id}.parquet", size=1, rows=rows)
-    body = FilesWritten(format="paimon", format_version=1, location="file:/t", schema_id=0, files=(file,))
-    return _event(event_id, EventType.FILES_WRITTEN, body, checkpoint)
+def _written(event_id: str, checkpoint: int, rows: int) -> LogRecord:
+    return _event(event_id, EventType.FILES_WRITTEN, None, checkpoint, rows=rows)
 
 
-def _completed(event_id: str, checkpoint: int, *events: str) -> Event:
+def _completed(event_id: str, checkpoint: int, *events: str) -> LogRecord:
     body = CheckpointCompleted(events=events, predecessor=None, source_digest="d")
     return _event(event_id, EventType.CHECKPOINT_COMPLETED, body, checkpoint)
 
 
-def _committed(decision: int, checkpoint: int, watermark: int) -> Event:
-    body = CutCommitted(
+def _committed(decision: int, checkpoint: int, watermark: int) -> Notification:
+    body = Committed(
         decision=decision,
-        cut={"EWR": Position(lineage="q.0", checkpoint=checkpoint)},
-        snapshot=decision,
+        cut={"EWR": Position(incarnation="q", checkpoint=checkpoint, digest="d")},
+        snapshot=None,
         watermark=watermark,
         files=1,
     )
-    return _event(f"c{decision}", EventType.CUT_COMMITTED, body)
+    return Notification(f"c{decision}", NotificationType.COMMITTED, "flights", "", "", body)
+
+
+def _apply(progress: Progress, *seen: LogRecord | Notification) -> None:
+    for each in seen:
+        if isinstance(each, LogRecord):
+            progress.apply(each)
+        else:
+            progress.notice(each)
 
 
 def test_rows_count_when_their_batch_is_completed_and_when_it_is_committed() -> None:
@@ -54,31 +56,33 @@ def test_rows_count_when_their_batch_is_completed_and_when_it_is_committed() -> 
     progress.apply(_written("b", 1, 5))
     progress.apply(_completed("y", 1, "b"))
     assert (view.rows_written, view.rows_committed, view.committed) == (15, 0, -1)
-    progress.apply(_committed(1, 0, 60_000))
+    progress.notice(_committed(1, 0, 60_000))
     assert (view.rows_committed, view.committed, progress.commits) == (10, 0, 1)
-    progress.apply(_event("z", EventType.REGION_CLOSED, RegionClosed(final=1)))
+    progress.apply(_event("z", EventType.REGION_CLOSED, RegionClosed(final=1, run="r")))
     assert view.closed
 
 
 def test_repetitions_change_nothing() -> None:
     progress = Progress(["EWR"])
     events = [_written("a", 0, 10), _completed("x", 0, "a"), _committed(1, 0, 1), _committed(2, 1, 2)]
-    for event in [*events, *events]:
-        progress.apply(event)
+    _apply(progress, *events, *events)
     view = progress.regions["EWR"]
     assert (view.rows_written, view.committed, progress.commits, progress.watermark) == (10, 1, 2, 2)
 
 
-def test_a_stall_is_remembered_with_its_reason() -> None:
+def test_a_stall_is_remembered_with_its_reason_until_it_ends() -> None:
     progress = Progress(["EWR"])
-    progress.apply(_event("s", EventType.STREAM_STALLED, StreamStalled(reason="the table is gone")))
+    body = Stalled(problem=Problem(code=Code.TABLE_REPLACED), reason="the table is gone")
+    begun = Notification("s", NotificationType.STALLED, "flights", "", "", body)
+    progress.notice(begun)
     assert progress.stalled == "the table is gone"
+    progress.notice(begun._replace(id="t", body=body.model_copy(update={"ended": True})))
+    assert progress.stalled is None
 
 
 def test_state_is_described_in_words_and_bars() -> None:
     progress = Progress(["EWR"])
-    for event in (_written("a", 0, 50), _completed("x", 0, "a"), _committed(1, 0, 1_357_000_000_000)):
-        progress.apply(event)
+    _apply(progress, _written("a", 0, 50), _completed("x", 0, "a"), _committed(1, 0, 1_357_000_000_000))
     region, table = describe(progress, {"EWR": 100}, ", killed once", bars=True)
     assert "[############............]" in region
     assert "1 batches, 50 of 100 rows, committed up to batch 0" in region

@@ -1,21 +1,17 @@
 """The slow region of the demo: when it is slow, for whom, and what the log says of it."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import pyarrow as pa
 import pytest
 
 from sluicegate.demo.slow import Slowness, SlowWriter
 from sluicegate.demo.watch import Progress
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import (
-    CheckpointCompleted,
-    CutAbandoned,
-    CutCommitted,
-    Event,
-    FileInfo,
-    Position,
-)
+from sluicegate.events.codec import Notification
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import CheckpointCompleted, CutAbandoned, FileInfo, Position
+from sluicegate.events.notifications import Committed, NotificationType
 
 
 @pytest.mark.parametrize("batches", [8, 40])
@@ -62,43 +58,47 @@ def test_files_are_durable_only_after_the_delay() -> None:
 
 
 def _at(checkpoint: int) -> Position:
-    return Position(lineage="q.0", checkpoint=checkpoint)
+    return Position(incarnation="q", checkpoint=checkpoint, digest="d")
 
 
-def _cut(decision: int, ewr: int, jfk: int, *, late: bool, forced: bool = False) -> Event:
-    body = CutCommitted(
+def _cut(decision: int, ewr: int, jfk: int, *, partial: bool) -> Notification:
+    body = Committed(
         decision=decision,
         cut={"EWR": _at(ewr), "JFK": _at(jfk)},
-        fallbacks={"JFK": _at(jfk)} if late else {},
-        forced=forced,
-        snapshot=decision,
+        fallbacks={"JFK": _at(jfk)} if partial else {},
+        snapshot=None,
         watermark=None,
         files=1,
     )
-    return Event(Envelope(f"c{decision}", EventType.CUT_COMMITTED, "flights"), body)
+    kind = NotificationType.PARTIALLY_COMMITTED if partial else NotificationType.COMMITTED
+    return Notification(f"c{decision}", kind, "flights", "", "", body)
+
+
+def _abandoned(kind: Literal["forced", "ratio"], attempt: int) -> Notification:
+    body = CutAbandoned(decision=4, attempt=attempt, kind=kind, regions=("JFK",))
+    return Notification(f"a{attempt}", NotificationType.ABANDONED, "flights", "", "", body)
 
 
 def test_waits_and_fallbacks_are_counted_from_the_log() -> None:
-    progress = Progress(("EWR", "JFK"))
+    progress = Progress(("EWR", "JFK"), max_fallbacks=2)
     for region, batch, time in (("EWR", 0, 100), ("JFK", 0, 110), ("EWR", 1, 200), ("EWR", 2, 300)):
         body = CheckpointCompleted(events=(), predecessor=None, source_digest="d")
-        envelope = Envelope(
-            f"{region}{batch}", EventType.CHECKPOINT_COMPLETED, "flights", region, "q.0", batch
-        )
-        progress.apply(Event(envelope, body), time)
-    abandoned = CutAbandoned(decision=4, attempt=1, regions=("JFK",))
-    for event, time in (
-        (_cut(1, 0, 0, late=False), 150),
-        (_cut(2, 1, 0, late=True), 260),
-        (_cut(3, 2, 0, late=True), 380),
-        (_cut(3, 2, 0, late=True), 999),
-        (Event(Envelope("a1", EventType.CUT_ABANDONED, "flights"), abandoned), 400),
-        (Event(Envelope("a1", EventType.CUT_ABANDONED, "flights"), abandoned), 401),
-        (_cut(4, 3, 0, late=True), 500),
-        (_cut(5, 4, 1, late=False, forced=True), 600),
+        kind = EventType.CHECKPOINT_COMPLETED
+        envelope = Envelope(f"{region}{batch}", kind, "flights", region, "q", batch)
+        progress.apply(LogRecord(0, time, envelope, body))
+    for notification, time in (
+        (_cut(1, 0, 0, partial=False), 150),
+        (_cut(2, 1, 0, partial=True), 260),
+        (_cut(3, 2, 0, partial=True), 380),
+        (_cut(3, 2, 0, partial=True), 999),
+        (_abandoned("forced", 1), 400),
+        (_abandoned("forced", 1), 401),
+        (_cut(4, 3, 0, partial=True), 500),
+        (_abandoned("ratio", 2), 510),
+        (_cut(5, 4, 1, partial=False), 600),
     ):
-        progress.apply(event, time)
-    assert (progress.partial_cuts, progress.forced_full, progress.abandoned) == (3, 1, 1)
+        progress.notice(notification, time)
+    assert (progress.partial_cuts, progress.forced_full, progress.abandoned) == (3, 1, 2)
     assert progress.max_fallbacks == 2
     assert progress.waits(["EWR"]) == [50, 60, 80]
     assert progress.waits(["EWR"], (150, 250)) == [60]

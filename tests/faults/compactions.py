@@ -14,9 +14,9 @@ from sluicegate.failpoints.names import Failpoint
 from tests.faults.compactor import Compactor
 from tests.faults.feeds import Feed
 from tests.faults.lives import COMMAND, Deployment
-from tests.faults.rolling import PUBLISH, Inexact, Plan, conclude, strike
+from tests.faults.rolling import PUBLISH, Plan, conclude, strike
 from tests.faults.scenes import Maker
-from tests.faults.tables import tally
+from tests.faults.tables import Inexact, tally
 
 EAGER: Final = {"compaction.min.file-num": "2"}
 """Two small files are enough for the library to replace them."""
@@ -41,7 +41,6 @@ async def compacted(
     where: Deployment = await make(table_options=KINDS[kind], compacted=True)
     table, done = where.tables["flights"], Counter[str]()
     async with Feed(where) as feed:
-        await feed.open()
         async with _compacting(other, table, done, chance):
             for plan in plans:
                 slow = chance.choice([point for point in _WIDE if point != plan.point])
@@ -79,7 +78,7 @@ async def _compacting(
 def verify(where: Deployment) -> None:
     """Ask the command whether the table differs from the log. Raises Inexact if so."""
     config = where.write_settings(0, free_port())
-    command = [*COMMAND, "replay", "--config", str(config), "--stream", "flights", "--verify"]
+    command = [*COMMAND, "replay", "verify", "--config", str(config), "--stream", "flights"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=where.folder, check=False)
     if done.returncode:
-        raise Inexact(f"replay --verify ended with {done.returncode}: {done.stdout}{done.stderr}")
+        raise Inexact(f"replay verify ended with {done.returncode}: {done.stdout}{done.stderr}")

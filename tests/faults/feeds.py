@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Assignment, RegionOpened
+from sluicegate.coordinator.tasks import end
 from tests.faults.lives import Deployment
+from tests.faults.tables import Inexact
 from tests.integration.job import Job
 from tests.integration.waiting import until
 
@@ -20,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass
 class Feed:
-    """One region's job; it never waits for a coordinator."""
+    """One region's job; after its registration it never waits for a coordinator."""
 
     deployment: Deployment
     stream: str = "flights"
@@ -43,23 +42,30 @@ class Feed:
             regions=self.regions,
         )
         await self.job.__aenter__()
+        self._registration = asyncio.create_task(self._register(), name=f"registration of {self.region}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await end([self._registration])
         await self.job.__aexit__()
 
-    async def open(self) -> None:
-        """Open the lineage; the answer may come whenever a coordinator lives."""
-        body = RegionOpened(
-            parents=(),
-            assignment=Assignment(number=0, regions=self.regions),
-            bounded=True,
-            table=Path(self.job.location).as_uri(),
-        )
-        await self.job.say(EventType.REGION_OPENED, body)
+    @property
+    def registered(self) -> bool:
+        """True once a coordinator has accepted the registration."""
+        return self._registration.done()
+
+    async def register(self) -> None:
+        """Wait until a coordinator has accepted the registration, which is sent with the beginning."""
+        await asyncio.shield(self._registration)
+
+    async def _register(self) -> None:
+        answer = await self.job.register()
+        if not answer.accepted:
+            raise Inexact(f"the region {self.region} is not accepted: {answer.reason}")
 
     async def batch(self, tasks: int = 2, rows: int = 2) -> Sequence[int]:
-        """Write, publish and complete one batch; its ids."""
+        """Write, publish and complete one batch, after the registration; its ids."""
+        await self.register()
         start = self.first + len(self.ids)
         groups = [range(start + n * rows, start + (n + 1) * rows) for n in range(tasks)]
         made = await self.again(*groups)

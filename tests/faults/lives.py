@@ -42,8 +42,6 @@ class Deployment:
     policy: Mapping[str, Any] = field(default_factory=dict)
     """More lines of each stream's settings, in TOML."""
     session: float = SESSION
-    retention: str = "7d"
-    """How long the coordinators believe that the log keeps events."""
     prefix: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:10]}")
     table_options: Mapping[str, str] = field(default_factory=dict)
     compacted: bool = False
@@ -77,7 +75,6 @@ class Deployment:
             f'group_id = "{self.prefix}"',
             f"partitions = {PARTITIONS}",
             f"session_timeout = {self.session}",
-            f'retention = "{self.retention}"',
             f'members_folder = "{self.folder / "members"}"',
             *(["[redis]", f'url = "{self.redis}"', f'key_prefix = "{self.prefix}"'] if self.redis else []),
             "[http]",

@@ -21,7 +21,6 @@ async def broker_killed(make: Maker, kafka: EmbeddedKafka, rounds: int) -> int:
     """The broker is killed under load and started again; coordinator and writers live through it."""
     where: Deployment = await make()
     async with Feed(where) as feed:
-        await feed.open()
         life = where.start()
         for _ in range(rounds):
             await feed.batch()
@@ -40,7 +39,6 @@ async def redis_killed(make: Maker, valkey: EmbeddedValkey, rounds: int) -> int:
     """The state store is killed, which wipes it, and comes back; commits never wait for it."""
     where: Deployment = await make()
     async with Feed(where) as feed:
-        await feed.open()
         life = where.start()
         for _ in range(rounds):
             await feed.batch()
@@ -60,7 +58,6 @@ async def redis_slow(make: Maker) -> int:
     found = urlsplit(where.redis or "")
     async with slow_proxy(found.hostname or "", found.port or 0) as slowness, Feed(where) as feed:
         where.redis = f"redis://127.0.0.1:{slowness.port}/0"
-        await feed.open()
         life = where.start()
         await feed.batch()
         await exact(where, [feed], life)
@@ -89,6 +86,8 @@ LAKE_TROUBLES: Final = (
     "check-files.before=fail@4",
     "append-decision.before=fail@3",
     "append-decision.after=fail@4",
+    "append-committed.before=fail@3",
+    "append-committed.after=fail@4",
     "write-record.after=fail@3",
     "announce.before=fail@3",
     "announce.after=fail@4",
@@ -99,7 +98,6 @@ async def lake_fails(make: Maker) -> int:
     """Steps of a commit fail, hang, and fail after they have succeeded, in a coordinator that lives on."""
     where: Deployment = await make()
     async with Feed(where) as feed:
-        await feed.open()
         life = where.start(";".join(LAKE_TROUBLES))
         for _ in range(8):
             await feed.batch()
@@ -114,7 +112,6 @@ async def partitions_move(make: Maker, rounds: int, random: Random) -> int:
     kills = 0
     async with AsyncExitStack() as stack:
         feeds = [await stack.enter_async_context(Feed(where, stream=name)) for name in STREAMS]
-        await asyncio.gather(*(feed.open() for feed in feeds))
         lives = [where.start()]
         for turn in range(rounds):
             lives.append(where.start())

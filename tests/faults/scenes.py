@@ -9,13 +9,13 @@ from functools import partial
 from typing import Final
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Parent, StreamCommand
+from sluicegate.events.models import StreamCommand
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.feeds import Feed
 from tests.faults.foreign import append_elsewhere
 from tests.faults.lives import Deployment, Life, stopped
-from tests.faults.rolling import Inexact, Plan, conclude, exact
-from tests.faults.tables import head, rows_told
+from tests.faults.rolling import Plan, conclude, exact
+from tests.faults.tables import Inexact, head, rows_told
 from tests.integration.job import read_ids
 from tests.integration.waiting import until
 
@@ -44,8 +44,6 @@ async def abandoned(make: Maker) -> int:
         Feed(where, regions=regions) as busy,
         Feed(where, region="r2", regions=regions, first=1_000_000) as silent,
     ):
-        await busy.open()
-        await silent.open()
         kills = 0
         for point in (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER):
             life = where.start(Plan(point).rule)
@@ -58,11 +56,10 @@ async def abandoned(make: Maker) -> int:
     return kills
 
 
-async def voided(make: Maker) -> int:
-    """A decision that nobody can publish is given up; killed before and behind the event that says so."""
+async def reverted(make: Maker) -> int:
+    """A decision that nobody can publish is given up; killed before and after the event that records it."""
     where = await make()
     async with Feed(where) as feed:
-        await feed.open()
         life = where.start()
         await feed.batch()
         await exact(where, [feed], life)
@@ -71,18 +68,16 @@ async def voided(make: Maker) -> int:
         held_out = await feed.batch()
         await reached(where, Failpoint.PUBLISH_BEFORE, 1, life)
         life.kill()
-        order = StreamCommand(command="void", decision=2, region="r1", checkpoint=1)
-        await feed.job.say(EventType.STREAM_COMMAND, order)
+        order = StreamCommand(command="revert", decision=2, region="r1")
+        await feed.job.send(EventType.STREAM_COMMAND, order)
         kills = 2
-        for point in (Failpoint.APPEND_VOIDED_BEFORE, Failpoint.APPEND_VOIDED_AFTER):
+        for point in (Failpoint.APPEND_REVERTED_BEFORE, Failpoint.APPEND_REVERTED_AFTER):
             kills += await _killed(where.start(Plan(point).rule))
         life = where.start()
         try:
-            feed.job.lineage, feed.job.batch, feed.job.previous = "q1.1", 1, None
-            answer = await feed.job.open(Parent(region="r1", lineage="q1.0", checkpoint=0))
+            answer = await feed.job.begin("q2")
             if not answer.accepted:
                 raise Inexact(answer.reason)
-            feed.job.previous = None
             await feed.again(held_out)
             await exact(where, [feed], life)
         finally:
@@ -90,26 +85,21 @@ async def voided(make: Maker) -> int:
     return kills
 
 
-async def carried(make: Maker) -> int:
-    """What waits for a region is appended again; killed before, in the middle and behind."""
-    where = await make(retention="1s")
-    regions = ("r1", "r2")
-    async with (
-        Feed(where, regions=regions) as busy,
-        Feed(where, region="r2", regions=regions, first=1_000_000) as silent,
-    ):
-        # Nothing is committed before the second region has something, and the log is said to be short.
+async def silent(make: Maker) -> int:
+    """An idle region misses its heartbeats; killed before and after the event that calls it not idle."""
+    where = await make()
+    kills = 0
+    async with Feed(where) as feed:
         life = where.start()
-        await busy.open()
-        await silent.open()
+        await feed.batch()
+        await exact(where, [feed], life)
+        await feed.job.heartbeat(idle=True, interval=1)
         life.kill()
-        kills = 1
-        for point in (Failpoint.CARRY_BEFORE, Failpoint.CARRY_COPIED, Failpoint.CARRY_AFTER):
-            life = where.start(Plan(point).rule)
-            await busy.batch()
-            kills += await _killed(life)
-        await silent.batch()
-        await conclude(where, [busy, silent])
+        kills += 1
+        for point in (Failpoint.APPEND_HEARTBEAT_BEFORE, Failpoint.APPEND_HEARTBEAT_AFTER):
+            kills += await _killed(where.start(Plan(point).rule))
+        await feed.batch()
+        await conclude(where, [feed])
     return kills
 
 
@@ -118,7 +108,6 @@ async def revoked(make: Maker) -> int:
     where = await make()
     kills = 0
     async with Feed(where) as feed:
-        await feed.open()
         for point in (Failpoint.REVOKED_BEFORE, Failpoint.REVOKED_AFTER):
             # The first time is the owner's own joining, when there is nothing to give up.
             owner = where.start(Plan(point, 2).rule)
@@ -138,7 +127,6 @@ async def last_record(make: Maker) -> int:
     where = await make()
     kills = 0
     async with Feed(where) as feed:
-        await feed.open()
         for point in (Failpoint.LAST_RECORD_BEFORE, Failpoint.LAST_RECORD_AFTER):
             life = where.start(Plan(point).rule)
             await feed.batch()
@@ -156,7 +144,6 @@ async def conflict(make: Maker) -> int:
     table = where.tables["flights"]
     kills = 0
     async with Feed(where) as feed:
-        await feed.open()
         for number, point in enumerate((Failpoint.PAIMON_DISCARD_BEFORE, Failpoint.PAIMON_DISCARD_AFTER)):
             go = where.folder / f"go-{number}"
             life = where.start(f"paimon.snapshot-drafted=hang:{go}@1;{Plan(point).rule}")
@@ -178,7 +165,6 @@ async def withdrawn(make: Maker) -> int:
     table = where.tables["flights"]
     kills = 1
     async with Feed(where) as feed:
-        await feed.open()
         life = where.start()
         await feed.batch()
         await exact(where, [feed], life)
@@ -218,7 +204,6 @@ async def frozen(make: Maker, points: Sequence[Failpoint] = FREEZES) -> int:
     """The owner is frozen between asking and publishing, another takes over, and the owner wakes up."""
     where = await make(session=1.5)
     async with Feed(where) as feed:
-        await feed.open()
         for point in points:
             ticket = where.folder / f"ticket-{point}"
             owner = where.start(f"{point}=stop?{ticket}")
@@ -250,8 +235,8 @@ async def reached(where: Deployment, point: Failpoint, times: int, life: Life) -
 
 SCENES: Final[dict[str, Scene]] = {
     "abandoned": abandoned,
-    "voided": voided,
-    "carried": carried,
+    "reverted": reverted,
+    "silent": silent,
     "revoked": revoked,
     "last record": last_record,
     "conflict": conflict,

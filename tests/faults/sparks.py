@@ -14,21 +14,35 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.codec import read_event
-from sluicegate.events.models import CheckpointCompleted, Event, FilesWritten
+from sluicegate.events.codec import read_record
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted
 from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
-from tests.faults.rolling import Inexact
 from tests.faults.scenes import Maker
-from tests.faults.tables import rows_told, tally
+from tests.faults.tables import Inexact, rows_told, tally
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
-HOOKS: Final = tuple(point for point in Failpoint if point.startswith("hook."))
+BEGINNING: Final = (
+    Failpoint.HOOK_PROBE_BEFORE,
+    Failpoint.HOOK_PROBE_AFTER,
+    Failpoint.HOOK_MARKER_BEFORE,
+    Failpoint.HOOK_MARKER_AFTER,
+)
+"""Passed only until a new checkpoint location has its incarnation, in this order."""
+STARTING: Final = (
+    Failpoint.HOOK_REGISTRATION_BEFORE,
+    Failpoint.HOOK_REGISTRATION_AFTER,
+    Failpoint.HOOK_ANSWER_AFTER,
+)
+"""Passed at each start of a query."""
+HOOKS: Final = tuple(point for point in Failpoint if point.startswith("hook.") and point not in BEGINNING)
+"""Passed again and again."""
 WRITTEN: Final = (Failpoint.HOOK_FILES_WRITTEN_BEFORE, Failpoint.HOOK_FILES_WRITTEN_AFTER)
 STRAGGLING: Final = 4_000
 """Milliseconds: long enough for another try of the task, and for the query's next run."""
@@ -44,7 +58,7 @@ class Tickets:
     def __init__(self, where: Deployment) -> None:
         self.folder = where.folder / "tickets"
         self.folder.mkdir()
-        self.kill = {point: self.folder / f"kill-{point}" for point in HOOKS}
+        self.kill = {point: self.folder / f"kill-{point}" for point in (*BEGINNING, *HOOKS)}
         self.slow = {point: self.folder / f"slow-{point}" for point in WRITTEN}
         """The next task that has written its files publishes them late, or goes on late when it has."""
         rules = ["*=note", *(f"{point}=kill?{ticket}" for point, ticket in self.kill.items())]
@@ -74,7 +88,7 @@ class SparkJob:
             "table": str(where.tables["flights"]),
             "kafka.bootstrap.servers": where.bootstrap,
             "topic.prefix": where.prefix,
-            "opening.timeout": "900",
+            "registration.timeout": "900",
             "checkpointLocation": str(self.folder / "checkpoint"),
         }
         given = {
@@ -111,7 +125,7 @@ class SparkJob:
 
     async def kill_worker(self, point: Failpoint) -> bool:
         """Have the next Python worker that gets to a place killed there; False if none did for a while."""
-        if point in (Failpoint.HOOK_OPENING_BEFORE, Failpoint.HOOK_OPENING_AFTER):
+        if point in STARTING:
             self.restart()
         return await self._taken(self.tickets.kill[point])
 
@@ -172,10 +186,14 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
     where: Deployment = await make()
     done: Counter[str] = Counter()
     life = where.start()
-    job = SparkJob(where, Tickets(where), random.randrange(1 << 30))
+    tickets = Tickets(where)
+    for point in BEGINNING:
+        tickets.kill[point].touch()
+    job = SparkJob(where, tickets, random.randrange(1 << 30))
     try:
         job.feed()
         await _committed(where, job)
+        done["python worker"] += sum(not tickets.kill[point].exists() for point in BEGINNING)
         turn = tried = 0
         while done.total() < kills:
             turn += 1
@@ -266,11 +284,11 @@ async def _unnamed(where: Deployment) -> int:
         while await consumer.position(source) < end:
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 for record in records:
-                    event = read_event(record.headers, record.value)
-                    if isinstance(event, Event) and isinstance(event.body, FilesWritten):
-                        written.add(event.envelope.id)
-                    elif isinstance(event, Event) and isinstance(event.body, CheckpointCompleted):
-                        named.update(event.body.events)
+                    read = read_record(record.offset, record.timestamp, record.headers, record.value).record
+                    if read is not None and read.envelope.type is EventType.FILES_WRITTEN:
+                        written.add(read.envelope.id)
+                    elif read is not None and isinstance(read.body, CheckpointCompleted):
+                        named.update(read.body.events)
     return len(written - named)
 
 

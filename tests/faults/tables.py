@@ -12,6 +12,10 @@ from sluicegate.demo.reader import read_table
 from tests.integration.job import SCHEMA
 
 
+class Inexact(Exception):
+    """A table is not what it must be; the text has the tally and where to look."""
+
+
 @dataclass(frozen=True)
 class Tally:
     """What a table holds, against what it should hold."""

@@ -27,7 +27,6 @@ async def test_a_compaction_that_is_first_delays_a_commit_and_no_more(make: Make
         except LibraryMissing as missing:
             pytest.skip(str(missing))
         feed = await stack.enter_async_context(Feed(where))
-        await feed.open()
         life = where.start()
         await feed.batch()
         await exact(where, [feed], life)

@@ -14,7 +14,7 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions
 from tests.faults.outages import lake_fails
 from tests.faults.rolling import Plan, roll
-from tests.faults.scenes import Maker, carried, frozen
+from tests.faults.scenes import Maker, frozen, reverted
 from tests.integration.waiting import BACKSTOP
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
@@ -29,6 +29,7 @@ async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Make
     plans = [
         Plan(Failpoint.APPEND_POLICY_AFTER),
         Plan(Failpoint.APPEND_DECISION_AFTER),
+        Plan(Failpoint.APPEND_COMMITTED_BEFORE),
         Plan(Failpoint.PAIMON_SNAPSHOT_LINKED),
         Plan(Failpoint.WRITE_RECORD_AFTER),
         Plan(Failpoint.PUBLISH_BEFORE, 2),
@@ -42,8 +43,8 @@ async def test_an_owner_that_was_frozen_before_its_publication_does_no_harm(make
     await frozen(make, [Failpoint.PAIMON_SNAPSHOT_DRAFTED])
 
 
-async def test_what_waits_is_carried_whatever_is_killed_meanwhile(make: Maker) -> None:
-    assert await carried(make) == 4
+async def test_a_decision_is_reverted_whatever_is_killed_meanwhile(make: Maker) -> None:
+    assert await reverted(make) == 4
 
 
 async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make: Maker) -> None:
