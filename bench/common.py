@@ -32,8 +32,8 @@ from sluicegate.events.models import (
     OpeningAnswered,
     RegionOpened,
 )
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.naming import attempt_digest
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 
 STREAM: Final = "bench"

@@ -45,8 +45,8 @@ from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Assignment, CheckpointCompleted, Event, FilesWritten, RegionOpened
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.naming import DIGEST_LENGTH
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.registry import adapter
 

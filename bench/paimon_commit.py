@@ -33,8 +33,8 @@ from pypaimon.table.row.generic_row import GenericRow
 from pypaimon.write.commit_message import CommitMessage
 from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.codec import read_files
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import BUCKET, FORMAT, FORMAT_VERSION, TOTAL_BUCKETS

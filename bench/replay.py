@@ -36,9 +36,9 @@ from sluicegate.events.models import (
     FileInfo,
     FilesWritten,
     RegionOpened,
+    StreamPolicy,
 )
 from sluicegate.events.partitioning import partition_of
-from sluicegate.events.models import StreamPolicy
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest

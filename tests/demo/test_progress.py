@@ -64,6 +64,7 @@ def test_rows_count_when_their_batch_is_completed_and_when_it_is_committed() -> 
 
 def test_repetitions_change_nothing() -> None:
     progress = Progress(["EWR"])
+    events: list[LogRecord | Notification]
     events = [_written("a", 0, 10), _completed("x", 0, "a"), _committed(1, 0, 1), _committed(2, 1, 2)]
     _apply(progress, *events, *events)
     view = progress.regions["EWR"]

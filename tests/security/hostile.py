@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from sluicegate.events.encoding import encode
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, Event
-from sluicegate.events.codec import PER_CHECKPOINT, PER_REGION
-from sluicegate.events.envelope import BODIES
+from sluicegate.events.attributes import PER_CHECKPOINT, PER_REGION
+from sluicegate.events.codec import Notification
+from sluicegate.events.encoding import Message, encode_event, encode_notification
+from sluicegate.events.envelope import BODIES, Envelope, EventType
+from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 
 FILE: Final = {"path": "bucket-0/data-1.parquet", "size": 10, "rows": 2, "metadata": "eA=="}
-POSITION: Final = {"lineage": "q.0", "checkpoint": 1}
+POSITION: Final = {"incarnation": "q.0", "checkpoint": 1, "digest": "range-1"}
+HEAD: Final = {"snapshot": 1, "identity": "i"}
 BODY_JSON: Final[dict[EventType, dict[str, Any]]] = {
     EventType.FILES_WRITTEN: {
         "format": "memory",
@@ -22,40 +23,88 @@ BODY_JSON: Final[dict[EventType, dict[str, Any]]] = {
         "schema_id": 0,
         "files": [FILE],
     },
-    EventType.REGION_OPENED: {
-        "parents": [{"region": "r1", "lineage": "q.0", "checkpoint": 1}],
-        "assignment": {"number": 0, "regions": ["r1", "r2"]},
+    EventType.REGION_REGISTERED: {
+        "base": POSITION,
+        "replaces": "q.0",
+        "planned": [{"checkpoint": 1, "digest": "range-1"}],
+        "assignment": {"number": 0, "regions": ["r1", "r2"], "after": 0},
         "table": "memory://sim",
     },
     EventType.CHECKPOINT_COMPLETED: {
         "events": ["f-1"],
-        "predecessor": 0,
+        "predecessor": {**POSITION, "checkpoint": 0, "digest": "range-0"},
         "source_digest": "range-1",
         "watermark": 5,
         "listeners": {"mark-done": "x"},
+        "source_offsets": "{}",
     },
-    EventType.CHECKPOINT_FAILED: {"outcome": "redo", "reason": "because"},
-    EventType.REGION_HEARTBEAT: {"idle": True},
-    EventType.REGION_CLOSED: {"final": 1},
+    EventType.CHECKPOINT_FAILED: {"outcome": "redone", "reason": "because"},
+    EventType.REGION_HEARTBEAT: {"idle": True, "interval": 5, "run": "run-1"},
+    EventType.REGION_CLOSED: {"final": 1, "run": "run-1"},
     EventType.STREAM_POLICY: {
         "number": 2,
         "partial": "allow",
         "max_consecutive_fallbacks": 2,
+        "max_failure_ratio": 0.5,
         "allowed_locations": ["memory://"],
     },
     EventType.STREAM_COMMAND: {"command": "savepoint", "name": "s1"},
-    EventType.CUT_DECIDED: {"decision": 1, "cut": {"r1": POSITION}, "completions": "d"},
-    EventType.CUT_ABANDONED: {"decision": 1, "attempt": 1, "regions": ["r1"]},
-    EventType.CUT_VOIDED: {"decision": 1, "region": "r1", "checkpoint": 1},
-    EventType.STREAM_STALLED: {"reason": "elsewhere"},
-    EventType.OPENING_ANSWERED: {"opening": "e-1", "accepted": True},
+    EventType.CUT_DECIDED: {"decision": 1, "cut": {"r1": POSITION}, "digest": "d", "head": HEAD},
+    EventType.CUT_COMMITTED: {"decision": 1, "digest": "d", "table": "t", "snapshot": HEAD},
+    EventType.CUT_REVERTED: {"decision": 1, "digest": "d", "table": "t", "snapshot": HEAD},
+    EventType.CUT_ABANDONED: {"decision": 1, "attempt": 1, "kind": "forced", "regions": ["r1"]},
 }
-"""A good body of every event that may stand in the log."""
+"""A good body of every event of the log."""
+PROBLEM: Final = {"code": "base-differs", "region": "r1", "names": ["q.0"], "number": 1}
+COMMITTED: Final = {
+    "decision": 1,
+    "cut": {"r1": POSITION},
+    "fallbacks": {"r1": None},
+    "snapshot": HEAD,
+    "watermark": 5,
+    "files": 1,
+}
+NOTIFICATION_JSON: Final[dict[NotificationType, dict[str, Any]]] = {
+    NotificationType.REGISTRATION_ANSWERED: {
+        "registration": "e-1",
+        "accepted": False,
+        "problem": PROBLEM,
+        "decided": POSITION,
+        "live": "q.0",
+    },
+    NotificationType.COMMITTED: COMMITTED,
+    NotificationType.PARTIALLY_COMMITTED: COMMITTED,
+    NotificationType.ABANDONED: BODY_JSON[EventType.CUT_ABANDONED],
+    NotificationType.REVERTED: BODY_JSON[EventType.CUT_REVERTED],
+    NotificationType.SAVEPOINT_TAKEN: {
+        "name": "s1",
+        "drained": True,
+        "decision": 1,
+        "cut": {"r1": POSITION},
+        "snapshot": HEAD,
+        "watermark": None,
+    },
+    NotificationType.STALLED: {"problem": PROBLEM, "reason": "because", "ended": False},
+}
+"""A good body of every message of the commits topic."""
 
 _WEIRD: Final[tuple[Any, ...]] = (
     *(None, True, False, "", "x", " ", "\x00", "é\u202e", "\ud800", "../x", "%2e%2e/x", "a" * 5000),
     *(0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**30, 10**400, 0.5, 1e308, -0.0),
-    *([], {}, [[]], [None], {"": None}, {"r1": POSITION}, [FILE] * 3, "r1", "q.0", "f-1", "memory://sim"),
+    *(
+        [],
+        {},
+        [[]],
+        [None],
+        {"": None},
+        {"r1": POSITION},
+        [FILE] * 3,
+        "r1",
+        "q.0",
+        "f-1",
+        "memory://sim",
+        HEAD,
+    ),
 )
 _RAW: Final = (
     *(b"", b"null", b"[]", b"{}", b"0", b'""', b"NaN", b"-Infinity", b"\xff\xfe", b"\xef\xbb\xbf{}", b"\x00"),
@@ -63,7 +112,17 @@ _RAW: Final = (
 )
 _HEADERS: Final = (
     *(b"", b"\x00", b"-1", b"1e3", b"9" * 18, b"9" * 19, b"9" * 5000, b"\xff", b"a/b", b"..", b"x" * 201),
-    *("٣".encode(), b"1_0", b" 1", b"r1", b"q.0", b"sim", b"2", b"sluicegate.files.written.v2"),
+    *(
+        "٣".encode(),
+        b"1_0",
+        b" 1",
+        b"r1",
+        b"q.0",
+        b"sim",
+        b"2",
+        b"sluicegate.files.written.v1",
+        b"sluicegate.files.written.v3",
+    ),
 )
 
 
@@ -75,7 +134,7 @@ class RawMessage(NamedTuple):
 
 
 class Hostile:
-    """Makes messages from a seed; `targets` are the (stream, region, lineage) they pretend to be of."""
+    """Makes messages from a seed; `targets` are the (stream, region, incarnation) they pretend to be of."""
 
     def __init__(self, seed: int, targets: Sequence[tuple[str, str, str]] = (("sim", "r1", "q.0"),)) -> None:
         self.random = Random(seed)
@@ -83,30 +142,35 @@ class Hostile:
         self._made = 0
 
     def message(self) -> RawMessage:
-        """One message: good in parts, or not at all."""
-        value, headers = self._good()
-        damages = (self._value, self._headers, self._both, self._json, self._json, self._nothing)
-        return self.random.choice(damages)(value, headers)
+        """Return one message: good in parts, or not at all."""
+        return self._damaged(self._good())
 
-    def _good(self) -> RawMessage:
+    def notification(self) -> RawMessage:
+        """Return one message of the commits topic: good in parts, or not at all."""
+        self._made += 1
+        kind = self.random.choice(list(NOTIFICATION_JSON))
+        stream, region, incarnation = self.random.choice(self._targets)
+        body = NOTIFICATION_BODIES[kind].model_validate_json(json.dumps(NOTIFICATION_JSON[kind]))
+        made = Notification(f"h-{self._made}", kind, stream, region, incarnation, body)
+        return self._damaged(encode_notification(made, 0))
+
+    def _damaged(self, good: Message) -> RawMessage:
+        damages = (self._value, self._headers, self._both, self._json, self._json, self._nothing)
+        return self.random.choice(damages)(good.value, tuple(good.headers))
+
+    def _good(self) -> Message:
         random, self._made = self.random, self._made + 1
         kind = random.choice(list(BODY_JSON))
-        stream, region, lineage = random.choice(self._targets)
-        of_region, of_checkpoint = kind in PER_REGION, kind in PER_CHECKPOINT
-        body: Body = BODIES[kind].model_validate_json(json.dumps(BODY_JSON[kind]))
-        envelope = Envelope(
-            f"h-{self._made}",
-            kind,
-            stream,
-            region if of_region else "",
-            lineage if of_region else "",
-            random.randrange(4) if of_checkpoint else -1,
-            "w" if kind is EventType.FILES_WRITTEN else "",
-            1 if kind is EventType.FILES_WRITTEN else 0,
-            "a" if kind is EventType.FILES_WRITTEN else "",
-        )
-        message = encode(Event(envelope, body))
-        return RawMessage(message.value, tuple(message.headers))
+        stream, region, incarnation = random.choice(self._targets)
+        body = BODIES[kind].model_validate_json(json.dumps(BODY_JSON[kind]))
+        envelope = Envelope(f"h-{self._made}", kind, stream)
+        if kind in PER_REGION:
+            envelope = envelope._replace(region=region, incarnation=incarnation)
+        if kind in PER_CHECKPOINT:
+            envelope = envelope._replace(checkpoint=random.randrange(4))
+        if kind is EventType.FILES_WRITTEN:
+            envelope = envelope._replace(writer="w", attempt="a", files=1, rows=2, bytes=10)
+        return encode_event(envelope, body, 0)
 
     def _nothing(self, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]) -> RawMessage:
         return RawMessage(value, headers)

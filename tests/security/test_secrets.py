@@ -41,9 +41,9 @@ COMMANDS = (
     ("check",),
     ("status",),
     ("dead-letters", "list"),
-    ("orphans", "--stream", "flights"),
-    ("replay", "--stream", "flights", "--verify"),
-    ("resume", "--stream", "flights"),
+    ("orphans", "list", "--stream", "flights"),
+    ("replay", "verify", "--stream", "flights"),
+    ("stream", "resume", "--stream", "flights"),
 )
 
 
@@ -105,7 +105,7 @@ async def test_no_secret_is_seen_where_all_is_well(
     config, log = secure_config(secure_kafka, secure_redis, table, tmp_path), tmp_path / "log"
     said: dict[str, str] = {}
     async with service(config, log) as port, Job(secure_kafka.plaintext, topics, "flights", table) as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         for arguments in COMMANDS:

@@ -141,7 +141,7 @@ async def test_a_commit_behind_closed_doors(
     assert settings.redis is not None
     assert (await check_redis(settings.redis)).ok
     async with running(settings), Job(secure_kafka.plaintext, topics, "flights", table) as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1, 2])
         await job.committed([1, 2])
         store = make_store(settings)
