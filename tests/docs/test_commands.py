@@ -1,4 +1,4 @@
-"""Commands, options, codes and metrics that the pages name exist; each code for an operator has a row."""
+"""Names on the pages exist: commands, options, metrics, failpoints. Each code for an operator has a row."""
 
 import re
 import shlex
@@ -11,6 +11,7 @@ import pytest
 
 from sluicegate.cli.main import main
 from sluicegate.events.problems import Code
+from sluicegate.failpoints.names import Failpoint
 
 ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = {"benchmarks.md", "metrics.md"}
@@ -96,3 +97,10 @@ def test_each_named_metric_exists() -> None:
     }
     assert known
     assert named - known == set()
+
+
+def test_each_named_failpoint_exists() -> None:
+    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    named = {*re.findall(r"^\| `([a-z.-]+\.[a-z-]+)` \|", text, re.MULTILINE)}
+    assert named
+    assert named - {*map(str, Failpoint)} == set()
