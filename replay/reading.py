@@ -119,6 +119,6 @@ async def read_decisions(
         raise ReplayRefused(
             f"no decision of the log includes checkpoint {mark.checkpoint} of region {mark.region}"
             + (f", incarnation {mark.incarnation}" if mark.incarnation else "")
-            + ". It may not be decided yet, or was discarded; see: sluicegate replay verify --all"
+            + ". It may not be decided yet, or was discarded. List every decision with the option --all"
         )
     return done

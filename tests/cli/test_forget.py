@@ -57,6 +57,8 @@ def test_a_stream_in_the_settings_is_not_forgotten(forgotten: Deployment) -> Non
     result = forgotten.run(*FORGET, "--yes")
     assert (result.exit_code, "Remove [streams.trains]" in result.stderr) == (2, True), result.output
     assert len(keys(forgotten, "trains")) == 2
+    del forgotten.env["SLUICEGATE_STREAMS__TRAINS__TABLE"]
+    assert forgotten.run(*FORGET, "--yes").exit_code == 0
 
 
 @contextmanager
@@ -87,5 +89,8 @@ def test_a_stream_that_a_coordinator_serves_is_not_forgotten(forgotten: Deployme
     with coordinator({**names, "streams": {"trains": {}}}) as port:
         forgotten.env["SLUICEGATE_HTTP__PORT"] = str(port)
         result = forgotten.run(*FORGET, "--yes")
-    assert (result.exit_code, "send that coordinator SIGHUP" in result.stderr) == (2, True), result.output
-    assert len(keys(forgotten, "trains")) == 2
+        assert (result.exit_code, "send that coordinator SIGHUP" in result.stderr) == (2, True), result.output
+        assert len(keys(forgotten, "trains")) == 2
+    with coordinator({**names, "streams": {}}) as port:
+        forgotten.env["SLUICEGATE_HTTP__PORT"] = str(port)
+        assert forgotten.run(*FORGET, "--yes").exit_code == 0

@@ -166,9 +166,9 @@ def test_a_decision_is_reverted(history: History) -> None:
     history.decide()
     order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "EWR")
     with after_the_order(history, history.revert):
-        result = history.deployment.run(*order, "--json")
+        result = history.deployment.run(*order)
     assert result.exit_code == 0, result.output
-    assert as_json(result)["outcome"] == "reverted"
+    assert "Set the region back: sluicegate region reset --stream flights --region EWR" in result.stdout
     assert history.state.regions["EWR"].fault == Problem(code=Code.REVERTED, region="EWR", number=2)
 
 
@@ -255,12 +255,23 @@ def test_a_drain_names_the_regions_that_have_not_ended(history: History) -> None
 
 def test_the_reason_of_a_delay_is_in_the_state_record(history: History) -> None:
     problem = Problem(code=Code.WAITS_FOR_REGIONS, names=("EWR",))
+    order = ("stream", "savepoint", *STREAM, "--timeout", "0.3", "--name")
     history.send()
-    history.record(Condition(kind="wait", problem=problem))
     with coordinator_in_the_group(history.deployment):
-        waits = history.run("stream", "savepoint", *STREAM, "--timeout", "0.3")
-    assert waits.exit_code == 1
+        unknown = history.deployment.run(*order, "s1")
+        history.record(Condition(kind="wait", problem=problem))
+        waits = history.deployment.run(*order, "s2")
+    assert (unknown.exit_code, waits.exit_code) == (1, 1)
+    assert "no condition is recorded since. See: sluicegate status --stream flights" in unknown.stderr
     assert "EWR" in waits.stderr.partition("It waits, because: ")[2]
+
+
+def test_a_stream_without_an_assignment_has_nothing_to_close(deployment: Deployment) -> None:
+    history = History(deployment).begin()
+    result = history.run("assignment", "close", *STREAM)
+    assert (result.exit_code, "has no assignment yet. Start its query first" in result.stderr) == (2, True)
+    history.register("EWR", "EWR-1")
+    assert history.run("assignment", "close", *STREAM).exit_code == 0
 
 
 def test_a_closed_assignment_names_the_cut_that_the_next_one_follows(history: History) -> None:

@@ -16,7 +16,7 @@ from sluicegate.cli import main
 from tests.repository.advice import ROOT, sentences
 from tests.repository.test_layout import FOLDERS
 
-NO_COMMAND: Final = {"for", "needs", "that", "writes", "with"}
+NO_COMMAND: Final = {"for", "is", "needs", "that", "writes", "with"}
 """Words after the name of the product in sentences about it."""
 _NAMED: Final = re.compile(r"sluicegate ([a-z].*)", re.DOTALL)
 _FIELD: Final = re.compile(r"\{\w*\}")
