@@ -112,7 +112,8 @@ def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:
 
 
 def _describe(state: TableState, settings: StreamSettings) -> str:
-    head = f"snapshot {state.head.id}" if state.head else "no snapshot yet"
+    # With its identity, as `sluicegate stream resume --head` takes it.
+    head = f"snapshot {state.head.id}:{state.head.identity}" if state.head else "no snapshot yet"
     if state.newest_decision is None:
         return f"{head}, none by {settings.commit_user}"
     return f"{head}, last commit by {settings.commit_user}: {state.newest_decision}"

@@ -36,7 +36,7 @@ def _parse_head(_context: click.Context, _option: click.Parameter, value: str | 
         return Head(snapshot=int(snapshot), identity=identity)
     except ValueError as error:
         raise click.BadParameter(
-            f"{value!r} is not SNAPSHOT:IDENTITY. `sluicegate status` shows the head of the table so"
+            f"{value!r} is not SNAPSHOT:IDENTITY. `sluicegate check` shows the head of the table so"
         ) from error
 
 

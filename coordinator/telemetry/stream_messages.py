@@ -15,8 +15,9 @@ from sluicegate.events.problems import Code
 
 _STALLED: Final = "Stream {stream} is stalled"
 _PROOF: Final = (
-    "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head has "
-    "it, state that: `sluicegate stream resume --stream {stream} --head SNAPSHOT:IDENTITY`"
+    "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head, "
+    "which `sluicegate check` shows, has it, state that: `sluicegate stream resume --stream {stream} --head "
+    "SNAPSHOT:IDENTITY`"
 )
 
 MESSAGES: Final[Mapping[Code, Message]] = {

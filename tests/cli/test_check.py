@@ -210,6 +210,8 @@ def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
     write_record(deployment, agreed)
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]
     assert (verdict, detail) == ("OK", "agrees with the record, up to decision 1")
+    shown = findings(deployment.run("check"))["table of flights"][1]
+    assert f"; snapshot {head.snapshot}:{head.identity}, last commit by sluicegate-flights: 1" in shown
     before = Before(regions={}, watermark=None, provisional=False, former=None)
     made = Decision(
         id=2,
