@@ -27,7 +27,9 @@ def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
 
     def make(state: LogState) -> StreamCommand:
         _require_region(stream, state, region, discard=discard)
-        return make_command({"command": "discard" if discard else "remove", "region": region})
+        number = state.assignment.number if state.assignment is not None else None
+        command = "discard" if discard else "remove"
+        return make_command({"command": command, "region": region, "number": number})
 
     ordered = run_async(settings, order(settings, stream, make, at_once))
     click.echo(

@@ -228,7 +228,7 @@ class StreamCommand(Body):
     command: Command
     region: Name | None = None
     number: Count | None = None
-    """Number of the assignment."""
+    """Number of the assignment. An order that arrives late has no effect on a later one."""
     decision: DecisionId | None = None
     name: Name | None = None
     """Name of the savepoint or drain."""
@@ -243,8 +243,8 @@ class StreamCommand(Body):
 
 
 _NEEDED: Final[dict[str, tuple[str, ...]]] = {
-    "remove": ("region",),
-    "discard": ("region",),
+    "remove": ("region", "number"),
+    "discard": ("region", "number"),
     "close": ("number",),
     "withdraw": ("number",),
     "revert": ("decision", "region"),

@@ -119,7 +119,7 @@ class Node:
             case FetchEnd():
                 return EndOffset(len(world.log))
             case Append(kind, body, region, incarnation):
-                envelope = Envelope(world.new_id("c"), kind, STREAM, region, incarnation)
+                envelope = Envelope(world.new_id("c"), kind, STREAM, region, incarnation, effect.checkpoint)
                 result = self._produce(lambda: world.append(envelope, body))
                 return Appended(len(world.log) - 1) if isinstance(result, Done) else result
             case WriteRecord(record):

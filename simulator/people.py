@@ -155,7 +155,7 @@ class People:
             place = truth.places.get(driver.region)
             left = driver.state == "stopped" and driver.region in truth.active()
             if left and driver.assignment.number == truth.number and (place is None or not place.removed):
-                self.command(command="remove", region=driver.region)
+                self.command(command="remove", region=driver.region, number=truth.number)
                 return
         if truth.number is None or truth.active():
             return
@@ -293,7 +293,11 @@ class People:
             self.command(command="close", number=self.truth.number)
             stopped = self.working()
         else:
-            self.command(command=kind, region=chosen.region)
+            # Sometimes an order of an earlier assignment is repeated.
+            number = dice.between(0, self.truth.number)
+            self.command(command=kind, region=chosen.region, number=number)
+            if number != self.truth.number:
+                return True
             stopped = [chosen]
         for driver in stopped:
             driver.crash()

@@ -201,7 +201,7 @@ class Truth(Account):
         place.idle = place.closed = False
         place.final = None
 
-    def _end(self, name: str, upto: Position | None) -> None:
+    def _end(self, name: str, upto: Position | None, *, removed: bool = False) -> None:
         """End an incarnation, and discard its checkpoints after `upto`."""
         place = self.places[name]
         if place.life is not None:
@@ -213,9 +213,10 @@ class Truth(Account):
             }
         place.live = place.stalled = False
         for each in self.savepoints:
-            if upto is None:
-                each.targets.pop(name, None)
-            elif name in each.targets or name in each.awaited:
+            had = each.targets.pop(name, None) if upto is None else None
+            if upto is None and removed and place.at and (had or name in each.awaited):
+                each.targets[name] = (place.at.incarnation, place.at.checkpoint)
+            elif upto is not None and (name in each.targets or name in each.awaited):
                 wanted = each.targets.get(name, (upto.incarnation, upto.checkpoint))
                 each.targets[name] = (upto.incarnation, min(wanted[1], upto.checkpoint))
             each.awaited.discard(name)
@@ -230,8 +231,8 @@ class Truth(Account):
                 asked = self.decided if self.open is not None else self.decided + 1
                 if body.head is None or body.decision == asked:
                     self.paused = False
-            case "remove" | "discard" if body.region in self.regions and body.region is not None:
-                self._remove(body.region, discard=body.command == "discard")
+            case "remove" | "discard" if body.region in self.regions and body.number == self.number:
+                self._remove(body.region or "", discard=body.command == "discard")
             case "close" if body.number == self.number:
                 for name in self.regions:
                     self._remove(name, discard=False)
@@ -256,7 +257,7 @@ class Truth(Account):
         if place.removed and not discard:
             return
         sealed = [] if discard else place.sealed()
-        self._end(name, sealed[-1] if sealed else None)
+        self._end(name, sealed[-1] if sealed else None, removed=True)
         place.closed = place.removed = True
         place.final = sealed[-1].checkpoint if sealed else None
 
@@ -398,7 +399,7 @@ class Truth(Account):
                 each.targets[name] = (to.incarnation, to.checkpoint)
         named = verdict.order is not None and verdict.order[1] == name
         if named or (life is not None and life.base == to and not place.removed):
-            self._end(name, None)
+            self._end(name, None, removed=place.removed)
             place.final = None
             if not place.removed:
                 place.closed, place.stalled = False, True

@@ -9,13 +9,14 @@ from sluicegate.events.problems import Code, Problem
 
 def obey(log: Log, offset: int, body: StreamCommand) -> Problem | None:
     """Apply an order; return the reason if it has no effect."""
-    state, problem = log.state, Problem(code=Code.NOT_APPLICABLE)
+    state, problem = log.state, Problem(code=Code.NOT_APPLICABLE, region=body.region, number=body.number)
+    current = state.assignment is not None and state.assignment.number == body.number
     match body.command:
         case "pause" | "resume":
             return _pause(log, body)
-        case "remove" | "discard" if body.region is not None:
+        case "remove" | "discard" if body.region is not None and current:
             return _remove(log, body.region, discard=body.command == "discard")
-        case "close" if state.assignment is not None and state.assignment.number == body.number:
+        case "close" if state.assignment is not None and current:
             for name in state.assignment.regions:
                 _remove(log, name, discard=False)
             return None

@@ -54,6 +54,7 @@ class Append:
     body: Body
     region: str = ""
     incarnation: str = ""
+    checkpoint: int = -1
 
 
 NO_DIGEST: Final = ""

@@ -121,18 +121,17 @@ class Log:
             if upto is None:
                 found.sealed.clear()
             found.keep_sealed()
-        self._cap_targets(name, upto)
+        # A discarded target becomes the position. A revert takes that back, and it must be reached again.
+        removed = phase is RegionPhase.REMOVED
+        self._cap_targets(name, upto, region.position if removed and upto is None else upto)
 
-    def _cap_targets(self, name: str, upto: Position | None) -> None:
-        """Move a region's targets to its end, if they are later; without an end they are discarded.
-
-        A discarded target counts as the position, which is reached.
-        """
+    def _cap_targets(self, name: str, upto: Position | None, end: Position | None) -> None:
+        """Move a region's targets to its end, unless they are at or before `upto`; without an end drop them."""
         for savepoint in self.state.savepoints:
             target = savepoint.targets.pop(name, None)
-            if upto is not None and (target is not None or name in savepoint.awaited):
-                within = target is not None and target.checkpoint <= upto.checkpoint
-                savepoint.targets[name] = target if target is not None and within else upto
+            if end is not None and (target is not None or name in savepoint.awaited):
+                kept = target if target and upto and target.checkpoint <= upto.checkpoint else None
+                savepoint.targets[name] = kept or end
             savepoint.awaited = [each for each in savepoint.awaited if each != name]
 
     def low_water(self, position: int) -> int:

@@ -67,7 +67,7 @@ class StreamMachine:
         """The smallest offset that this coordinator reads."""
         self.position = self.low_water
         """The next offset to be read."""
-        self.outbox = Outbox(stream, record.due, settings.record_interval, record.announced)
+        self.outbox = Outbox(stream, record.due, settings.record_interval, record.announced, record.stalls)
         self._read_barrier = ReadBarrier()
         log = self.replica.log
         self._activity = Activity(log, record, settings.silence)

@@ -35,7 +35,7 @@ class Outbox:
     """The state record that is to be written, and the notifications that are to be sent."""
 
     def __init__(
-        self, stream: str, due: Sequence[Due], interval: int, announced: Mapping[str, Problem]
+        self, stream: str, due: Sequence[Due], interval: int, announced: Mapping[str, Problem], stalls: int
     ) -> None:
         self.due = list(due)
         self._stream = stream
@@ -50,6 +50,7 @@ class Outbox:
         self._release_at = 0
         self.announced = dict(announced)
         """By scope, the stall that was announced last."""
+        self.stalls_announced = stalls
 
     @property
     def busy(self) -> bool:
@@ -128,7 +129,9 @@ class Outbox:
 
     def _add_stall(self, problem: Problem, applied: int, *, ended: bool) -> None:
         body = Stalled(problem=problem, ended=ended)
-        name = f"stalled/{applied}/{problem.identity}/{ended}"
+        # A stall may appear again without a record in between.
+        self.stalls_announced += 1
+        name = f"stalled/{applied}/{self.stalls_announced}/{problem.identity}/{ended}"
         self._add(NotificationType.STALLED, name, body, problem.region or "")
 
     def _add(

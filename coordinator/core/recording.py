@@ -36,6 +36,7 @@ class Recorder:
             due=list(self.outbox.due),
             conditions=conditions,
             announced=dict(self.outbox.announced),
+            stalls=self.outbox.stalls_announced,
             refused=dict(self.refused),
             heard={name: at for name, at in heard.items() if name in state.regions},
             intervals=dict(self.activity.intervals),

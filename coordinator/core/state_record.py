@@ -93,6 +93,8 @@ class StateRecord(Light):
     """For status; nothing is decided by them."""
     announced: Mapping[str, Problem] = {}
     """By scope (a region, or empty), the stall that was announced last."""
+    stalls: int = 0
+    """Number of stalls, and of ends of stalls, that were announced: it tells repetitions apart."""
     refused: Mapping[str, Problem] = {}
     """By region, the refusal of its newest registration; for status."""
     heard: Mapping[str, int] = {}

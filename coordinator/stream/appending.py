@@ -33,7 +33,9 @@ class StreamLog:
     async def append(self, effect: Append) -> Appended:
         """Append an event of the coordinator to the log."""
         event = str(uuid.uuid4())
-        envelope = Envelope(event, effect.type, self._stream, effect.region, effect.incarnation)
+        envelope = Envelope(
+            event, effect.type, self._stream, effect.region, effect.incarnation, effect.checkpoint
+        )
         message = encode_event(envelope, effect.body, now_ms())
         sent = await self._links.producer.send_and_wait(
             self._links.topics.events,
