@@ -24,7 +24,7 @@ from sluicegate.simulator.node import Node
 from sluicegate.simulator.places import Verdict
 from sluicegate.simulator.truth import Truth
 from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import COMMIT_USER, STREAM, Item, World
+from sluicegate.simulator.world import COMMIT_USER, STREAM, Entry, Item, World
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Checks:
             self._check_phases(phases, entry.envelope.type)
             self._count(body, applied)
             if isinstance(body, CutDecided | CutAbandoned):
-                self._compare_verdict(entry.offset, body, problem, void=applied.ignored is not None)
+                self._compare_verdict(entry, applied.ignored, problem)
             self._compare_state(entry.offset)
             if self.truth.decided > before:
                 self._check_decision(self.truth.verdicts[-1])
@@ -115,16 +115,13 @@ class Checks:
                 saw(f"void: {ignored.code}")
 
     def _compare_verdict(
-        self, offset: int, body: CutDecided | CutAbandoned, problem: tuple[str, str] | None, *, void: bool
+        self, entry: Entry, ignored: Problem | None, problem: tuple[str, str] | None
     ) -> None:
-        if problem is not None and not void:
-            raise Violation(problem[0], f"offset {offset} counts, but {problem[1]}")
-        if problem is None and void and not self._wrong_digest(body):
-            raise Violation("I12", f"offset {offset} is void, though nothing speaks against it")
-
-    @staticmethod
-    def _wrong_digest(body: CutDecided | CutAbandoned) -> bool:
-        return isinstance(body, CutDecided) and body.digest == "wrong"
+        """Compare the verdict of the core on a decision or an attempt with that of the account."""
+        if problem is not None and ignored is None:
+            raise Violation(problem[0], f"offset {entry.offset} counts, but {problem[1]}")
+        if problem is None and ignored is not None:
+            raise Violation("I12", f"offset {entry.offset} is void: {ignored.code}")
 
     def _compare_state(self, offset: int) -> None:
         """Compare the reference's state with the account."""

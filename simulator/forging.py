@@ -18,7 +18,7 @@ from sluicegate.simulator.checks import Checks
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.job import Driver
 from sluicegate.simulator.location import Location, Source
-from sluicegate.simulator.world import STREAM, World
+from sluicegate.simulator.world import FORGED, STREAM, World
 
 
 @dataclass
@@ -54,7 +54,12 @@ class Forger:
 
     def decision(self, dice: Dice) -> bool:
         """Another coordinator's decision, made long ago and appended only now."""
-        made = [entry.body for entry in self.world.log if isinstance(entry.body, CutDecided)]
+        # A forged one may name checkpoints that were not sealed yet, so its digest is of other content.
+        made = [
+            entry.body
+            for entry in self.world.log
+            if isinstance(entry.body, CutDecided) and not entry.envelope.id.startswith(FORGED)
+        ]
         fresh = self._any_cut(dice)
         if fresh is not None and dice.chance(0.6):
             body = fresh
@@ -64,7 +69,7 @@ class Forger:
                 body = body.model_copy(update={"decision": self.checks.truth.decided + 1})
         else:
             return False
-        self.world.append(Envelope(self.world.new_id("g"), EventType.CUT_DECIDED, STREAM), body)
+        self.world.append(Envelope(self.world.new_id(FORGED), EventType.CUT_DECIDED, STREAM), body)
         return True
 
     def _any_cut(self, dice: Dice) -> CutDecided | None:
@@ -114,7 +119,7 @@ class Forger:
             kind = EventType.CUT_COMMITTED if isinstance(body, CutCommitted) else EventType.CUT_REVERTED
         else:
             return False
-        self.world.append(Envelope(self.world.new_id("g"), kind, STREAM), body)
+        self.world.append(Envelope(self.world.new_id(FORGED), kind, STREAM), body)
         return True
 
     def attempt(self, dice: Dice) -> None:
@@ -131,4 +136,4 @@ class Forger:
                 "regions": lagging if rightly else [name for name in truth.regions if dice.chance(0.6)],
             }
         )
-        self.world.append(Envelope(self.world.new_id("g"), EventType.CUT_ABANDONED, STREAM), body)
+        self.world.append(Envelope(self.world.new_id(FORGED), EventType.CUT_ABANDONED, STREAM), body)

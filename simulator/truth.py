@@ -30,8 +30,6 @@ from sluicegate.simulator.places import Life, Place, Savepoint, Verdict
 class Truth(Account):
     """The account of one stream's log."""
 
-    # --- the log ----------------------------------------------------------------------------------
-
     def read(self, offset: int, envelope: Envelope, body: Body | None) -> None:
         """Apply one record."""
         match body:
@@ -82,9 +80,8 @@ class Truth(Account):
     def _written(self, envelope: Envelope) -> None:
         """Note files, or a completion that nobody can read: something of the checkpoint is pending."""
         place = self._live(envelope)
-        if place is None or place.life is None or place.is_past(envelope.checkpoint):
-            return
-        if envelope.type is EventType.REGION_REGISTERED:
+        unreadable = envelope.type is EventType.REGION_REGISTERED
+        if unreadable or place is None or place.life is None or place.is_past(envelope.checkpoint):
             return
         parts = place.life.parts.setdefault(envelope.checkpoint, {})
         if envelope.type is EventType.FILES_WRITTEN:
@@ -213,15 +210,12 @@ class Truth(Account):
             }
         place.live = place.stalled = False
         for each in self.savepoints:
-            had = each.targets.pop(name, None) if upto is None else None
-            if upto is None and removed and place.at and (had or name in each.awaited):
-                each.targets[name] = (place.at.incarnation, place.at.checkpoint)
-            elif upto is not None and (name in each.targets or name in each.awaited):
-                wanted = each.targets.get(name, (upto.incarnation, upto.checkpoint))
-                each.targets[name] = (upto.incarnation, min(wanted[1], upto.checkpoint))
+            had = each.targets.pop(name, None)
+            end = place.at if removed and upto is None else upto
+            if end is not None and (had or name in each.awaited):
+                wanted = had if had and upto else (end.incarnation, end.checkpoint)
+                each.targets[name] = (end.incarnation, min(wanted[1], end.checkpoint))
             each.awaited.discard(name)
-
-    # --- orders -----------------------------------------------------------------------------------
 
     def _command(self, offset: int, body: StreamCommand) -> None:
         match body.command:

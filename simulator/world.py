@@ -11,6 +11,8 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemoryTable
 
 STREAM: Final = "sim"
+FORGED: Final = "forged"
+"""Beginning of the ids of events that somebody else than a driver or a coordinator appends."""
 COMMIT_USER: Final = f"sluicegate-{STREAM}"
 
 Item = tuple[str, int]
