@@ -13,15 +13,21 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import CheckpointCompleted
-from sluicegate.writer_hooks import BadOption, EventTooLarge, OpeningUnanswered, PreflightFailed, preflight
+from sluicegate.writer_hooks import (
+    BadOption,
+    EventTooLarge,
+    PreflightFailed,
+    RegistrationUnanswered,
+    preflight,
+)
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.opening import Opening
 from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.registration import ask, registration_event
 from sluicegate.writer_hooks.spark import session
 from sluicegate.writer_hooks.spark.examining import troubles
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
-from tests.hooks.log import Log, accept, silent
+from tests.hooks.log import Log, silent
 from tests.hooks.test_publisher import completion
 from tests.hooks.test_thin_install import without
 from tests.integration.coordinator import running, settings_for
@@ -183,16 +189,17 @@ def test_a_wrong_address_of_kafka_is_corrected(tmp_path: Path, log: Log) -> None
 
 
 @pytest.mark.kafka
-def test_an_opening_is_accepted_once_a_coordinator_runs_there(tmp_path: Path, log: Log) -> None:
+def test_a_registration_is_answered_once_a_coordinator_runs_there(tmp_path: Path, log: Log) -> None:
     options = kafka_options(tmp_path, log.bootstrap, log.names.prefix)
     log.answer = silent
-    with pytest.raises(OpeningUnanswered) as unanswered:
-        # time: nobody answers
-        Opening(SinkOptions.parse(options | {"opening.timeout": "1"}).region, "q.0").wait()
+    impatient = SinkOptions.parse(options | {"registration.timeout": "1"}).region
+    with pytest.raises(RegistrationUnanswered) as unanswered:
+        ask(impatient, registration_event(impatient, "i", None))  # time: nobody answers
     advice = f"Check that a coordinator runs against {log.bootstrap} with the topic prefix {log.names.prefix}"
     assert advice in str(unanswered.value)
-    log.answer = accept
-    Opening(SinkOptions.parse(options | {"opening.timeout": str(BACKSTOP)}).region, "q.0").wait()
+    log.answer = None
+    patient = SinkOptions.parse(options | {"registration.timeout": str(BACKSTOP)}).region
+    assert ask(patient, registration_event(patient, "i", None)).live == "i"
 
 
 @pytest.mark.kafka

@@ -8,17 +8,17 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, StreamCommand
 from sluicegate.writer_hooks import BatchUnfinished, HookError, NotOurs, attach, close_region
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark import session
-from sluicegate.writer_hooks.spark.checkpoint import LineageMarker
+from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.writer import StreamWriter, TaskResult
 from tests.hooks.conftest import Job
-from tests.hooks.log import accept, refuse
+from tests.hooks.log import refuse
 from tests.hooks.test_thin_install import without
 from tests.integration.waiting import wait_until
 
@@ -54,7 +54,7 @@ def test_a_continuous_query_runs_with_a_micro_batch_trigger(job: Job, trigger: d
 
 
 def writer_of(job: Job) -> StreamWriter:
-    marker = LineageMarker(query=job.lineage().removesuffix(".0"))
+    marker = IncarnationMarker(query="q", incarnation=job.incarnation())
     return StreamWriter(SinkOptions.parse(job.options), marker, spark_watermark=False)
 
 
@@ -80,7 +80,7 @@ def test_a_query_whose_location_changed_is_restarted(job: Job) -> None:
     job.feed("a", 1)
     job.run()
     job.feed("b", 1, start=100)
-    foreign = TaskResult(Attempt("other.0", 1, "p00000"), Written(events=()))
+    foreign = TaskResult(Attempt("other", 1, "p00000"), Written(events=()))
     with pytest.raises(NotOurs, match="the checkpoint location changed under the running query: restart it"):
         writer_of(job).commit([foreign], 1)
     job.run()
@@ -100,28 +100,32 @@ def test_a_query_in_complete_mode_runs_in_append_mode(job: Job) -> None:
     job.log.wait_completed(0)
 
 
-def test_a_stream_is_cut_into_other_regions_in_an_empty_location(job: Job) -> None:
+def test_a_stream_is_divided_into_other_regions_in_empty_locations(job: Job) -> None:
     job.feed("a", 1)
     job.run()
     job.options["region"] = "EWR"
     job.feed("b", 1, start=100)
     with pytest.raises(StreamingQueryException) as refused:
         job.run()
-    assert "To cut the stream into other regions, start the query in an empty" in str(refused.value)
-    assert f"parents.from = {job.checkpoint}" in str(refused.value)
-    # The old query ends first, and the new source begins behind what it has read.
+    assert "To divide the stream into other regions, end this one, and start the queries in empty" in str(
+        refused.value
+    )
+    # The old query ends first, and the new source begins after the rows that it has read.
     job.options["region"] = "JFK"
     job.run()
-    old, read = job.lineage(), list(job.source.iterdir())
-    for path in read:
+    job.log.wait_completed(1)
+    stream = job.options["stream"]
+    job.log.judges.commit(stream)
+    assert close_region(job.options) == 1
+    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
+    for path in list(job.source.iterdir()):
         path.unlink()
-    empty = job.folder / "empty"
     job.options |= {
         "region": "EWR",
         "regions": "EWR,LGA",
         "assignment": "1",
-        "parents.from": str(job.checkpoint),
-        "checkpointLocation": str(empty),
+        "assignment.after": "1",
+        "checkpointLocation": str(job.folder / "empty"),
     }
     job.feed("c", 1, start=200)
     job.run()
@@ -129,11 +133,24 @@ def test_a_stream_is_cut_into_other_regions_in_an_empty_location(job: Job) -> No
         lambda: [envelope for envelope, _ in job.log.of(CheckpointCompleted) if envelope.region == "EWR"],
         "nothing of the new region",
     )
-    envelope, opened = job.log.of(RegionOpened)[-1]
-    assert (envelope.region, opened.assignment.number) == ("EWR", 1)
-    assert [each.model_dump() for each in opened.parents] == [
-        {"region": "JFK", "lineage": old, "checkpoint": 1}
-    ]
+    envelope, registered = job.log.registrations()[-1]
+    assert (envelope.region, registered.assignment.number, registered.base) == ("EWR", 1, None)
+
+
+def test_a_region_that_was_removed_is_written_again_with_the_next_assignment(job: Job) -> None:
+    job.feed("a", 1)
+    job.run()
+    job.log.wait_completed(0)
+    stream = job.options["stream"]
+    job.log.judges.commit(stream)
+    job.log.judges.order(stream, StreamCommand(command="remove", region="JFK"))
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*incarnation-ended"):
+        job.run()
+    job.options |= {"assignment": "1", "assignment.after": "1"}
+    job.run()
+    job.log.wait_completed(1)
+    assert job.log.judges.commit(stream).cut["JFK"].incarnation == job.incarnation()
 
 
 def test_an_unfinished_query_is_started_again_and_then_closed(job: Job) -> None:
@@ -143,7 +160,7 @@ def test_an_unfinished_query_is_started_again_and_then_closed(job: Job) -> None:
         job.run()
     with pytest.raises(BatchUnfinished, match="completed none; start the query again, so that it finishes"):
         close_region(job.options)
-    job.log.answer = accept
+    job.log.answer = None
     job.run()
     assert close_region(job.options) == 0
     job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
@@ -152,10 +169,10 @@ def test_an_unfinished_query_is_started_again_and_then_closed(job: Job) -> None:
 def test_an_end_that_was_lost_is_announced_by_hand(
     job: Job, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_: object) -> None:
+    def fails(*_: object) -> None:
         raise OSError("made to fail")
 
-    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.close_region", fails)
+    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.end_region", fails)
     job.options["bounded"] = "true"
     job.feed("a", 1)
     job.run()
@@ -168,7 +185,7 @@ def test_an_end_that_was_lost_is_announced_by_hand(
 
 def test_a_query_whose_idleness_was_lost_is_started_again(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     def idle() -> list[RegionHeartbeat]:
-        return [body for _, body in job.log.of(RegionHeartbeat, job.lineage()) if body.idle]
+        return [body for _, body in job.log.of(RegionHeartbeat, job.incarnation()) if body.idle]
 
     job.feed("a", 1)
     job.run()
@@ -176,7 +193,7 @@ def test_a_query_whose_idleness_was_lost_is_started_again(job: Job, caplog: pyte
     away = job.options | {"kafka.bootstrap.servers": f"127.0.0.1:{free_port()}"}
     ending = Heartbeats(interval=0.2, idle_after=0.0)
     for kind in (Kind.STARTED, Kind.ENDED):
-        ending.tell(Signal(kind, job.lineage().removesuffix(".0"), "r", lambda: away))
+        ending.tell(Signal(kind, "q", "r", lambda: away))
     ending.stop(0.5)  # time: nobody listens
     (message,) = told(caplog, "Kafka has not acknowledged that the region is idle")()
     assert "wait for it, each up to alignment_timeout; start the query again to end that" in message

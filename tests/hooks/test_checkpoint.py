@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.models import Assignment
+from sluicegate.events.models import Position
 from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, OpenedMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 
 
 def offsets(folder: Path, batch: int, source: str, *, watermark: int = 0, clock: int = 1) -> None:
@@ -49,37 +49,56 @@ def test_unknown_offset_log_is_refused(tmp_path: Path) -> None:
         digest(tmp_path, 8)
 
 
-def test_no_lineage_without_a_batch(tmp_path: Path) -> None:
+def test_a_first_batch_has_no_marker(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id": "q"}')
     with pytest.raises(NotOurs, match="continuous"):
-        Checkpoint(str(tmp_path)).lineage()
+        Checkpoint(str(tmp_path)).ready_marker()
+    assert Checkpoint(str(tmp_path)).ready_marker(may_be_unplanned=True) is None
     offsets(tmp_path, 0, "-")
-    marker = Checkpoint(str(tmp_path)).lineage()
-    assert (marker.lineage, marker.first, marker.parents) == ("q.0", 0, ())
-    assert Checkpoint(str(tmp_path)).known_lineage() == marker
+    assert Checkpoint(str(tmp_path)).ready_marker() is None
+    assert Checkpoint(str(tmp_path)).known_query() == "q"
 
 
-def test_broken_lineage_record_is_not_replaced(tmp_path: Path) -> None:
+def test_a_marker_is_of_its_query_or_of_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+    checkpoint = Checkpoint(str(tmp_path))
+    for query, known in (("q", True), (None, True), ("another", False)):
+        marker = IncarnationMarker(query=query, incarnation="i", base=position("a", 3), first=4)
+        checkpoint.write_marker(marker)
+        assert (checkpoint.marker() == marker) is known
+    assert [path.name for path in (tmp_path / "sluicegate").iterdir()] == ["incarnation.json"]
+
+
+def test_a_malformed_marker_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id": "q"}')
     (tmp_path / "sluicegate").mkdir()
-    (tmp_path / "sluicegate" / "lineage.json").write_text("{")
+    (tmp_path / "sluicegate" / "incarnation.json").write_text("{")
     with pytest.raises(BadCheckpointLocation, match="malformed"):
-        Checkpoint(str(tmp_path)).lineage()
+        Checkpoint(str(tmp_path)).ready_marker()
 
 
-def test_openings_are_remembered_by_lineage(tmp_path: Path) -> None:
+def position(incarnation: str, checkpoint: int, digest: str = "d") -> Position:
+    return Position(incarnation=incarnation, checkpoint=checkpoint, digest=digest)
+
+
+def test_the_predecessor_of_the_first_batch_is_the_base(tmp_path: Path) -> None:
+    for batch in range(4):
+        offsets(tmp_path, batch, json.dumps({"t": {"0": batch}}))
     checkpoint = Checkpoint(str(tmp_path))
-    marker = OpenedMarker(
-        stream="s",
-        region="r",
-        assignment=Assignment(number=2, regions=("r", "q")),
-        bounded=False,
-        topic_prefix="sluicegate",
-    )
-    checkpoint.write_opened("q.0", marker)
-    assert checkpoint.opened("q.0") == marker
-    assert checkpoint.opened("q.1") is None
-    assert [path.name for path in (tmp_path / "sluicegate").iterdir()] == ["opened-q.0.json"]
+    marker = IncarnationMarker(query="q", incarnation="i", base=position("a", 1), first=2)
+    assert checkpoint.predecessor(marker, 2) == position("a", 1)
+    assert checkpoint.predecessor(marker, 3) == position("i", 2, digest(tmp_path, 2))
+    (tmp_path / "offsets" / "1").unlink()
+    with pytest.raises(BadCheckpointLocation, match="minBatchesToRetain to 2 or more"):
+        checkpoint.predecessor(marker, 3)
+
+
+def test_source_offsets_are_json_by_source_and_left_out_if_they_are_long(tmp_path: Path) -> None:
+    offsets(tmp_path, 0, '{"t":{"0":5}}\n-')
+    found = Checkpoint(str(tmp_path)).batch_source(0).offsets
+    assert json.loads(found or "") == {"0": {"t": {"0": 5}}, "1": "-"}
+    offsets(tmp_path, 0, json.dumps({"t": {str(number): number for number in range(10_000)}}))
+    assert Checkpoint(str(tmp_path)).batch_source(0).offsets is None
 
 
 @pytest.mark.parametrize(
@@ -94,4 +113,4 @@ def test_unsupported_locations_are_refused(location: str, says: str) -> None:
 def test_location_without_a_query(tmp_path: Path) -> None:
     offsets(tmp_path, 0, "-")
     with pytest.raises(BadCheckpointLocation, match="full URI"):
-        Checkpoint(str(tmp_path)).lineage()
+        Checkpoint(str(tmp_path)).known_query()

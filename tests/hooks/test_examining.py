@@ -106,7 +106,7 @@ def test_a_lost_end_says_how_to_announce_it(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.close_region", fails)
+    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.end_region", fails)
     bounded = options | {"bounded": "true"}
     heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: bounded))
     heartbeats.tell(Signal(Kind.ENDED, "q", "r", lambda: bounded))

@@ -12,17 +12,19 @@ from pyspark.sql.functions import col, lit, raise_error
 from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.embedded import EmbeddedKafka
+from sluicegate.events.envelope import EventType
 from sluicegate.events.models import (
+    Assignment,
     CheckpointCompleted,
     CheckpointFailed,
     FilesWritten,
     RegionHeartbeat,
-    RegionOpened,
+    RegionRegistered,
 )
 from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.source import SluicegateSource
 from sluicegate.writer_hooks.spark.writer import StreamWriter, TaskResult
@@ -85,7 +87,7 @@ def test_replayed_batch_has_the_same_source_and_other_files(job: Job, tmp_path: 
     job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) == 2, "two completions")
 
     (one, first), (other, again) = job.log.of(CheckpointCompleted)
-    assert (one.checkpoint, one.lineage) == (other.checkpoint, other.lineage)
+    assert (one.checkpoint, one.incarnation) == (other.checkpoint, other.incarnation)
     assert first.source_digest == again.source_digest
     assert set(first.events).isdisjoint(again.events)
     assert len(job.data_files()) == 2
@@ -98,7 +100,7 @@ def test_failed_batch_is_announced_as_a_hint(job: Job) -> None:
     job.log.wait(lambda: job.log.of(CheckpointFailed), "no hint")
 
     ((envelope, body),) = job.log.of(CheckpointFailed)
-    assert (envelope.checkpoint, body.outcome) == (0, "redo")
+    assert (envelope.checkpoint, body.outcome) == (0, "redone")
     assert job.log.of(CheckpointCompleted) == []
     assert job.data_files() == set(), "what was never described is removed"
 
@@ -128,32 +130,31 @@ def test_results_missing_from_a_completion_are_refused(job: Job) -> None:
     job.run()
     job.log.wait_completed(0)
     writer = StreamWriter(
-        SinkOptions.parse(job.options), LineageMarker(query=job.lineage()[:-2]), spark_watermark=False
+        SinkOptions.parse(job.options),
+        IncarnationMarker(query="q", incarnation=job.incarnation()),
+        spark_watermark=False,
     )
     with pytest.raises(NotOurs, match=r"batch 0 came without the results of its tasks"):
         writer.commit([None, None], 0)
     with pytest.raises(NotOurs, match="restart it"):
-        writer.commit([TaskResult(Attempt("other.0", 0, "p00000"), Written(events=()))], 0)
+        writer.commit([TaskResult(Attempt("other", 0, "p00000"), Written(events=()))], 0)
     assert len(job.log.of(CheckpointCompleted)) == 1
 
 
-def test_deleted_checkpoint_location_is_another_lineage(job: Job) -> None:
+def test_a_deleted_checkpoint_location_is_another_incarnation(job: Job) -> None:
+    """The marker of the query before does not count, and the region has a live incarnation."""
     job.feed("a", 4)
     job.run()
-    first = job.lineage()
-    kept = (job.checkpoint / "sluicegate" / "lineage.json").read_text()
+    job.log.wait_completed(0)
+    kept = job.marker.read_text()
     shutil.rmtree(job.checkpoint)
-    (job.checkpoint / "sluicegate").mkdir(parents=True)
-    (job.checkpoint / "sluicegate" / "lineage.json").write_text(kept)
-    job.run()
-    second = job.lineage()
-    job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) == 2, "two completions")
-
-    assert first != second
-    # A run that ends may ask again, and is answered again.
-    opened = [envelope.lineage for envelope, _ in job.log.of(RegionOpened)]
-    assert list(dict.fromkeys(opened)) == [first, second]
-    assert [body.predecessor for _, body in job.log.of(CheckpointCompleted)] == [None, None]
+    job.marker.parent.mkdir(parents=True)
+    job.marker.write_text(kept)
+    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*incarnation-live"):
+        job.run()
+    assert len(job.log.of(CheckpointCompleted)) == 1
+    assert len(job.data_files()) == 1
+    assert job.marker.read_text() == kept, "a refusal leaves the location as it was"
 
 
 def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: str) -> None:
@@ -189,13 +190,22 @@ def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: 
 
 
 def ends_when_set_back(job: Job, query: StreamingQuery) -> None:
-    """Set the location of a running query back, as a rewind does, and wait for the query's end."""
+    """Set the location of a running query back, as a reset does, and wait for the query's end."""
     known = Checkpoint(str(job.checkpoint))
-    marker = known.known_lineage()
+    marker = known.marker()
     assert marker is not None
-    known.write_lineage(marker.model_copy(update={"generation": 1, "first": 1}))
+    base = known.predecessor(marker, 1)
+    body = RegionRegistered(
+        base=base, replaces=marker.incarnation, assignment=Assignment(number=0, regions=("JFK",))
+    )
+    job.log.judges.commit(job.options["stream"])
+    event = SinkOptions.parse(job.options).region.event(EventType.REGION_REGISTERED, "i2", body)
+    answer = job.log.judges.apply(event.envelope, event.body)
+    assert answer is not None
+    assert answer.accepted, answer
+    known.write_marker(marker.model_copy(update={"incarnation": "i2", "base": base, "first": 1}))
     job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match="was set back meanwhile, for the lineage"):
+    with pytest.raises(StreamingQueryException, match="was reset meanwhile, to the incarnation i2"):
         query.awaitTermination()
 
 
@@ -207,15 +217,15 @@ def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
         job.log.wait_completed(0)
         # The batch is at its end: what follows is another one.
         job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
+        old = job.incarnation()
         ends_when_set_back(job, query)
     finally:
         query.stop()
-    assert {envelope.lineage for envelope, _ in job.log.of(CheckpointCompleted)} == {job.lineage()}
-    assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [job.lineage()]
+    assert {envelope.incarnation for envelope, _ in job.log.of(CheckpointCompleted)} == {old}
+    assert {envelope.incarnation for envelope, _ in job.log.registrations()} == {old}
     job.run()
-    job.log.wait(
-        lambda: job.log.of(CheckpointCompleted, job.lineage().replace(".0", ".1")), "it does not start again"
-    )
+    job.log.wait(lambda: job.log.of(CheckpointCompleted, "i2"), "it does not start again")
+    assert job.log.judges.commit(job.options["stream"]).cut["JFK"].checkpoint == 1
 
 
 def test_a_query_that_waits_for_data_ends_too_when_its_location_is_set_back(job: Job) -> None:

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks import BatchUnfinished, close_region
 from tests.hooks.conftest import Job
 from tests.hooks.log import refuse
@@ -36,7 +36,10 @@ def test_idle_when_the_source_has_nothing_new(job: Job) -> None:
         query.stop()
         query.awaitTermination()
     assert job.log.of(RegionClosed) == [], "an unbounded region stays open"
-    assert {envelope.lineage for envelope, _ in job.log.of(RegionHeartbeat)} == {job.lineage()}
+    beaten = job.log.of(RegionHeartbeat)
+    assert {envelope.incarnation for envelope, _ in beaten} == {job.incarnation()}
+    assert {body.run for _, body in beaten} == {job.log.registrations()[-1][0].id}
+    assert job.log.judges.replica(job.options["stream"]).state.regions["JFK"].idle
 
 
 def test_bounded_source_is_closed_at_its_end(job: Job) -> None:
@@ -46,8 +49,11 @@ def test_bounded_source_is_closed_at_its_end(job: Job) -> None:
     job.run()
     job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
     ((envelope, body),) = job.log.of(RegionClosed)
-    assert (envelope.lineage, body.final) == (job.lineage(), 1)
-    assert job.log.of(RegionOpened)[0][1].bounded
+    assert (envelope.incarnation, body.final) == (job.incarnation(), 1)
+    assert body.run == job.log.registrations()[-1][0].id
+    assert all(registered.bounded for _, registered in job.log.registrations())
+    region = job.log.judges.replica(job.options["stream"]).state.regions["JFK"]
+    assert (region.phase, region.final) == ("closed", 1)
     assert job.log.events[-1].envelope.id == envelope.id
 
 
@@ -63,12 +69,13 @@ def test_restart_with_nothing_left_closes_too(job: Job) -> None:
     assert job.log.of(RegionClosed)[0][1].final == 0
 
 
-def test_source_without_data_is_opened_and_closed(job: Job) -> None:
+def test_source_without_data_is_registered_and_closed(job: Job) -> None:
     job.options["bounded"] = "true"
     job.run()
     job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
     assert job.log.of(RegionClosed)[0][1].final is None
-    assert len(job.log.of(RegionOpened)) == 1
+    assert len(job.log.registrations()) == 1
+    assert job.log.judges.replica(job.options["stream"]).state.regions["JFK"].gone
     assert job.log.of(CheckpointCompleted) == []
 
 

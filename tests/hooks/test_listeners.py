@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.models import CheckpointCompleted, CutCommitted, Position
+from sluicegate.events.models import CheckpointCompleted, Position
+from sluicegate.events.notifications import Committed
 from sluicegate.writer_hooks import BadListenerState
 from sluicegate.writer_hooks.spark.writer import _asked
 from tests.hooks.conftest import Job
@@ -66,11 +67,11 @@ def test_state_is_frozen_and_outcomes_are_told(job: Job, tmp_path: Path) -> None
                 driver,
                 tmp_path / "driver.log",
             )
-            at = Position(lineage=job.lineage(), checkpoint=0)
+            at = Position(incarnation=job.incarnation(), checkpoint=0, digest="d")
             decision = 0
             while driver.poll() is None:
                 decision += 1
-                cut = CutCommitted(
+                cut = Committed(
                     decision=decision,
                     cut={"JFK": at},
                     fallbacks={"JFK": at},

@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.opening import opening_event
+from sluicegate.writer_hooks.registration import registration_event
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
 GOOD = {
@@ -21,7 +21,7 @@ GOOD = {
 def test_defaults() -> None:
     options = SinkOptions.parse(GOOD)
     assert (options.table, options.format, options.event_time_column) == ("/lake/flights", "paimon", None)
-    assert options.region.assignment.model_dump() == {"number": 0, "regions": ("JFK",)}
+    assert options.region.assignment.model_dump() == {"number": 0, "regions": ("JFK",), "after": 0}
     assert options.region.events_topic == "sluicegate.events"
     assert not options.region.bounded
 
@@ -35,9 +35,9 @@ def test_defaults() -> None:
         ("s3://lake/flights", "s3://lake/flights"),
     ],
 )
-def test_the_opening_tells_the_table_as_one_uri(given: str, told: str) -> None:
+def test_the_registration_has_the_table_as_one_uri(given: str, told: str) -> None:
     region = SinkOptions.parse(GOOD | {"path": given}).region
-    assert getattr(opening_event(region, "q.0").body, "table", None) == told
+    assert getattr(registration_event(region, "i", None).body, "table", None) == told
 
 
 def test_a_folder_of_another_machine_is_refused() -> None:
@@ -47,29 +47,29 @@ def test_a_folder_of_another_machine_is_refused() -> None:
     assert options.region.table == "file:///lake/flights"
 
 
-def test_a_checkpoint_of_a_parent_has_ascii_digits() -> None:
-    with pytest.raises(BadOption, match="option parents must list"):
-        SinkOptions.parse(GOOD | {"parents": "JFK:q:²"})
-
-
 def test_everything_given() -> None:
     options = SinkOptions.parse(
         GOOD
         | {
             "Regions": "EWR, JFK",
             "assignment": "4",
+            "assignment.after": "17",
+            "sink": "shared-files",
+            "owned": "false",
             "bounded": "TRUE",
             "topic.prefix": "lake",
-            "opening.timeout": "2.5",
+            "registration.timeout": "2.5",
             "table.target-file-size": "1mb",
             "kafka.sasl.password": "secret",
             "queryname": "jfk",
         }
     )
     assert options.region.assignment.regions == ("EWR", "JFK")
+    assert (options.region.assignment.number, options.region.assignment.after) == (4, 17)
+    assert (options.region.single_region, options.region.owned) == ("shared-files", False)
     assert options.region.bounded
     assert options.region.commits_topic == "lake.commits"
-    assert options.region.opening_timeout == 2.5
+    assert options.region.registration_timeout == 2.5
     assert options.table_options == (("target-file-size", "1mb"),)
     assert "secret" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options, "it travels to the executors"  # noqa: S301
@@ -95,9 +95,13 @@ def test_missing_table() -> None:
         ("regions", "JFK,JFK"),
         ("assignment", "-1"),
         ("assignment", "\N{SUPERSCRIPT TWO}"),
+        ("assignment.after", "last"),
+        ("sink", "exchange"),
+        ("owned", "perhaps"),
+        ("parents", "EWR:q:3"),
         ("bounded", "yes"),
-        ("opening.timeout", "0"),
-        ("opening.timeout", "nan"),
+        ("registration.timeout", "0"),
+        ("registration.timeout", "nan"),
         ("publish.timeout", "soon"),
         ("message.max.bytes", "10"),
         ("table", "/somewhere/else"),

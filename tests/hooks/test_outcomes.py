@@ -1,4 +1,4 @@
-"""Drivers are told what commits made of their regions, while their queries run, and never held up by it."""
+"""Drivers learn the outcomes of commits for their regions while their queries run, without any wait."""
 
 import asyncio
 import logging
@@ -7,80 +7,96 @@ import uuid
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, CutCommitted, CutVoided, Event, Position, StreamStalled
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.models import Body, CutReverted, Position
+from sluicegate.events.notifications import Committed, NotificationType, RegistrationAnswered, Stalled
+from sluicegate.events.problems import Code, Problem
 from sluicegate.writer_hooks import RegionOutcome
-from sluicegate.writer_hooks.outcomes import Follower, Outcomes, Standing
+from sluicegate.writer_hooks.outcomes import Follower, Live, Outcomes, RegionProgress
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import Job
-from tests.hooks.log import PARTITIONS, Log
+from tests.hooks.log import Log
 from tests.integration.waiting import wait_until
 
-AT = Position(lineage="q.0", checkpoint=4)
+AT = Position(incarnation="q", checkpoint=4, digest="d")
 
 
-def _cut(decision: int, checkpoint: int, *, late: bool = False, forced: bool = False) -> CutCommitted:
-    at = Position(lineage="q.0", checkpoint=checkpoint)
+def _cut(decision: int, checkpoint: int, *, late: bool = False) -> Committed:
+    at = AT.model_copy(update={"checkpoint": checkpoint})
     fallbacks = {"JFK": at} if late else {}
-    cut = {"JFK": at, "EWR": Position(lineage="e.0", checkpoint=decision)}
-    return CutCommitted(
-        decision=decision, cut=cut, fallbacks=fallbacks, forced=forced, snapshot=1, watermark=None, files=1
-    )
+    cut = {"JFK": at, "EWR": Position(incarnation="e", checkpoint=decision, digest="d")}
+    return Committed(decision=decision, cut=cut, fallbacks=fallbacks, snapshot=None, watermark=None, files=1)
 
 
 def test_one_warning_when_it_falls_back_and_one_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    standing = Standing("flights", "JFK")
+    progress = RegionProgress("flights", "JFK")
     with caplog.at_level(logging.WARNING):
         found = [
-            standing.take(_cut(1, 4)),
-            standing.take(_cut(2, 4, late=True)),
-            standing.take(_cut(3, 4, late=True)),
-            standing.take(_cut(4, 4)),
-            standing.take(_cut(5, 6, forced=True)),
-            standing.take(StreamStalled(reason="no matter")),
+            progress.apply(_cut(1, 4)),
+            progress.apply(_cut(2, 4, late=True)),
+            progress.apply(_cut(3, 4, late=True)),
+            progress.apply(_cut(4, 4)),
+            progress.apply(_cut(5, 6)),
+            progress.apply(Stalled(problem=Problem(code=Code.PAUSED), reason="no matter")),
         ]
-    told = [(each.fell_back, each.consecutive, each.forced) for each in found if each is not None]
-    assert told == [
-        (False, 0, False),
-        (True, 1, False),
-        (True, 2, False),
-        (False, 2, False),
-        (False, 0, True),
-    ]
-    assert found[2] == RegionOutcome("flights", "JFK", 3, AT, True, 2, False, False)
+    outcomes = [(each.fell_back, each.consecutive) for each in found if each is not None]
+    assert outcomes == [(False, 0), (True, 1), (True, 2), (False, 2), (False, 0)]
+    assert found[2] == RegionOutcome("flights", "JFK", 3, AT, True, 2, reverted=False)
     assert [message for message in caplog.messages if message.startswith("region JFK of flights")] == [
-        "region JFK of flights stayed behind in commit 2, at checkpoint 4 of q.0; the others go on",
-        "region JFK of flights is included again in commit 5, up to checkpoint 6 of q.0, after 2 without it",
+        "region JFK of flights fell back in commit 2, at checkpoint 4 of q; the other regions were committed",
+        "region JFK of flights is included again in commit 5, up to checkpoint 6 of q, after 2 without it",
     ]
 
 
-def test_a_void_concerns_only_its_region(caplog: pytest.LogCaptureFixture) -> None:
-    body = CutVoided(decision=7, region="JFK", checkpoint=5)
-    assert Standing("flights", "EWR").take(body) is None
-    outcome = Standing("flights", "JFK").take(body)
-    assert outcome is not None
-    assert (outcome.voided, outcome.decision) == (True, 7)
-    assert "sluicegate rewind" in caplog.text
+def test_a_revert_and_the_stall_of_a_region_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    progress = RegionProgress("flights", "JFK")
+    progress.apply(_cut(6, 4))
+    outcome = progress.apply(CutReverted(decision=7, digest="d", table="t"))
+    assert outcome == RegionOutcome("flights", "JFK", 7, AT, False, 0, reverted=True)
+    stall = Stalled(
+        problem=Problem(code=Code.REVERTED, region="JFK"), reason="Reset it: sluicegate region reset"
+    )
+    assert progress.apply(stall) is None
+    assert RegionProgress("flights", "EWR").apply(stall) is None
+    assert progress.apply(stall.model_copy(update={"ended": True})) is None
+    assert caplog.messages == ["region JFK of flights is stalled. Reset it: sluicegate region reset"]
 
 
-async def _announce(log: Log, stream: str, *bodies: Body) -> None:
+@pytest.mark.kafka
+def test_the_newest_answer_states_the_live_incarnation(job: Job) -> None:
+    """Answers from before the first connection count too: a query may be replaced before it is followed."""
+    stream, region = job.options["stream"], SinkOptions.parse(job.options).region
+
+    def answered(incarnation: str, run: str, *, accepted: bool = True) -> RegistrationAnswered:
+        return RegistrationAnswered(registration="r", accepted=accepted, live=incarnation, run=run)
+
+    asyncio.run(_announce(job.log, stream, answered("a", "r1"), answered("b", "r2"), region="JFK"))
+    asyncio.run(_announce(job.log, stream, answered("other", "r9"), region="EWR"))
+    seen: list[Live] = []
+    follower = Follower(region.kafka, region.commits_topic, None)
+    try:
+        follower.follow(region, "q", seen.append)
+        wait_until(lambda: seen)
+        assert seen == [Live("b", "r2")], "the newest alone"
+        # A refusal states it too.
+        asyncio.run(_announce(job.log, stream, answered("c", "r3", accepted=False), region="JFK"))
+        wait_until(lambda: len(seen) > 1)
+        assert seen[-1] == Live("c", "r3")
+    finally:
+        follower.stop()
+
+
+async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> None:
     producer = AIOKafkaProducer(bootstrap_servers=log.bootstrap)
     await producer.start()
+    of = Envelope(str(uuid.uuid4()), EventType.REGION_HEARTBEAT, stream, region)
     try:
         for body in bodies:
-            late = isinstance(body, CutCommitted) and body.fallbacks
-            kind = EventType.CUT_PARTIALLY_COMMITTED if late else EventType.CUT_COMMITTED
-            message = encode(Event(Envelope(str(uuid.uuid4()), kind, stream), body))
-            partition = partition_of(stream, PARTITIONS)
-            await producer.send_and_wait(
-                log.names.commits,
-                message.value,
-                key=message.key,
-                headers=message.headers,
-                partition=partition,
-            )
+            kind = NotificationType.REGISTRATION_ANSWERED
+            if isinstance(body, Committed):
+                partial = NotificationType.PARTIALLY_COMMITTED
+                kind = partial if body.fallbacks else NotificationType.COMMITTED
+            await log.announce(producer, of, kind, body)
     finally:
         await producer.stop()
 

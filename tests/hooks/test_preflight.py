@@ -1,30 +1,28 @@
 """What is wrong with a sink is said in the driver, before its query starts, and without effect."""
 
-import asyncio
 import logging
 import threading
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.models import Event, RegionOpened
 from sluicegate.writer_hooks import (
     BadCheckpointLocation,
     BadOption,
-    OpeningUnanswered,
     PreflightFailed,
+    RegistrationUnanswered,
     attach,
-    opening,
     preflight,
+    registration,
 )
-from sluicegate.writer_hooks.opening import Opening
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.registration import ask, registration_event
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
-from tests.hooks.log import Log, accept, silent
-from tests.integration.waiting import wait_until
+from tests.hooks.log import Log, silent
+from tests.integration.waiting import BACKSTOP, wait_until
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def options(tmp_path: Path) -> dict[str, str]:
     [
         ({"regoin": "JFK"}, BadOption, r"unknown option regoin \(did you mean region\?\)"),
         ({"assignment": "one"}, BadOption, "assignment must be a whole number"),
-        ({"opening.timeout": "never"}, BadOption, "seconds above 0: 'never'; or forever"),
+        ({"registration.timeout": "never"}, BadOption, "seconds above 0: 'never'; or forever"),
         ({"format": "excel"}, BadOption, "unknown table format 'excel'"),
         ({"checkpointLocation": "relative"}, BadCheckpointLocation, "give an absolute path"),
     ],
@@ -97,59 +95,54 @@ def test_attach_checks_options_that_it_is_given(spark: SparkSession, options: di
 
 
 def waiting(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [text for text in caplog.messages if text.startswith("no coordinator has answered the opening")]
+    return [
+        text for text in caplog.messages if text.startswith("no coordinator has answered the registration")
+    ]
 
 
 @pytest.mark.kafka
-def test_an_opening_may_wait_for_ever_and_says_so_ever_more_rarely(
+def test_a_registration_may_wait_for_ever_and_says_so_ever_more_rarely(
     options: dict[str, str],
     log: Log,
     unique: str,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(opening, "_FIRST_WORD", 0.2)
+    monkeypatch.setattr(registration, "_FIRST_WARNING", 0.2)
     log.answer = silent
     there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
     region = SinkOptions.parse(
-        options | there | {"topic.prefix": unique, "opening.timeout": "forever"}
+        options | there | {"topic.prefix": unique, "registration.timeout": "forever"}
     ).region
-    asked = Opening(region, "q.0")
-    waits = threading.Thread(target=asked.wait, daemon=True)
+    event = registration_event(region, "i", None)
+    waits = threading.Thread(target=ask, args=(region, event), daemon=True)
     waits.start()
     wait_until(lambda: len(waiting(caplog)) == 4)
     assert "for 0 s" not in waiting(caplog)[3], "after 0.2 s, 0.6 s, 1.4 s and 3.0 s"
     assert "the query waits until one does, and writes nothing before" in waiting(caplog)[0]
     assert "Check that a coordinator runs against" in waiting(caplog)[0]
     assert waits.is_alive()
-    ((envelope, _),) = log.of(RegionOpened)
-    log.answer = accept
-    (event,) = [event for event in log.events if event.envelope.id == envelope.id]
-    asyncio.run(answer(log, event))
+    log.answer = None
+    # A coordinator that comes back reads the registration, which is in the log already.
+    shared_publisher(region.kafka).publish(region.events_topic, [event], BACKSTOP)
     wait_until(lambda: not waits.is_alive())
 
 
-async def answer(log: Log, event: Event) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=log.bootstrap)
-    await producer.start()
-    try:
-        await log._maybe_answer(event, producer)
-    finally:
-        await producer.stop()
-
-
 @pytest.mark.kafka
-def test_an_opening_that_waits_for_a_time_says_how_long(
+def test_a_registration_that_waits_for_a_time_says_how_long(
     options: dict[str, str],
     log: Log,
     unique: str,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(opening, "_FIRST_WORD", 0.2)
+    monkeypatch.setattr(registration, "_FIRST_WARNING", 0.2)
     log.answer = silent
     there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
-    region = SinkOptions.parse(options | there | {"topic.prefix": unique, "opening.timeout": "3"}).region
-    with caplog.at_level(logging.WARNING), pytest.raises(OpeningUnanswered, match=r"\(seconds, or forever\)"):
-        Opening(region, "q.0").wait()
-    assert "the query waits up to 3 s (opening.timeout)" in waiting(caplog)[0]
+    region = SinkOptions.parse(options | there | {"topic.prefix": unique, "registration.timeout": "3"}).region
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(RegistrationUnanswered, match=r"\(seconds, or forever\)"),
+    ):
+        ask(region, registration_event(region, "i", None))
+    assert "the query waits up to 3 s (registration.timeout)" in waiting(caplog)[0]

@@ -8,13 +8,12 @@ import pytest
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, Event, RegionHeartbeat
-from sluicegate.events.models import Assignment
+from sluicegate.events.models import Assignment, CheckpointCompleted, RegionHeartbeat
 from sluicegate.kafka import outages
 from sluicegate.writer_hooks import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.publisher import Publisher, shared_publisher
-from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import Event, Region
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP
 
@@ -32,7 +31,7 @@ def region(log: Log) -> Region:
 
 
 def beat(log: Log) -> Event:
-    return region(log).event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())
+    return region(log).event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat(run="r"))
 
 
 def completion(log: Log, events: int) -> Event:
@@ -76,7 +75,7 @@ def test_a_kafka_that_is_away_is_told_in_one_sentence(
     nobody = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}")
     monkeypatch.setattr(outages._NOISE_FILTER, "_outage", OutageOf(nobody.bootstrap_servers))
     there = Region("flights", "JFK", nobody, Assignment(number=0, regions=("JFK",)))
-    news = there.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())
+    news = there.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat(run="r"))
     with pytest.raises(PublishFailed):
         shared_publisher(nobody).publish(there.events_topic, [news], 2 * outages.GRACE)
     told = [text for text in caplog.messages if nobody.bootstrap_servers in text]
@@ -142,4 +141,4 @@ def _any_event() -> Event:
     nowhere = Region(
         "s", "r", KafkaSettings(bootstrap_servers="127.0.0.1:1"), Assignment(number=0, regions=("r",))
     )
-    return nowhere.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat())
+    return nowhere.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat(run="r"))

@@ -1,34 +1,46 @@
-"""Opening a lineage: the one question that a driver waits for."""
+"""Registration of a real query: the one question that a driver waits for."""
 
-import json
+import asyncio
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionOpened
-from sluicegate.writer_hooks import BadCheckpointLocation, start_lineage
+from sluicegate.events.models import (
+    CheckpointCompleted,
+    FilesWritten,
+    RegionHeartbeat,
+    RegionRegistered,
+    StreamCommand,
+)
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.writer_hooks import BadCheckpointLocation, start_incarnation
+from sluicegate.writer_hooks.spark.incarnation import register_query
+from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import Job
-from tests.hooks.log import accept, refuse, silent
+from tests.hooks.locations import position
+from tests.hooks.log import refuse, silent
+from tests.hooks.test_outcomes import _announce
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def test_refusal_fails_the_query_with_the_reason(job: Job) -> None:
-    job.log.answer = refuse("the table has a primary key; run sluicegate accept")
+    job.log.answer = refuse("the table has a primary key")
     job.feed("a", 1)
-    with pytest.raises(StreamingQueryException, match=r"OpeningRefused.*refused.*has a primary key"):
+    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*refused.*has a primary key"):
         job.run()
     assert job.log.of(FilesWritten) == []
     assert job.data_files() == set()
+    assert not job.marker.exists()
 
 
 def test_no_answer_says_what_to_check(job: Job) -> None:
     job.log.answer = silent
-    job.options["opening.timeout"] = "2"
+    job.options["registration.timeout"] = "2"
     job.feed("a", 1)
     with pytest.raises(StreamingQueryException, match=r"no coordinator answered.*within 2 s.*Check that"):
         job.run()
-    assert len(job.log.of(RegionOpened)) == 1
+    assert len(job.log.of(RegionRegistered)) == 1
 
 
 def test_missing_topics_are_named(job: Job) -> None:
@@ -38,46 +50,107 @@ def test_missing_topics_are_named(job: Job) -> None:
         job.run()
 
 
-def test_plain_restart_does_not_wait(job: Job) -> None:
+def test_a_plain_restart_registers_the_same_incarnation_and_waits(job: Job) -> None:
+    """Its location may come from a backup, so nothing is written before the answer."""
     job.feed("a", 1)
     job.run()
+    first = job.incarnation()
     job.log.answer = silent
+    job.options["registration.timeout"] = "3"
     job.feed("b", 1, start=100)
+    files = job.data_files()
+    with pytest.raises(StreamingQueryException, match="no coordinator answered the registration"):
+        job.run()
+    assert job.data_files() == files
+    job.log.answer = None
+    job.options["registration.timeout"] = "900"
     job.run()
     job.log.wait_completed(1)
-    assert [envelope.lineage for envelope, _ in job.log.of(RegionOpened)] == [job.lineage()] * 2
+    assert {envelope.incarnation for envelope, _ in job.log.registrations()} == {first}
+    assert len(job.log.probes()) == 1
+    assert job.log.judges.commit(job.options["stream"]).cut["JFK"] == position(job.checkpoint, first, 1)
 
 
-def test_refusal_after_a_restart_ends_the_query(job: Job) -> None:
-    """Nobody waits, but a query whose lineage was replaced must not write for nothing for ever."""
+def test_a_running_query_whose_location_another_driver_runs_ends(job: Job) -> None:
+    job.feed("a", 1)
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        job.log.wait_completed(0)
+        job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
+        # Another driver starts in the same location; the coordinator answers it, and this driver reads that.
+        job.log.wait(lambda: job.log.of(RegionHeartbeat), "no heartbeat, so the answers are not followed")
+        register_query(SinkOptions.parse(job.options))
+        numbers = iter(range(10_000))
+
+        def ended() -> bool:
+            job.feed(f"b{(number := next(numbers))}", 1, start=100 + number)
+            return bool(query.awaitTermination(1))  # time: a pause between two batches
+
+        with pytest.raises(StreamingQueryException, match="another process runs its checkpoint location"):
+            job.log.wait(ended, "it goes on")
+    finally:
+        query.stop()
+
+
+def test_a_running_query_goes_on_after_an_old_answer_was_repeated(job: Job) -> None:
+    """A coordinator that recovers may repeat answers; they state an older run, and decide nothing."""
     job.feed("a", 1)
     job.run()
-    job.log.answer = refuse("the lineage was replaced")
+    (older, registered), *_ = job.log.registrations()
     job.feed("b", 1, start=100)
     query = job.write(processingTime="100 milliseconds")
+    try:
+        job.log.wait_completed(1)
+        job.log.wait(lambda: len({beat.run for _, beat in job.log.of(RegionHeartbeat)}) > 1, "no heartbeat")
+        asyncio.run(
+            _announce(
+                job.log,
+                job.options["stream"],
+                RegistrationAnswered(
+                    registration=older.id, accepted=True, live=older.incarnation, run=older.id
+                ),
+                region="JFK",
+            )
+        )
+        probes = len(job.log.probes())
+        numbers = iter(range(10_000))
 
-    def refused() -> bool:
-        job.feed(f"c{len(list(job.source.iterdir()))}", 1, start=200)
-        query.awaitTermination(1)  # time: a pause, until the query is refused
-        return False
+        def asked() -> bool:
+            job.feed(f"c{(number := next(numbers))}", 1, start=200 + number)
+            query.awaitTermination(1)  # time: a pause between two batches
+            return len(job.log.probes()) > probes
 
-    # Spark tells the cause of a failed commit in its log only; the next start gives it at once.
-    with pytest.raises(StreamingQueryException, match=r"OpeningRefused|Writing job failed"):
-        job.log.wait(refused, "not refused")
-    with pytest.raises(StreamingQueryException, match=r"OpeningRefused.*the lineage was replaced"):
-        job.run()
+        job.log.wait(asked, "it does not ask")
+        asked_at = len(job.log.of(CheckpointCompleted))
+        job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) > asked_at, "it does not go on")
+    finally:
+        query.stop()
+        query.awaitTermination()
+    assert registered.base is None
 
 
-def test_other_assignment_is_asked_for(job: Job) -> None:
+def test_a_location_goes_on_in_the_next_assignment(job: Job) -> None:
     job.feed("a", 1)
     job.run()
-    job.log.answer = refuse("LGA belongs to another stream")
+    job.log.wait_completed(0)
+    stream, old = job.options["stream"], job.incarnation()
+    job.log.judges.commit(stream)
     job.options |= {"assignment": "1", "regions": "JFK, LGA"}
     job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match="LGA belongs to another stream"):
+    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*assignment-open"):
         job.run()
-    numbers = [body.assignment.number for _, body in job.log.of(RegionOpened)]
-    assert numbers == [0, 1]
+    assert job.incarnation() == old
+    job.log.judges.order(stream, StreamCommand(command="close", number=0))
+    with pytest.raises(StreamingQueryException, match=r"then set `assignment.after` to 1"):
+        job.run()
+    assert job.incarnation() == old
+    job.options["assignment.after"] = "1"
+    job.run()
+    job.log.wait_completed(1)
+    new = job.incarnation()
+    assert new != old
+    ((_, completion),) = job.log.of(CheckpointCompleted, new)
+    assert completion.predecessor == position(job.checkpoint, old, 0)
 
 
 def test_the_table_is_told_and_another_one_is_asked_for(job: Job) -> None:
@@ -85,7 +158,7 @@ def test_the_table_is_told_and_another_one_is_asked_for(job: Job) -> None:
     job.run()
     job.log.wait(lambda: job.log.of(FilesWritten), "no files")
     ((_, written),) = job.log.of(FilesWritten)
-    assert [body.table for _, body in job.log.of(RegionOpened)] == [written.location]
+    assert {body.table for _, body in job.log.of(RegionRegistered)} == {written.location}
     job.log.answer = refuse("the job writes elsewhere")
     job.options["table"] = str(job.folder / "elsewhere")
     job.feed("b", 1, start=100)
@@ -97,56 +170,20 @@ def test_numbering_that_began_elsewhere_needs_a_word(job: Job) -> None:
     """A query that wrote to another sink before must not seem to have lost its first batches."""
     job.feed("a", 1)
     job.run()
-    (job.checkpoint / "sluicegate" / "lineage.json").unlink()
+    job.marker.unlink()
+    job.options["stream"] = other = f"{job.options['stream']}-other"
     job.feed("b", 1, start=100)
     with pytest.raises(StreamingQueryException, match=r"BadCheckpointLocation.*first=1"):
         job.run()
 
-    assert start_lineage(str(job.checkpoint), first=1) == job.lineage()
+    incarnation = start_incarnation(str(job.checkpoint), first=1)
     job.run()
     job.log.wait_completed(1)
-    assert [body.predecessor for _, body in job.log.of(CheckpointCompleted)] == [None, None]
+    ((envelope, completion),) = job.log.of(CheckpointCompleted, incarnation)
+    assert (envelope.stream, envelope.checkpoint, completion.predecessor) == (other, 1, None)
+    assert job.log.judges.commit(other).cut["JFK"] == position(job.checkpoint, incarnation, 1)
     with pytest.raises(BadCheckpointLocation, match="from batch 1 on"):
-        start_lineage(str(job.checkpoint), first=0)
-
-
-def test_generation_that_a_rewind_raised_names_its_parents(job: Job) -> None:
-    job.feed("a", 1)
-    job.run()
-    marker = job.checkpoint / "sluicegate" / "lineage.json"
-    content = json.loads(marker.read_text())
-    parent = {"region": "JFK", "lineage": job.lineage(), "checkpoint": 0}
-    marker.write_text(json.dumps(content | {"generation": 1, "first": 1, "parents": [parent]}))
-    job.feed("b", 1, start=100)
-    job.run()
-    job.log.wait_completed(1)
-
-    (_, _), (envelope, opening) = job.log.of(RegionOpened)
-    assert envelope.lineage == content["query"] + ".1"
-    assert [each.model_dump() for each in opening.parents] == [parent]
-    (_, completion) = job.log.of(CheckpointCompleted)[1]
-    assert completion.predecessor is None
-
-
-def test_a_run_of_one_batch_that_is_refused_fails(job: Job) -> None:
-    """The refusal comes while the batch runs; the other worker, which commits it, must know."""
-    job.feed("a", 1)
-    job.run()
-    job.log.answer = refuse("the lineage was replaced")
-
-    def refused() -> bool:
-        number = len(list(job.source.iterdir()))
-        job.feed(f"f{number}", 1, start=100 * number)
-        job.run()
-        return number > 3
-
-    # Spark tells the cause of a failed commit in its log only; the next start gives it at once.
-    with pytest.raises(StreamingQueryException, match=r"OpeningRefused|Writing job failed"):
-        job.log.wait(refused, "not refused")
-    with pytest.raises(StreamingQueryException, match=r"OpeningRefused.*the lineage was replaced"):
-        job.run()
-    batches = [envelope.checkpoint for envelope, _ in job.log.of(CheckpointCompleted)]
-    assert len(batches) < 4
+        start_incarnation(str(job.checkpoint), first=0)
 
 
 def test_a_location_of_another_region_is_refused(job: Job) -> None:
@@ -171,29 +208,28 @@ def test_a_location_of_another_stream_is_refused_and_can_be_taken_along(job: Job
     job.feed("b", 1, start=100)
     with pytest.raises(StreamingQueryException, match=rf"wrote to the stream {old} so far.*first=1"):
         job.run()
-    assert {envelope.stream for envelope, _ in job.log.of(RegionOpened)} == {old}
+    assert {envelope.stream for envelope, _ in job.log.of(RegionRegistered)} == {old}
 
     with pytest.raises(BadCheckpointLocation, match="from batch 0 on"):
-        start_lineage(str(job.checkpoint), first=0)
-    lineage = start_lineage(str(job.checkpoint), first=1)
-    assert lineage == job.lineage().removesuffix(".0") + ".1"
+        start_incarnation(str(job.checkpoint), first=0)
+    incarnation = start_incarnation(str(job.checkpoint), first=1)
     job.run()
     job.log.wait_completed(1)
-    envelope, completion = job.log.of(CheckpointCompleted)[-1]
-    assert (envelope.stream, envelope.lineage, envelope.checkpoint) == (new, lineage, 1)
+    ((envelope, completion),) = job.log.of(CheckpointCompleted, incarnation)
+    assert (envelope.stream, envelope.checkpoint) == (new, 1)
     assert completion.predecessor is None
 
 
 def test_a_query_that_waits_for_ever_can_be_stopped(job: Job) -> None:
     job.log.answer = silent
-    job.options["opening.timeout"] = "forever"
+    job.options["registration.timeout"] = "forever"
     job.feed("a", 1)
     query = job.write(processingTime="100 milliseconds")
-    job.log.wait(lambda: job.log.of(RegionOpened), "not asked")
+    job.log.wait(lambda: job.log.of(RegionRegistered), "not asked")
     query.stop()
-    with pytest.raises(StreamingQueryException, match="was stopped while its opening waited"):
+    with pytest.raises(StreamingQueryException, match="was stopped while its registration waited"):
         query.awaitTermination()
-    job.log.answer = accept
-    job.options["opening.timeout"] = "20"
+    job.log.answer = None
+    job.options["registration.timeout"] = "900"
     job.run()
     job.log.wait_completed(0)

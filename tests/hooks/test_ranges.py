@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from sluicegate.writer_hooks import BadCheckpointLocation
-from sluicegate.writer_hooks.opening import Planned
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1}'
@@ -122,9 +121,12 @@ def test_the_newest_two_batches_are_told_as_far_as_spark_keeps_them(tmp_path: Pa
         (root / "offsets" / str(batch)).unlink()
     if kept == 1:
         with pytest.raises(BadCheckpointLocation, match="offsets/1 does not exist"):
-            Checkpoint(str(root)).planned()
+            Checkpoint(str(root)).planned(0)
     else:
-        assert Checkpoint(str(root)).planned() == Planned(2, second, first if kept == 3 else None)
+        found = [(each.checkpoint, each.digest) for each in Checkpoint(str(root)).planned(0)]
+        assert found == [(2, second), (1, first)][: kept - 1]
+        assert [each.checkpoint for each in Checkpoint(str(root)).planned(2)] == [2]
+        assert Checkpoint(str(root)).planned(3) == (), "a batch of an earlier incarnation"
 
 
 def test_what_spark_would_pass_over_is_refused(tmp_path: Path) -> None:

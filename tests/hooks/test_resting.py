@@ -13,10 +13,11 @@ from pyspark.sql.functions import raise_error
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionRegistered
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.spark.closing import rest_region
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
+from sluicegate.writer_hooks.spark.incarnation import Registered
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import Job, make_table
 from tests.integration.waiting import BACKSTOP
@@ -25,8 +26,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def is_idle(job: Job) -> bool:
-    beats = [body.idle for _, body in job.log.of(RegionHeartbeat, job.lineage())]
-    return bool(beats) and beats[-1]
+    region = job.log.judges.replica(job.options["stream"]).state.regions.get("JFK")
+    return region is not None and region.idle
 
 
 def test_a_query_at_its_end_leaves_its_region_idle(job: Job) -> None:
@@ -54,10 +55,10 @@ def test_a_query_that_is_stopped_leaves_its_region_idle(job: Job) -> None:
     assert job.log.of(RegionClosed) == []
 
 
-def test_a_source_without_data_is_opened_and_idle(job: Job) -> None:
+def test_a_source_without_data_is_registered_and_idle(job: Job) -> None:
     job.run()
     job.log.wait(lambda: is_idle(job), "not idle")
-    assert len(job.log.of(RegionOpened)) == 1
+    assert len(job.log.registrations()) == 1
     job.feed("a", 1)
     job.run()
     job.log.wait_completed(0)
@@ -71,34 +72,35 @@ def test_a_query_that_fails_falls_silent(job: Job, caplog: pytest.LogCaptureFixt
     job.feed("b", 1, start=100)
     with pytest.raises(StreamingQueryException):
         job.run(job.rows().withColumn("airport", raise_error("broken on purpose")))
+    before = len(job.log.registrations())
     # What follows in the same thread shows that the end of the run before was handled.
     job.options["bounded"] = "true"
     job.run()
     job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
     kinds = [event.body for event in job.log.events]
-    opened = [at for at, body in enumerate(kinds) if isinstance(body, RegionOpened)]
-    between = [body for body in kinds[opened[1] : opened[2]] if isinstance(body, RegionHeartbeat)]
+    began = [at for at, body in enumerate(kinds) if isinstance(body, RegionRegistered) and not body.probe]
+    between = [body for body in kinds[began[1] : began[before]] if isinstance(body, RegionHeartbeat)]
     assert not any(body.idle for body in between), "said to be idle with a batch unfinished"
 
 
 def read_to_the_end(job: Job) -> None:
-    """Append a last event of no lineage, and wait until the log has been read up to it."""
+    """Append a last event of no incarnation, and wait until the log has been read up to it."""
     region = SinkOptions.parse(job.options).region
-    last = region.event(EventType.REGION_HEARTBEAT, "marker", RegionHeartbeat())
+    last = region.event(EventType.REGION_HEARTBEAT, "marker", RegionHeartbeat(run="r"))
     shared_publisher(region.kafka).publish(region.events_topic, [last], BACKSTOP)
     job.log.wait(lambda: job.log.of(RegionHeartbeat, "marker"), "the marker")
 
 
-def test_a_lineage_that_a_rewind_has_begun_since_is_left_alone(job: Job) -> None:
-    """Its query has not started: an opening or an idleness that nobody asked for would be wrong."""
+def test_an_incarnation_that_a_reset_has_begun_since_is_left_alone(job: Job) -> None:
+    """Its query has not started: a registration or an idleness that nobody asked for would be wrong."""
     job.feed("a", 1)
     job.run()
     job.log.wait(lambda: is_idle(job), "not idle")
-    marker = job.checkpoint / "sluicegate" / "lineage.json"
-    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"generation": 1, "first": 1}))
-    rest_region(job.options, BACKSTOP)
+    old = Registered(job.incarnation(), job.log.registrations()[-1][0].id)
+    job.marker.write_text(json.dumps(json.loads(job.marker.read_text()) | {"incarnation": "i2", "first": 1}))
+    rest_region(SinkOptions.parse(job.options), old, BACKSTOP)
     read_to_the_end(job)
-    assert {event.envelope.lineage for event in job.log.events} == {job.lineage(), "marker"}
+    assert {event.envelope.incarnation for event in job.log.events} == {old.incarnation, "marker"}
 
 
 def test_a_record_that_was_deleted_since_is_not_made_again(job: Job) -> None:
@@ -106,11 +108,10 @@ def test_a_record_that_was_deleted_since_is_not_made_again(job: Job) -> None:
     job.feed("a", 1)
     job.run()
     job.log.wait(lambda: is_idle(job), "not idle")
-    marker = job.checkpoint / "sluicegate" / "lineage.json"
-    marker.unlink()
-    rest_region(job.options, BACKSTOP)
+    job.marker.unlink()
+    rest_region(SinkOptions.parse(job.options), None, BACKSTOP)
     read_to_the_end(job)
-    assert not marker.exists()
+    assert not job.marker.exists()
 
 
 _DRIVER = """

@@ -11,9 +11,8 @@ from sluicegate.embedded import EmbeddedKafka
 from sluicegate.kafka import outages
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.writer_hooks import outcomes
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker, OpenedMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.integration.waiting import BACKSTOP, wait_until
 
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 
 def running_query(folder: Path, bootstrap: str) -> dict[str, str]:
-    """The options of a query whose region has been opened."""
+    """The options of a query whose location is marked."""
     make_table(folder)
     location = folder / "checkpoint"
     location.mkdir()
@@ -34,16 +33,8 @@ def running_query(folder: Path, bootstrap: str) -> dict[str, str]:
         "kafka.request.timeout.ms": "1000",
         "checkpointlocation": str(location),
     }
-    region, checkpoint = SinkOptions.parse(options).region, Checkpoint(str(location))
-    checkpoint.write_lineage(LineageMarker(query="q"))
-    opened = OpenedMarker(
-        stream="flights",
-        region="JFK",
-        assignment=region.assignment,
-        bounded=False,
-        topic_prefix=region.topic_prefix,
-    )
-    checkpoint.write_opened("q.0", opened)
+    marker = IncarnationMarker(query="q", incarnation="i", stream="flights", region="JFK")
+    Checkpoint(str(location)).write_marker(marker)
     return options
 
 

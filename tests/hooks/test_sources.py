@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionOpened
+from sluicegate.events.models import CheckpointCompleted, FilesWritten
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from tests.hooks.conftest import SCHEMA, Job
 from tests.hooks.log import refuse
@@ -52,11 +52,12 @@ def test_another_file_of_the_second_source_is_another_range(job: Job) -> None:
     lose(job, 1, "commits", "offsets", "sources/0", "sources/1")
     (beside / "b1.json").unlink()
     feed("b2", 102)
-    job.run(union(job, beside))
-    job.log.wait(lambda: len(digests(job, 1)) == 3, "the batch did not run again")
-    assert digests(job, 1)[2] != first
-    *_, (_, opened) = job.log.of(RegionOpened)
-    assert (opened.planned, opened.planned_digest) == (1, digests(job, 1)[2])
+    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*source-differs.*checkpoint 1 "):
+        job.run(union(job, beside))
+    _, registered = job.log.registrations()[-1]
+    assert [each.checkpoint for each in registered.planned] == [1, 0]
+    assert registered.planned[0].digest not in (first, registered.planned[1].digest)
+    assert digests(job, 1) == [first, first]
 
 
 def test_a_range_stays_the_same_when_spark_has_compacted_its_log(job: Job) -> None:
@@ -84,6 +85,6 @@ def test_a_restart_that_is_refused_at_once_writes_nothing(job: Job) -> None:
     written, files = len(job.log.of(FilesWritten)), job.data_files()
     job.log.answer = refuse("its checkpoint location is another one")
     job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match=r"OpeningRefused.*is another one"):
+    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*is another one"):
         job.run()
     assert (len(job.log.of(FilesWritten)), job.data_files()) == (written, files)
