@@ -92,7 +92,7 @@ class SparkJob:
             "table": self.place.table,
             "kafka.bootstrap.servers": self.place.bootstrap,
             "topic.prefix": self.place.prefix,
-            "opening.timeout": "900",
+            "registration.timeout": "900",
             "checkpointLocation": str(self.checkpoint),
             **self.options,
         }
@@ -103,8 +103,10 @@ class SparkJob:
         """Run the query to its end."""
         await self.spark.call(lambda: self.start(rows).awaitTermination())
 
-    def lineage(self, generation: int = 0) -> str:
-        return f"{json.loads((self.checkpoint / 'metadata').read_text())['id']}.{generation}"
+    def incarnation(self) -> str:
+        """The incarnation that is recorded in the checkpoint location."""
+        marker = self.checkpoint / "sluicegate" / "incarnation.json"
+        return str(json.loads(marker.read_text())["incarnation"])
 
     def names(self, folder: str) -> list[str]:
         """The batches that Spark's log of that name has."""

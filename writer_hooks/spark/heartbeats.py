@@ -83,6 +83,8 @@ class _Run:
     """Marker that the run found in its checkpoint location."""
     registered: Registered | None = None
     """Registration of the run: that of its first batch, or one of this thread before it."""
+    live: Live | None = None
+    """The newest answer of the coordinator for the region that was not compared yet."""
     options: Options | None = None
     followed: Region | None = None
     """Region that this run follows in `outcomes`."""
@@ -249,6 +251,8 @@ class Heartbeats:
         registered, events = self._registration(run, options)
         if registered is None:
             return
+        if registered == run.registered:
+            self._compare(run, registered)
         interval = max(1, round(self.interval * 1000))
         body = RegionHeartbeat(idle=run.idle, interval=interval, run=registered.run)
         region = options.region
@@ -265,7 +269,7 @@ class Heartbeats:
         if self.registry is not None and run.marker is not None:
             self.registry.begin(run.query, run.marker.incarnation)
         run.followed = options.region
-        self.outcomes.follow(run.followed, run.query, partial(self._check_live, run))
+        self.outcomes.follow(run.followed, run.query, partial(setattr, run, "live"))
 
     def _registration(self, run: _Run, options: SinkOptions) -> tuple[Registered | None, list[Event]]:
         """Return the registration of the run, and events to publish before it counts.
@@ -285,15 +289,13 @@ class Heartbeats:
         event = restart_event(region, Checkpoint(options.checkpoint_location), marker)
         return Registered(marker.incarnation, event.envelope.id), [event]
 
-    def _check_live(self, run: _Run, live: Live) -> None:
-        """Have the query ask before its next batch if an answer states another incarnation or run.
+    def _compare(self, run: _Run, registered: Registered) -> None:
+        """Have the query ask before its next batch if the newest answer states another incarnation or run.
 
         The answer may be the repetition of an old one, so it decides nothing itself.
         """
-        registered = run.registered
-        if self.registry is not None:
-            registered = self.registry.registered(run.query)
-        if registered is None or live == Live(*registered) or self.registry is None:
+        live, run.live = run.live, None
+        if live is None or live == Live(*registered) or self.registry is None:
             return
         _log.warning(
             "%s: the newest answer of the coordinator names the incarnation %s, and this query runs %s; it "

@@ -1,0 +1,143 @@
+"""`sluicegate region reset` on a real log: the location and the region continue together."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted
+from sluicegate.failpoints import points
+from sluicegate.failpoints.points import InjectedFailure
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from tests.cli.deployment import Deployment
+from tests.cli.history import STREAM, History
+from tests.hooks.locations import files, finish, plan, position
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Path:
+    """The location of JFK: batches 0 to 3, the last one unfinished."""
+    root = tmp_path / "checkpoint"
+    plan(root, 0, 1, 2, 3)
+    finish(root, 0, 1, 2)
+    marker = IncarnationMarker(query="q7", incarnation="jfk", stream=STREAM, region="JFK")
+    Checkpoint(str(root)).write_marker(marker)
+    return root
+
+
+@pytest.fixture
+def history(deployment: Deployment, location: Path) -> History:
+    """JFK has committed batch 1, and completed batch 2."""
+    history = History(deployment).begin()
+    history.register("JFK", "jfk", "EWR", "JFK")
+    history.register("EWR", "ewr", "EWR", "JFK")
+    complete(history, location, 0, 1)
+    history.complete("EWR", 0)
+    history.decide()
+    history.commit()
+    complete(history, location, 2)
+    return history
+
+
+@pytest.fixture
+def armed() -> Iterator[None]:
+    yield
+    points.arm("")
+
+
+def complete(history: History, root: Path, *batches: int) -> None:
+    checkpoint = Checkpoint(str(root))
+    marker = checkpoint.marker()
+    assert marker is not None
+    for batch in batches:
+        body = CheckpointCompleted(
+            events=(),
+            predecessor=checkpoint.predecessor(marker, batch),
+            source_digest=checkpoint.digest(batch),
+            source_offsets=checkpoint.batch_source(batch).offsets,
+        )
+        history.append(EventType.CHECKPOINT_COMPLETED, body, "JFK", marker.incarnation, batch)
+
+
+def reset(root: Path, *more: str, region: str = "JFK", silence: str = "10ms") -> tuple[str, ...]:
+    place = ("--stream", STREAM, "--region", region, "--checkpoint-location", str(root))
+    return ("region", "reset", *place, "--silence", silence, *more)
+
+
+def test_a_region_continues_at_its_position(history: History, location: Path) -> None:
+    result = history.run(*reset(location, "--reason", "a test"))
+    assert result.exit_code == 0, result.output
+    marker = Checkpoint(str(location)).ready_marker()
+    assert marker is not None
+    held = history.state.regions["JFK"]
+    assert held.live_incarnation == marker.incarnation != "jfk"
+    assert (marker.base, marker.first) == (position(location, "jfk", 1), 2)
+    first, second, last = result.output.splitlines()
+    assert first == "region JFK continues after checkpoint 1 of incarnation jfk"
+    assert second.startswith("2 later batches are in ")
+    assert last == f"its new incarnation is {marker.incarnation}; start the query again"
+    plan(location, 2)
+    complete(history, location, 2)
+    assert [each.position.checkpoint for each in history.replica.log.sealed("JFK")] == [2]
+
+
+def test_a_query_that_lives_is_not_reset(history: History, location: Path) -> None:
+    before = files(location)
+    result = history.run(*reset(location, silence="1h"))
+    assert result.exit_code == 2
+    assert "its query was alive" in result.output
+    assert "wait 3600 s, and repeat the command" in result.output
+    assert files(location) == before
+    assert history.state.regions["JFK"].live_incarnation == "jfk"
+
+
+def test_an_empty_location_continues_at_the_source_offsets(history: History, tmp_path: Path) -> None:
+    result = history.run(*reset(tmp_path / "empty"))
+    assert result.exit_code == 0, result.output
+    assert 'at the source offsets {"0": {"logOffset": 1}}' in result.output
+    marker = Checkpoint(str(tmp_path / "empty")).marker()
+    assert marker is not None
+    assert history.state.regions["JFK"].live_incarnation == marker.incarnation
+
+
+@pytest.mark.usefixtures("armed")
+@pytest.mark.parametrize("place", ["hook.marker.after=fail@1", "hook.marker.before=fail@2"])
+def test_a_command_that_was_killed_is_repeated(history: History, location: Path, place: str) -> None:
+    """It ends before its registration, and after everything but its last step."""
+    points.arm(place)
+    killed = history.run(*reset(location))
+    assert isinstance(killed.exception, InjectedFailure)
+    points.arm("")
+    marked = Checkpoint(str(location)).marker()
+    assert marked is not None
+    assert marked.resetting
+    result = history.run(*reset(location))
+    assert result.exit_code == 0, result.output
+    marker = Checkpoint(str(location)).ready_marker()
+    assert marker is not None
+    assert history.state.regions["JFK"].live_incarnation == marker.incarnation == marked.incarnation
+
+
+@pytest.mark.parametrize(
+    ("region", "message"),
+    [
+        ("LGA", "assignment 0 of stream flights has no region LGA; it has: EWR, JFK"),
+        ("EWR", "belongs to region JFK of stream flights, not to EWR of flights"),
+    ],
+)
+def test_another_region_is_refused(history: History, location: Path, region: str, message: str) -> None:
+    result = history.run(*reset(location, region=region))
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_removed_region_is_refused_with_the_reason(history: History, location: Path) -> None:
+    removed = history.run("region", "remove", "--stream", STREAM, "--region", "JFK")
+    assert removed.exit_code == 0, removed.output
+    result = history.run(*reset(location))
+    assert result.exit_code == 2
+    assert "an operator removed the region" in result.output
+    assert "Nothing is changed in the location" in result.output
