@@ -18,6 +18,14 @@ PLACES = (
 )
 TOOLS = {"diagrams.py", "schemas.py", "memory.py"}
 """For who develops, or tests."""
+OF_CODES = {
+    "message.py",
+    "event_messages.py",
+    "refusal_messages.py",
+    "region_messages.py",
+    "stream_messages.py",
+}
+"""Texts of codes. tests/golden/test_ways_out.py plays them, and tests/cli/test_messages.py parses the commands."""
 VERBS = (
     "add|alter|begin|change|check|choose|close|configure|copy|correct|create|delete|drop|expire|free|give|go|grant"
     "|install|leave|let|list|look|lower|make|mend|move|name|pass|press|put|raise|record|remove|repeat|report"
@@ -49,7 +57,10 @@ SILENT, HELP = section("silent"), section("help")
 
 def told() -> list[str]:
     files = [
-        path for place in PLACES for path in sorted((ROOT / place).glob("*.py")) if path.name not in TOOLS
+        path
+        for place in PLACES
+        for path in sorted((ROOT / place).glob("*.py"))
+        if path.name not in TOOLS | OF_CODES
     ]
     return [text for path in files for text in sentences(path) if ADVICE.search(text)]
 
