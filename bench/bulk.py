@@ -33,7 +33,9 @@ class Bulk:
 
     def __init__(self, table: Path) -> None:
         self._table = table
-        writer = adapter("paimon").open_writer(str(table), {}, "at", "0" * DIGEST_LENGTH)
+        writer = adapter("paimon").open_writer(
+            adapter("paimon").parse_table(str(table)), "at", "0" * DIGEST_LENGTH
+        )
         writer.write(rows(ORIGINS, 0, ROWS))
         infos = list(writer.finish())
         self._originals = [_Original(info, os.path.basename(info.path)) for info in infos]

@@ -61,7 +61,9 @@ SIDES: Final = ("raw", "ours", "calm")
 
 def body_of(table: Path, files: int) -> FilesWritten:
     """What the writer half says of so many real files."""
-    writer = adapter("paimon").open_writer(str(table), {}, "at", "0" * DIGEST_LENGTH)
+    writer = adapter("paimon").open_writer(
+        adapter("paimon").parse_table(str(table)), "at", "0" * DIGEST_LENGTH
+    )
     writer.write(rows([f"A{n:02d}" for n in range(files)], 0, ROWS))
     return FilesWritten(
         format="paimon",

@@ -132,7 +132,9 @@ def prepare(ours: Path, twin: Any, checkpoints: int) -> Work:
         for task in range(TASKS):
             first = (checkpoint * TASKS + task) * share * ROWS
             batch = rows(ORIGINS[task * share : (task + 1) * share], first, ROWS)
-            writer = adapter("paimon").open_writer(str(ours), {}, "at", digest_of(checkpoint))
+            writer = adapter("paimon").open_writer(
+                adapter("paimon").parse_table(str(ours)), "at", digest_of(checkpoint)
+            )
             writer.write(batch)
             files = tuple(writer.finish())
             version = adapter("paimon").format_version

@@ -77,7 +77,7 @@ class Bench:
             )
         self.table = catalog.get_table("db.theirs")
         self.location = str(folder / "db.db" / "ours")
-        self.committer = ADAPTER.open_committer(self.location, "bench", {})
+        self.committer = ADAPTER.open_committer(ADAPTER.parse_table(self.location), "bench")
         state = self.committer.inspect()
         self.identity, self.recorded, self.decision = state.identity, state.head, 0
         self.bare = StreamTableCommit(self.table, "bench")

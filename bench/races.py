@@ -35,7 +35,7 @@ def work(folder: Path) -> Counter[str]:
     arm_from(os.environ)
     table = str(folder / "db.db" / "flights")
     events = [FilesWritten.model_validate_json(line) for line in (folder / "events").read_text().splitlines()]
-    committer = adapter("paimon").open_committer(table, USER, {})
+    committer = adapter("paimon").open_committer(adapter("paimon").parse_table(table), USER)
     identity = committer.inspect().identity
     recorded = None
     outcomes: Counter[str] = Counter()

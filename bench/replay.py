@@ -100,7 +100,7 @@ class Log:
 async def make_log(bootstrap: str, table: str, commits: int, events: int) -> tuple[TopicNames, int]:
     """A log of so many commits of so many events, which the table has; returns how many records it has."""
     topics = await make_topics(bootstrap)
-    committer = ADAPTER.open_committer(table, f"sluicegate-{STREAM}", {})
+    committer = ADAPTER.open_committer(ADAPTER.parse_table(table), f"sluicegate-{STREAM}")
     location = Path(table).as_uri()
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5) as producer:
         log = Log(producer, topics)

@@ -74,9 +74,9 @@ def check_stream(
     """
     name = f"table of {stream}"
     try:
-        committer = adapter(settings.format).open_committer(
-            settings.table, settings.commit_user, settings.adapter_options()
-        )
+        opened = adapter(settings.format)
+        table = opened.parse_table(settings.table, settings.adapter_options())
+        committer = opened.open_committer(table, settings.commit_user)
         try:
             state = committer.inspect()
             wrong = other_user(record, settings.commit_user) if record is not None else None

@@ -11,17 +11,17 @@ from sluicegate.cli.group import Commands
 from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import iso_time
-from sluicegate.lakes.port import Fate
+from sluicegate.lakes.port import FileStatus
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.orphans import Deletable, Found
 from sluicegate.replay.sweep import open_search
 
-_FATES: Final = {
-    Fate.DELETED: "deleted",
-    Fate.GONE: "did not exist any more",
-    Fate.REFERENCED: "KEPT, something refers to it now:",
-    Fate.OUTSIDE: "KEPT, it is not at the place of a data file:",
-    Fate.UNREFERENCED: "KEPT",
+_STATUSES: Final = {
+    FileStatus.DELETED: "deleted",
+    FileStatus.GONE: "did not exist any more",
+    FileStatus.REFERENCED: "KEPT, something refers to it now:",
+    FileStatus.OUTSIDE: "KEPT, it is not at the place of a data file:",
+    FileStatus.UNREFERENCED: "KEPT",
 }
 
 grace_option = click.option(
@@ -63,34 +63,34 @@ def delete(settings: Settings, stream: str, grace: float | None, as_json: bool) 
 def _run(settings: Settings, stream: str, grace: float | None, *, delete: bool, as_json: bool) -> None:
     require_stream(settings, stream)
     wait = settings.streams[stream].janitor.grace if grace is None else grace
-    found, fates = run_async(settings, _orphans(settings, stream, wait, delete=delete))
+    found, statuses = run_async(settings, _orphans(settings, stream, wait, delete=delete))
     if as_json:
-        click.echo(json.dumps(_values(stream, found, fates, wait), indent=2))
+        click.echo(json.dumps(_values(stream, found, statuses, wait), indent=2))
         return
     for file in found.files:
-        click.echo(_line(file, fates.get(file.path)))
-    click.echo(_summary(stream, found, fates, wait, delete=delete))
+        click.echo(_line(file, statuses.get(file.path)))
+    click.echo(_summary(stream, found, statuses, wait, delete=delete))
 
 
 async def _orphans(
     settings: Settings, stream: str, grace: float, *, delete: bool
-) -> tuple[Found, dict[str, Fate]]:
+) -> tuple[Found, dict[str, FileStatus]]:
     now = time.time_ns() // 1_000_000
-    fates: dict[str, Fate] = {}
+    statuses: dict[str, FileStatus] = {}
     try:
         async with open_search(settings, stream, round(grace * 1000), _show) as search:
             found = await search.find(now)
             if delete:
-                async for file, fate in search.delete(found.files, now):
-                    fates[file.path] = fate
-            return found, fates
+                async for file, status in search.delete(found.files, now):
+                    statuses[file.path] = status
+            return found, statuses
     except ReplayRefused as error:
         raise UserError(str(error)) from error
 
 
-def _line(file: Deletable, fate: Fate | None) -> str:
+def _line(file: Deletable, status: FileStatus | None) -> str:
     at = file.orphan.arrival
-    done = "" if fate is None else f"{_FATES[fate]}  "
+    done = "" if status is None else f"{_STATUSES[status]}  "
     return (
         f"{done}{file.path}  ({file.size:,} bytes): {file.orphan.reason}; attempt {at.writer or at.event} of "
         f"region {at.region}, incarnation {at.incarnation}, offset {at.offset}, an orphan since "
@@ -98,11 +98,13 @@ def _line(file: Deletable, fate: Fate | None) -> str:
     )
 
 
-def _summary(stream: str, found: Found, fates: dict[str, Fate], grace: float, *, delete: bool) -> str:
+def _summary(
+    stream: str, found: Found, statuses: dict[str, FileStatus], grace: float, *, delete: bool
+) -> str:
     size = sum(file.size for file in found.files)
     text = f"{len(found.files)} files of stream {stream} ({size:,} bytes) are in no commit and never will be"
     if delete:
-        deleted = sum(fate is Fate.DELETED for fate in fates.values())
+        deleted = sum(status is FileStatus.DELETED for status in statuses.values())
         text += f"; {deleted} deleted"
     elif found.files:
         text += f". To delete them: sluicegate orphans delete --stream {stream}"
@@ -111,7 +113,7 @@ def _summary(stream: str, found: Found, fates: dict[str, Fate], grace: float, *,
     return text
 
 
-def _values(stream: str, found: Found, fates: dict[str, Fate], grace: float) -> dict[str, Any]:
+def _values(stream: str, found: Found, statuses: dict[str, FileStatus], grace: float) -> dict[str, Any]:
     return {
         "stream": stream,
         "grace_seconds": grace,
@@ -125,7 +127,7 @@ def _values(stream: str, found: Found, fates: dict[str, Fate], grace: float) -> 
                 "reason": file.orphan.reason,
                 "since": file.orphan.since,
                 **file.orphan.arrival._asdict(),
-                "fate": fates[file.path].value if file.path in fates else None,
+                "status": statuses[file.path].value if file.path in statuses else None,
             }
             for file in found.files
         ],

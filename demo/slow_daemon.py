@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sluicegate.lakes import Adapter, FileWriter
+    from sluicegate.lakes.port import TableRef
     from sluicegate.writer_hooks.attempt import Target, Written
     from sluicegate.writer_hooks.region import Attempt, Region
 
@@ -32,17 +33,19 @@ class _SlowAdapter:
         self.format_version = inner.format_version
         self.port_version = inner.port_version
 
+    def parse_table(self, text: str, options: Mapping[str, str]) -> "TableRef":
+        return self._inner.parse_table(text, options)
+
     def open_committer(self, *how: object) -> object:
         raise NotImplementedError("a worker commits nothing")
 
     def open_writer(
         self,
-        location: str,
-        options: Mapping[str, str],
+        table: "TableRef",
         event_time_column: str | None,
         digest: str | None = None,
     ) -> "FileWriter":
-        inner = self._inner.open_writer(location, options, event_time_column, digest)
+        inner = self._inner.open_writer(table, event_time_column, digest)
         return SlowWriter(inner, lambda: time.sleep(self._seconds))
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decision
-from sluicegate.lakes.memory_caretaker import MemoryCaretaker
+from sluicegate.lakes.memory_maintenance import MemoryMaintenance
 from sluicegate.lakes.memory_writer import MemoryWriter
 from sluicegate.lakes.port import (
+    NO_OPTIONS,
     PORT_VERSION,
     Answer,
     BadFiles,
@@ -27,6 +28,7 @@ from sluicegate.lakes.port import (
     Published,
     Refused,
     SnapshotRef,
+    TableRef,
     TableRefused,
     TableReplaced,
     TableState,
@@ -374,20 +376,22 @@ class MemoryAdapter:
             raise TableRefused(f"no table at {location!r}; make it first with ADAPTER.create({name!r})")
         return self._tables[name]
 
-    def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> MemoryCommitter:
-        return MemoryCommitter(self.table(location), commit_user)
+    def parse_table(self, text: str, options: Mapping[str, str] = NO_OPTIONS) -> TableRef:
+        return TableRef(text, text, options)
 
-    def open_caretaker(self, location: str, options: Mapping[str, str]) -> MemoryCaretaker:
-        return MemoryCaretaker(self._tables, location)
+    def open_committer(self, table: TableRef, commit_user: str) -> MemoryCommitter:
+        return MemoryCommitter(self.table(table.location), commit_user)
+
+    def open_maintenance(self, table: TableRef) -> MemoryMaintenance:
+        return MemoryMaintenance(self._tables, table.location)
 
     def open_writer(
         self,
-        location: str,
-        options: Mapping[str, str],
+        table: TableRef,
         event_time_column: str | None,
         digest: str | None = None,
     ) -> MemoryWriter:
-        return MemoryWriter(self.table(location), event_time_column, digest)
+        return MemoryWriter(self.table(table.location), event_time_column, digest)
 
 
 ADAPTER: Final = MemoryAdapter()

@@ -5,8 +5,9 @@ are called from threads, one at a time per stream.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from sluicegate.events.models import FileInfo, FilesWritten
@@ -37,6 +38,21 @@ class LakeUnavailable(LakeError):
 
 class BadFiles(LakeError):
     """The files of an event cannot be committed to this table as they are; the text says why."""
+
+
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table, as its adapter has read it from a setting. It need not exist."""
+
+    name: str
+    """Text of the setting, for people."""
+    location: str
+    """URI of the folder of the data files, as events name it. Each table has one."""
+    options: Mapping[str, str] = field(default=NO_OPTIONS, repr=False)
+    """Options of the adapter. They may contain credentials, so they are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +221,7 @@ class Committer(Protocol):
         ...
 
 
-class Fate(StrEnum):
+class FileStatus(StrEnum):
     """Status of a data file in its table."""
 
     REFERENCED = "referenced"
@@ -218,45 +234,64 @@ class Fate(StrEnum):
     DELETED = "deleted"
 
 
-class Caretaker(Protocol):
-    """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls."""
+class TableMaintenance(Protocol):
+    """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls.
 
-    uri: str
-    """The folder that the paths of the table's files are relative to, as events name it."""
+    An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles. A command
+    that needs another one is refused (`registry.capable`).
+    """
+
+    location: str
+    """URI of the folder that the paths of the table's files are relative to, as events name it."""
+
+
+@runtime_checkable
+class ReadsHistory(TableMaintenance, Protocol):
+    """Capability: the commits of a table can be listed. Verification and repair need it."""
 
     def history(self) -> "TableHistory":
-        """All that can still be read of who committed what. Raises LakeUnavailable."""
+        """Return everything that can still be read about the table's commits. Raises LakeUnavailable."""
         ...
 
-    def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
+
+@runtime_checkable
+class FindsOrphans(TableMaintenance, Protocol):
+    """Capability: the references to data files can be found. The janitor and `orphans` need it."""
+
+    def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         """Return the status of each data file; never DELETED. Raises LakeUnavailable."""
         ...
 
-    def delete_unreferenced(self, path: str) -> Fate:
-        """Ask for one data file, and delete it only if nothing refers to it. Raises LakeUnavailable.
+    def delete_unreferenced(self, path: str) -> FileStatus:
+        """Look for references to one data file, and delete it only if there are none.
 
-        Whether it may yet be committed is the caller's to know.
+        The caller must know that nobody will commit the file. Raises LakeUnavailable.
         """
         ...
 
-    def create_like(self, source: str) -> None:
-        """Make the table with the schemas of another one of its format; leave one that is there alone.
+
+@runtime_checkable
+class CopiesFiles(TableMaintenance, Protocol):
+    """Capability: files of another table of the format can be copied into this one. A rebuild needs it."""
+
+    def create_like(self, source: TableRef) -> None:
+        """Make the table with the schemas of another one of its format; an existing table stays as it is.
 
         Raises LakeUnavailable.
         """
         ...
 
     def examine(self, event: FilesWritten) -> None:
-        """See whether `adopt` could copy an event's files; the table need not be there yet.
+        """Check that `adopt` could copy an event's files; the table need not exist yet.
 
         Raises BadFiles if one is not there as described or does not fit the table, LakeUnavailable.
         """
         ...
 
     def adopt(self, event: FilesWritten) -> FilesWritten:
-        """Copy an event's files into this table's folders, durably; returns the event as of this table.
+        """Copy an event's files into this table's folders, durably; return the event as of this table.
 
-        All are examined before any is copied, and none is made visible. Raises BadFiles, LakeUnavailable.
+        All are examined before any is copied, and none becomes visible. Raises BadFiles, LakeUnavailable.
         """
         ...
 
@@ -296,18 +331,21 @@ class Adapter(Protocol):
     port_version: int
     """The PORT_VERSION that the adapter was written for."""
 
-    def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> Committer:
+    def parse_table(self, text: str, options: Mapping[str, str] = NO_OPTIONS) -> TableRef:
+        """Read the name of a table, without access to it. Raises TableRefused if it names none."""
+        ...
+
+    def open_committer(self, table: TableRef, commit_user: str) -> Committer:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""
         ...
 
-    def open_caretaker(self, location: str, options: Mapping[str, str]) -> Caretaker:
-        """Open the caretaker; the table need not be there yet. Raises TableRefused."""
+    def open_maintenance(self, table: TableRef) -> TableMaintenance:
+        """Open the maintenance; the table need not exist yet. Raises TableRefused."""
         ...
 
     def open_writer(
         self,
-        location: str,
-        options: Mapping[str, str],
+        table: TableRef,
         event_time_column: str | None,
         digest: str | None = None,
     ) -> FileWriter:

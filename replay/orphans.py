@@ -24,7 +24,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.locations import normal
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
-from sluicegate.lakes.port import Fate
+from sluicegate.lakes.port import FileStatus, FindsOrphans
 from sluicegate.replay.comparison import CommitStatus, Comparison
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.fold import LogFold, LoggedDecision, Start
@@ -89,24 +89,29 @@ class Search:
         old, young = self._orphans(now)
         self._old = {orphan.arrival.offset for orphan in old}
         named = await self._named(old)
-        whole = len(named)
+        whole, finder = len(named), self._finder()
         await self._shield(named)
-        fates = await self._table.call(lambda: self._table.caretaker.fates(list(named)))
-        files = [each for path, each in named.items() if fates[path] is Fate.UNREFERENCED]
-        gone = sum(fate is Fate.GONE for fate in fates.values())
+        statuses = await self._table.call(lambda: finder.file_status(list(named)))
+        files = [each for path, each in named.items() if statuses[path] is FileStatus.UNREFERENCED]
+        gone = sum(status is FileStatus.GONE for status in statuses.values())
         return Found(files, young, whole - len(files) - gone, gone)
 
-    async def delete(self, files: Iterable[Deletable], now: int) -> AsyncIterator[tuple[Deletable, Fate]]:
+    async def delete(
+        self, files: Iterable[Deletable], now: int
+    ) -> AsyncIterator[tuple[Deletable, FileStatus]]:
         """Delete the files that `find` returned, after checking log and table again for each file.
 
         Raises ReplayRefused, KafkaError.
         """
         for file in files:
             if not await self._still(file, now):
-                yield file, Fate.REFERENCED
+                yield file, FileStatus.REFERENCED
                 continue
-            delete = partial(self._table.caretaker.delete_unreferenced, file.path)
+            delete = partial(self._finder().delete_unreferenced, file.path)
             yield file, await self._table.call(delete)
+
+    def _finder(self) -> FindsOrphans:
+        return self._table.capable(FindsOrphans, "the search for orphans")
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class Search:
 
     async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
         """Return the files of orphans that are in the stream's table, by path."""
-        home, found = normal(self._table.caretaker.uri), dict[str, Deletable]()
+        home, found = normal(self._table.maintenance.location), dict[str, Deletable]()
         for start in range(0, len(orphans), CHUNK):
             chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
             try:

@@ -9,6 +9,7 @@ from sluicegate.events.locations import location_problem, normal
 from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
+from sluicegate.lakes.port import CopiesFiles
 from sluicegate.replay.comparison import CommitStatus, Comparison
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.fold import LoggedDecision, Start
@@ -86,7 +87,7 @@ class Rebuild:
         target, user = self._target, self._target.settings.commit_user
         if self._dry and not await self._exists():
             return
-        await target.call(lambda: target.caretaker.create_like(self._source.settings.table))
+        await target.call(lambda: self._copier().create_like(self._source.ref))
         identity = (await target.inspect()).identity
         history = await target.history()
         strangers = {past.commit_user for past in history.commits if past.commit_user != user}
@@ -94,6 +95,9 @@ class Rebuild:
             who = f"commits of {', '.join(sorted(strangers))}" if strangers else "an expired history"
             raise ReplayRefused(f"{target.settings.table} is not empty: it has {who}. Name a fresh table")
         self._history, self._identity = Comparison(history, user), identity
+
+    def _copier(self) -> CopiesFiles:
+        return self._target.capable(CopiesFiles, "a rebuild")
 
     async def _exists(self) -> bool:
         try:
@@ -122,7 +126,7 @@ class Rebuild:
         if self._identity is None or self._dry:
             return
         policy = (logged.policy or StreamPolicy(number=0)).model_copy(
-            update={"allowed_locations": (self._target.caretaker.uri,)}
+            update={"allowed_locations": (self._target.maintenance.location,)}
         )
         outcome = await self._target.commit(logged, self._identity, self._known, policy, bodies)
         self._known = outcome.snapshot
@@ -151,7 +155,7 @@ class Rebuild:
         self._result.files += len(event.files)
         self._result.bytes += sum(file.size for file in event.files)
         if self._dry:
-            await self._target.call(lambda: self._target.caretaker.examine(event))
+            await self._target.call(lambda: self._copier().examine(event))
             return written
-        adopted = await self._target.call(lambda: self._target.caretaker.adopt(event))
+        adopted = await self._target.call(lambda: self._copier().adopt(event))
         return written._replace(body=adopted.model_dump_json().encode())

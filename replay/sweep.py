@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.lakes.port import Fate
+from sluicegate.lakes.port import FileStatus
 from sluicegate.replay.connecting import connect
 from sluicegate.replay.orphans import Search
 from sluicegate.replay.reading import Print
@@ -37,6 +37,6 @@ async def sweep(settings: Settings, stream: str) -> Swept:
     async with open_search(settings, stream, grace, lambda _: None) as search:
         found = await search.find(now)
         async for file, fate in search.delete(found.files, now):
-            if fate is Fate.DELETED:
+            if fate is FileStatus.DELETED:
                 deleted, size = deleted + 1, size + file.size
     return Swept(deleted, size, len(found.files) - deleted, found.young)

@@ -15,12 +15,20 @@ from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.port import BadFiles, Caretaker, LakeUnavailable, NotPublished, TableRefused, TableState
-from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.port import (
+    BadFiles,
+    LakeUnavailable,
+    NotPublished,
+    ReadsHistory,
+    TableRefused,
+    TableState,
+)
+from sluicegate.lakes.registry import adapter, capable
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.fold import LoggedDecision
 
 T = TypeVar("T")
+Capability = TypeVar("Capability")
 
 MOST_RETRIES = 100
 """Publications in a row that lose the race for the head against other writers."""
@@ -34,9 +42,16 @@ class ReplayTable:
         self._stream = stream
         self._threads = threads
         self._table = StreamTable(settings, threads, stream)
-        self.caretaker: Caretaker = adapter(settings.format).open_caretaker(
-            settings.table, settings.adapter_options()
-        )
+        opened = adapter(settings.format)
+        self.ref = opened.parse_table(settings.table, settings.adapter_options())
+        self.maintenance = opened.open_maintenance(self.ref)
+
+    def capable(self, capability: type[Capability], purpose: str) -> Capability:
+        """Return the table's maintenance as one with a capability. Raises ReplayRefused if it lacks that."""
+        try:
+            return capable(self.maintenance, capability, purpose)
+        except TableRefused as error:
+            raise ReplayRefused(str(error)) from error
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run a blocking call. Raises ReplayRefused with the text of the adapter."""
@@ -50,7 +65,7 @@ class ReplayTable:
 
     async def history(self) -> TableHistory:
         """Return everything that can still be read about the table's commits. Raises ReplayRefused."""
-        return await self.call(self.caretaker.history)
+        return await self.call(self.capable(ReadsHistory, "a replay").history)
 
     async def inspect(self) -> TableState:
         """Check that the table is in scope. Raises ReplayRefused."""

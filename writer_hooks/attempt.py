@@ -8,6 +8,7 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes import Adapter, FileWriter
+from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Attempt, Region, digest_of, files_written
 
@@ -20,8 +21,7 @@ class Target:
     """Table that an attempt writes to."""
 
     adapter: Adapter
-    location: str
-    options: dict[str, str]
+    table: TableRef
     event_time_column: str | None
     message_max_bytes: int
 
@@ -57,7 +57,7 @@ def write_attempt(
             # Open the writer at the first row: a task without rows writes no file and no event.
             if writer is None:
                 writer = target.adapter.open_writer(
-                    target.location, target.options, target.event_time_column, digest_of(region, attempt)
+                    target.table, target.event_time_column, digest_of(region, attempt)
                 )
             writer.write(batch)
         files = tuple(writer.finish()) if writer is not None else ()

@@ -1,10 +1,7 @@
 """Region of a writer, and the events that the writer publishes for it."""
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from sluicegate.events.encoding import with_counts
@@ -90,17 +87,6 @@ def digest_of(region: Region, attempt: Attempt) -> str:
     return attempt_digest(
         region.stream, region.name, attempt.incarnation, attempt.checkpoint, attempt.writer, attempt.id
     )
-
-
-def table_uri(location: str) -> str:
-    """Return the canonical URI of a table's folder for its path or URI, as events contain it.
-
-    A URI of another scheme than `file` is returned unchanged.
-    """
-    parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
-        return location
-    return Path(os.path.abspath(unquote(parts.path) if parts.scheme else location)).as_uri()
 
 
 def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: int) -> list[Event]:

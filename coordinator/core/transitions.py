@@ -54,9 +54,7 @@ REGION: Final = (
 )
 
 
-def changes(
-    before: RegionPhase | None, event: EventType, after: RegionPhase | None
-) -> list[Transition]:
+def changes(before: RegionPhase | None, event: EventType, after: RegionPhase | None) -> list[Transition]:
     """Return the rows with this change; none if no event of this type may make it."""
     return [
         each

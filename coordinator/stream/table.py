@@ -141,9 +141,9 @@ class StreamTable:
 
     def _open_and_inspect(self) -> Result:
         settings = self._settings
-        committer = adapter(settings.format).open_committer(
-            settings.table, settings.commit_user, settings.adapter_options()
-        )
+        opened = adapter(settings.format)
+        table = opened.parse_table(settings.table, settings.adapter_options())
+        committer = opened.open_committer(table, settings.commit_user)
         state = committer.inspect()
         self._committer = committer
         return state

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from sluicegate.lakes.paimon.caretaker import PaimonCaretaker
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
-from sluicegate.lakes.paimon.storage import LocalStorage
+from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
+from sluicegate.lakes.paimon.storage import LocalStorage, uri_of
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import PORT_VERSION, TableRefused
+from sluicegate.lakes.port import NO_OPTIONS, PORT_VERSION, TableRef, TableRefused
 
 if TYPE_CHECKING:
     from sluicegate.lakes.paimon.writer import PaimonWriter
@@ -21,23 +21,26 @@ class PaimonAdapter:
     format_version = FORMAT_VERSION
     port_version = PORT_VERSION
 
-    def open_committer(self, location: str, commit_user: str, options: Mapping[str, str]) -> PaimonCommitter:
+    def parse_table(self, text: str, options: Mapping[str, str] = NO_OPTIONS) -> TableRef:
+        """Read a path or a URI of a table's folder. Raises TableRefused for other storage."""
+        return TableRef(text, uri_of(text), options)
+
+    def open_committer(self, table: TableRef, commit_user: str) -> PaimonCommitter:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""
         if not commit_user:
             raise TableRefused("a commit user must not be empty: the table tells decisions apart by it")
-        storage = LocalStorage(location)
+        storage = LocalStorage(table.location)
         # Raises TableRefused early if the table is out of scope.
         Table(storage).newest()
         return PaimonCommitter(storage, commit_user)
 
-    def open_caretaker(self, location: str, options: Mapping[str, str]) -> PaimonCaretaker:
-        """Open the caretaker; the table need not exist yet. Raises TableRefused."""
-        return PaimonCaretaker(LocalStorage(location))
+    def open_maintenance(self, table: TableRef) -> PaimonMaintenance:
+        """Open the maintenance; the table need not exist yet. Raises TableRefused."""
+        return PaimonMaintenance(LocalStorage(table.location))
 
     def open_writer(
         self,
-        location: str,
-        options: Mapping[str, str],
+        table: TableRef,
         event_time_column: str | None,
         digest: str | None = None,
     ) -> "PaimonWriter":
@@ -45,7 +48,7 @@ class PaimonAdapter:
         # This import loads half of pypaimon, which would delay the start of a coordinator.
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
-        return PaimonWriter(LocalStorage(location), event_time_column, digest)
+        return PaimonWriter(LocalStorage(table.location), event_time_column, digest)
 
 
 ADAPTER: Final = PaimonAdapter()

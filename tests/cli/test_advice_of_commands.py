@@ -111,7 +111,9 @@ def test_a_table_that_is_ahead_is_verified_and_goes_with_its_record_again(
 ) -> None:
     deployment.create_topics()
     settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    committer = adapter("paimon").open_committer(
+        adapter("paimon").parse_table(settings.table), settings.commit_user
+    )
     identity = committer.inspect().identity
     committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()

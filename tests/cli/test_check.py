@@ -185,7 +185,9 @@ def test_kafka_that_is_away_does_not_hide_the_rest(nobody: Deployment, table: Pa
 def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment, table: Path) -> None:
     deployment.create_topics()
     settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    committer = adapter("paimon").open_committer(
+        adapter("paimon").parse_table(settings.table), settings.commit_user
+    )
     identity = committer.inspect().identity
     committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()
@@ -200,7 +202,9 @@ def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment
 def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
     deployment.create_topics()
     settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    committer = adapter("paimon").open_committer(
+        adapter("paimon").parse_table(settings.table), settings.commit_user
+    )
     identity = committer.inspect().identity
     published = committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()
@@ -233,7 +237,9 @@ def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
 def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deployment) -> None:
     deployment.create_topics()
     settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(settings.table, settings.commit_user, {})
+    committer = adapter("paimon").open_committer(
+        adapter("paimon").parse_table(settings.table), settings.commit_user
+    )
     identity = committer.inspect().identity
     committer.close()
     write_record(deployment, LogState(table="another table"))

@@ -20,7 +20,9 @@ REGION = Region(
 def written(table: str, attempt: Attempt) -> FilesWritten:
     files: list[FileInfo] = []
     for number in range(3):
-        writer = adapter("paimon").open_writer(table, {}, None, digest_of(REGION, attempt))
+        writer = adapter("paimon").open_writer(
+            adapter("paimon").parse_table(table), None, digest_of(REGION, attempt)
+        )
         rows = pa.table({"id": [number], "origin": ["x"], "at": [0]}).cast(SCHEMA)
         for batch in rows.to_batches():
             writer.write(batch)

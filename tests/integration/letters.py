@@ -6,9 +6,9 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
+from sluicegate.events.dead_letters import REASON_HEADER, SOURCE_HEADER
 from sluicegate.events.models import StreamStalled
 from sluicegate.events.partitioning import partition_of
-from sluicegate.events.dead_letters import REASON_HEADER, SOURCE_HEADER
 from tests.integration.job import PARTITIONS, Job, read_records
 
 RawMessage = tuple[bytes | None, Sequence[tuple[str, bytes]]]

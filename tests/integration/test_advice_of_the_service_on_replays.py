@@ -34,7 +34,7 @@ async def refusal(place: Place, *arguments: str) -> str:
 
 def publish_as(table: str, user: str, decision: int, digest: str) -> None:
     """Commit on the head of a table."""
-    committer = ADAPTER.open_committer(table, user, {})
+    committer = ADAPTER.open_committer(ADAPTER.parse_table(table), user)
     asked = committer.ask(decision, digest, committer.inspect().identity, None)
     assert isinstance(asked, Absent), asked
     assert isinstance(committer.publish(CommitRequest(decision, digest, asked.head, None, [])), Published)
@@ -63,7 +63,7 @@ async def test_other_content_is_settled_by_what_verify_tells(place: Place) -> No
 async def test_what_is_doubled_is_settled_by_what_verify_tells(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
-    digest = ADAPTER.open_caretaker(place.table, {}).history().commits[0].digest
+    digest = ADAPTER.open_maintenance(ADAPTER.parse_table(place.table)).history().commits[0].digest
     assert digest is not None
     publish(place.table, 3, digest)
     said = await refusal(place, *MEND)

@@ -7,10 +7,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from sluicegate.coordinator.stream import unroutable
-from sluicegate.events.models import CheckpointCompleted, RegionOpened, codec
 from sluicegate.events.encoding import encode
 from sluicegate.events.envelope import Envelope, Event, EventType
-from sluicegate.events.models import Assignment
+from sluicegate.events.models import Assignment, CheckpointCompleted, RegionOpened, codec
 from sluicegate.kafka.fetching import read_batches
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running

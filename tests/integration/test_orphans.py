@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from sluicegate.events.models import FilesWritten, Parent
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import CommitRequest, Fate
+from sluicegate.lakes.port import CommitRequest, FileStatus
 from sluicegate.replay.orphans import Deletable
 from sluicegate.replay.sweep import open_search
 from tests.integration.conftest import Place
@@ -93,14 +93,14 @@ async def test_what_happens_between_the_look_and_the_deletion_counts(place: Plac
             found = await until(lambda: search.find(now), lambda seen: len(seen.files) == 4)
             await job.written(named)
             os.unlink(table / path_of(cleaned))
-            other = ADAPTER.open_committer(place.table, "another-product", {})
+            other = ADAPTER.open_committer(ADAPTER.parse_table(place.table), "another-product")
             other.publish(CommitRequest(1, "x", other.inspect().head, None, [taken]))
             fates = {file.path: fate async for file, fate in search.delete(found.files, now)}
         assert fates == {
-            path_of(named): Fate.REFERENCED,
-            path_of(cleaned): Fate.GONE,
-            path_of(taken): Fate.REFERENCED,
-            path_of(orphan): Fate.DELETED,
+            path_of(named): FileStatus.REFERENCED,
+            path_of(cleaned): FileStatus.GONE,
+            path_of(taken): FileStatus.REFERENCED,
+            path_of(orphan): FileStatus.DELETED,
         }
         assert (table / path_of(named)).exists()
         assert read_ids(place.table) == [1, 103]
@@ -124,7 +124,7 @@ async def test_a_winner_whose_upload_comes_while_the_janitor_looks_is_no_orphan(
             await job.complete(await job.written(late))
             await job.committed([1, 2])
             assert {file.path: fate async for file, fate in search.delete(found.files, now)} == {
-                loser: Fate.DELETED
+                loser: FileStatus.DELETED
             }
         assert (Path(place.table) / path_of(other)).exists()
         assert read_ids(place.table) == [1, 2]

@@ -54,7 +54,7 @@ def forget(table: Path, *snapshots: int) -> None:
 
 def publish(table: str, decision: int, digest: str) -> None:
     """Commit in the stream's name, as another deployment does."""
-    committer = ADAPTER.open_committer(table, USER, {})
+    committer = ADAPTER.open_committer(ADAPTER.parse_table(table), USER)
     head = committer.inspect().head
     made = committer.publish(CommitRequest(decision, digest, head, None, []))
     assert isinstance(made, Published)
@@ -194,7 +194,9 @@ async def test_a_fresh_table_has_the_same_cuts(place: Place) -> None:
     made = json.loads(await spoken(place, *REPLAY, "--into", str(target), "--json"))
     assert (made["commits"], made["found"]) == (3, 0)
     assert read_ids(str(target)) == read_ids(place.table) == [1, 2, 3]
-    old, new = (ADAPTER.open_caretaker(each, {}).history() for each in (place.table, str(target)))
+    old, new = (
+        ADAPTER.open_maintenance(ADAPTER.parse_table(each)).history() for each in (place.table, str(target))
+    )
     assert [(each.decision, each.digest) for each in new.commits] == [
         (each.decision, each.digest) for each in old.commits
     ]
@@ -204,7 +206,7 @@ async def test_a_fresh_table_has_the_same_cuts(place: Place) -> None:
     assert (made["commits"], made["found"]) == (1, 2)
     assert read_ids(str(target)) == [1, 2, 3]
     publish(str(target), 4, "somebody's")
-    committer = ADAPTER.open_committer(str(target), "somebody", {})
+    committer = ADAPTER.open_committer(ADAPTER.parse_table(str(target)), "somebody")
     asked = committer.ask(1, "x", new.identity, None)
     assert isinstance(asked, Absent)
     committer.publish(CommitRequest(1, "x", asked.head, None, []))

@@ -187,13 +187,13 @@ def test_a_table_is_made_after_its_storage_is_mounted(tmp_path: Path) -> None:
     event = lake.event([1])
     (tmp_path / "mount").symlink_to(tmp_path / "volume")
     place = str(tmp_path / "mount" / "numbers")
-    caretaker = ADAPTER.open_caretaker(place, {})
+    maintenance = ADAPTER.open_maintenance(ADAPTER.parse_table(place))
     with pytest.raises(LakeUnavailable) as raised:
-        caretaker.create_like(lake.location)
+        maintenance.create_like(ADAPTER.parse_table(lake.location))
     assert f"See whether the storage of {place}/schema is mounted" in str(raised.value)
     (tmp_path / "volume").mkdir()
-    caretaker.create_like(lake.location)
-    commit_to(place, caretaker.adopt(event))
+    maintenance.create_like(ADAPTER.parse_table(lake.location))
+    commit_to(place, maintenance.adopt(event))
 
 
 def commit_to(location: str, *events: FilesWritten) -> None:
@@ -246,8 +246,8 @@ def test_a_table_on_a_file_system_without_hard_links_is_moved_to_another(
 def test_a_table_in_a_store_that_is_not_known_is_given_by_a_local_path(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     with pytest.raises(TableRefused, match="Use a local or mounted path"):
-        ADAPTER.open_committer("s3://bucket/db.db/numbers", USER, {})
-    stream = Stream(lake, ADAPTER.open_committer(lake.location, USER, {}))
+        ADAPTER.open_committer(ADAPTER.parse_table("s3://bucket/db.db/numbers"), USER)
+    stream = Stream(lake, ADAPTER.open_committer(ADAPTER.parse_table(lake.location), USER))
     stream.commit(1, [1])
     assert lake.ids() == [1]
 
@@ -260,7 +260,9 @@ def test_a_format_that_is_not_known_is_set_to_one_that_is(tmp_path: Path) -> Non
     known = said.partition("this release knows: ")[2].partition(".")[0].split(", ")
     lake = PaimonLake(tmp_path)
     for name in known:
-        Stream(lake, adapter(name).open_committer(lake.location, USER, {})).commit(1, [1])
+        Stream(lake, adapter(name).open_committer(adapter(name).parse_table(lake.location), USER)).commit(
+            1, [1]
+        )
     assert lake.ids() == [1]
 
 
@@ -319,12 +321,12 @@ def test_files_are_taken_over_into_a_table_with_their_schema(tmp_path: Path, way
     schema["fields"][0]["name"] = "number"
     (other / "schema" / "schema-0").write_text(json.dumps(schema))
     with pytest.raises(BadFiles, match="make the new table with the same schemas") as raised:
-        ADAPTER.open_caretaker(str(other), {}).adopt(event)
+        ADAPTER.open_maintenance(ADAPTER.parse_table(str(other))).adopt(event)
     assert way in str(raised.value)
     if way == "with the same schemas":
         shutil.copytree(lake.root / "schema", other / "schema", dirs_exist_ok=True)
     else:
         other = tmp_path / "new"
-    caretaker = ADAPTER.open_caretaker(str(other), {})
-    caretaker.create_like(lake.location)
-    commit_to(str(other), caretaker.adopt(event))
+    maintenance = ADAPTER.open_maintenance(ADAPTER.parse_table(str(other)))
+    maintenance.create_like(ADAPTER.parse_table(lake.location))
+    commit_to(str(other), maintenance.adopt(event))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes import adapter
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import CopiesFiles, FindsOrphans, ReadsHistory, TableMaintenance, TableRefused
+from sluicegate.lakes.registry import capable
 
 ADAPTER = """
 from sluicegate.lakes.memory import MemoryAdapter
@@ -125,3 +126,15 @@ def test_a_format_of_two_packages_is_refused_until_one_is_removed(tmp_path: Path
         each.unlink()
     (tmp_path / "another_lake-2.0.dist-info").rmdir()
     assert ask(tmp_path)[1] == "AcmeAdapter True"
+
+
+class _Bare:
+    """Maintenance of a format without any capability."""
+
+    location = "bare://t"
+
+
+@pytest.mark.parametrize("capability", [ReadsHistory, FindsOrphans, CopiesFiles])
+def test_a_missing_capability_is_refused_by_name(capability: type[TableMaintenance]) -> None:
+    with pytest.raises(TableRefused, match=rf"bare://t lacks the capability {capability.__name__}, which it"):
+        capable(_Bare(), capability, "it")

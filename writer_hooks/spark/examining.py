@@ -28,8 +28,7 @@ def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
     The checks run on the driver, so problems of executors are not found.
     """
     try:
-        options = dict(sink.table_options)
-        adapter(sink.format).open_writer(sink.table, options, sink.event_time_column).abort()
+        adapter(sink.format).open_writer(sink.table_ref(), sink.event_time_column).abort()
     except LakeError as error:
         yield f"its table cannot be written from the driver's machine: {error}"
     publisher, region = shared_publisher(sink.region.kafka), sink.region

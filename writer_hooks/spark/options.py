@@ -9,9 +9,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
+from sluicegate.lakes.port import TableRef, TableRefused
+from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
-from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region, table_uri
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
 
 TABLE_PREFIX: Final = "table."
 """Prefix of options for the lake adapter, which receives them without it."""
@@ -63,20 +65,34 @@ class SinkOptions:
         return cls(
             region=_region(options),
             table=_table(options),
-            format=options.get("format", "paimon"),
+            format=_format(options),
             event_time_column=options.get("event.time.column") or None,
             checkpoint_location=_required(
                 options, "checkpointlocation", "set it on the query itself, not in the session"
             ),
-            table_options=tuple(
-                sorted(
-                    (name.removeprefix(TABLE_PREFIX), value)
-                    for name, value in options.items()
-                    if name.startswith(TABLE_PREFIX)
-                )
-            ),
+            table_options=_table_options(options),
             message_max_bytes=_whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE),
         )
+
+    def table_ref(self) -> TableRef:
+        """Return the table as its adapter reads it. Raises BadOption."""
+        return _table_ref(self.format, self.table, self.table_options)
+
+
+def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...]) -> TableRef:
+    try:
+        return adapter(table_format).parse_table(text, dict(options))
+    except TableRefused as error:
+        raise BadOption(f"the option table cannot be used: {error}") from error
+
+
+def _format(options: Mapping[str, str]) -> str:
+    return options.get("format", "paimon")
+
+
+def _table_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    own = [(name, value) for name, value in options.items() if name.startswith(TABLE_PREFIX)]
+    return tuple(sorted((name.removeprefix(TABLE_PREFIX), value) for name, value in own))
 
 
 def _require_known(options: Mapping[str, str]) -> None:
@@ -125,7 +141,7 @@ def _region(options: Mapping[str, str]) -> Region:
         bounded=_truth(options, "bounded"),
         single_region=_single_region(options),
         owned=_truth(options, "owned", default="true"),
-        table=table_uri(_table(options)),
+        table=_table_ref(_format(options), _table(options), _table_options(options)).location,
         topic_prefix=_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX)),
         publish_timeout=_seconds(options, "publish.timeout"),
         registration_timeout=_registration_timeout(options),

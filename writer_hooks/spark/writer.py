@@ -66,8 +66,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         options = self._options
         target = Target(
             adapter=adapter(options.format),
-            location=options.table,
-            options=dict(options.table_options),
+            table=options.table_ref(),
             event_time_column=options.event_time_column,
             message_max_bytes=options.message_max_bytes,
         )

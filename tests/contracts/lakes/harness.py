@@ -9,11 +9,13 @@ from sluicegate.lakes.port import (
     Absent,
     Adapter,
     Answer,
-    Caretaker,
     CommitRequest,
     Committer,
+    CopiesFiles,
+    FindsOrphans,
     Publication,
     Published,
+    ReadsHistory,
     SnapshotRef,
 )
 
@@ -28,6 +30,10 @@ class Fault(Enum):
     LANDED = "unknown outcome, and the snapshot is visible"
 
 
+class Maintenance(ReadsHistory, FindsOrphans, CopiesFiles, Protocol):
+    """Maintenance with all capabilities."""
+
+
 class Lake(Protocol):
     """A fresh table with one integer column `id`."""
 
@@ -40,8 +46,8 @@ class Lake(Protocol):
         """Open a committer; the fault strikes its first publication."""
         ...
 
-    def caretaker(self, location: str | None = None) -> Caretaker:
-        """Open the caretaker of the table, or of another one."""
+    def maintenance(self, location: str | None = None) -> Maintenance:
+        """Open the maintenance of the table, or of another one."""
         ...
 
     def event(self, ids: Iterable[int]) -> FilesWritten:

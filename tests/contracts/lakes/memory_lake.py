@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
-from sluicegate.lakes.memory_caretaker import MemoryCaretaker
+from sluicegate.lakes.memory_maintenance import MemoryMaintenance
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef
 from tests.contracts.lakes.harness import USER, Fault
 
@@ -30,11 +30,11 @@ class MemoryLake:
 
         return MemoryCommitter(self.table, user, faults)
 
-    def caretaker(self, location: str | None = None) -> MemoryCaretaker:
-        return self.adapter.open_caretaker(location or self.location, {})
+    def maintenance(self, location: str | None = None) -> MemoryMaintenance:
+        return self.adapter.open_maintenance(self.adapter.parse_table(location or self.location))
 
     def event(self, ids: Iterable[int]) -> FilesWritten:
-        writer = self.adapter.open_writer(self.location, {}, None)
+        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), None)
         writer.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
         return FilesWritten(
             format=FORMAT,

@@ -13,9 +13,9 @@ from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.paimon.caretaker import PaimonCaretaker
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
@@ -92,14 +92,14 @@ class PaimonLake:
     def committer(self, user: str = USER, fault: Fault | None = None) -> PaimonCommitter:
         return PaimonCommitter(FaultyStorage(self.location, fault), user)
 
-    def caretaker(self, location: str | None = None) -> PaimonCaretaker:
-        return self.adapter.open_caretaker(location or self.location, {})
+    def maintenance(self, location: str | None = None) -> PaimonMaintenance:
+        return self.adapter.open_maintenance(self.adapter.parse_table(location or self.location))
 
     def event(self, ids: Iterable[int]) -> FilesWritten:
         return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
 
     def write(self, *batches: pa.RecordBatch, event_time: str | None = None) -> FilesWritten:
-        writer = self.adapter.open_writer(self.location, {}, event_time)
+        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), event_time)
         for batch in batches:
             writer.write(batch)
         return FilesWritten(

@@ -237,13 +237,13 @@ def test_a_changed_number_of_buckets_is_refused(lake: PaimonLake) -> None:
 
 def refusal_of_committer(lake: PaimonLake) -> str:
     with pytest.raises(TableRefused) as refused:
-        ADAPTER.open_committer(lake.location, "user", {})
+        ADAPTER.open_committer(ADAPTER.parse_table(lake.location), "user")
     return str(refused.value)
 
 
 def refusal_of_writer(lake: PaimonLake) -> str:
     with pytest.raises(TableRefused) as refused:
-        ADAPTER.open_writer(lake.location, {}, None)
+        ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
     return str(refused.value)
 
 

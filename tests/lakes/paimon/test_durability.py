@@ -189,7 +189,7 @@ def test_adopted_files_are_durable_in_every_folder(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "replace", noted)
     calls = Calls(copy.root, monkeypatch)
-    adopted = copy.caretaker().adopt(event)
+    adopted = copy.maintenance().adopt(event)
     assert sorted(renamed) == sorted(file.path for file in adopted.files)
     assert folders_of(renamed) <= {path for what, path in calls.made if what == "sync"}
 
@@ -198,7 +198,7 @@ def test_a_made_tables_schema_is_durable(tmp_path: Path, monkeypatch: pytest.Mon
     source = PaimonLake(tmp_path / "source", ID_ONLY)
     made = tmp_path / "made"
     calls = Calls(tmp_path, monkeypatch)
-    source.caretaker(str(made)).create_like(source.location)
+    source.maintenance(str(made)).create_like(source.adapter.parse_table(source.location))
     assert calls.made_in("made/schema")
     for path in (*calls.made_in("made/schema"), "made/schema", "made"):
         calls.assert_durable(path, len(calls.made))

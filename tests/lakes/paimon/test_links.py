@@ -33,7 +33,7 @@ def test_a_table_that_stands_behind_a_link_is_as_any_other(tmp_path: Path) -> No
     link = tmp_path / "link"
     link.symlink_to(lake.root)
     event = lake.event([1])
-    committer = ADAPTER.open_committer(str(link), USER, {})
+    committer = ADAPTER.open_committer(ADAPTER.parse_table(str(link)), USER)
     committer.inspect()
     committer.check([event.model_copy(update={"location": link.as_uri()})])
 

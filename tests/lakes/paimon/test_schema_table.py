@@ -53,7 +53,7 @@ def test_partitions_are_where_the_library_puts_them(
 _COMMITTER = """
 import sys
 from sluicegate.lakes.registry import adapter
-adapter("paimon").open_committer(sys.argv[1], "user", {}).inspect()
+adapter("paimon").open_committer(adapter("paimon").parse_table(sys.argv[1]), "user").inspect()
 heavy = {"pandas", "polars", "pyarrow.dataset", "pypaimon.table.file_store_table"}
 print(*sorted(heavy & sys.modules.keys()))
 """

@@ -34,9 +34,9 @@ def table(
 
 def refused_by_both(location: str, *words: str) -> None:
     with pytest.raises(TableRefused) as by_committer:
-        ADAPTER.open_committer(location, "user", {})
+        ADAPTER.open_committer(ADAPTER.parse_table(location), "user")
     with pytest.raises(TableRefused) as by_writer:
-        ADAPTER.open_writer(location, {}, None)
+        ADAPTER.open_writer(ADAPTER.parse_table(location), None)
     for refusal in (by_committer, by_writer):
         assert all(word in str(refusal.value) for word in words)
 
@@ -94,20 +94,20 @@ def test_harmless_options_are_no_reason(tmp_path: Path) -> None:
         tmp_path,
         {"bucket": "-1", "deletion-vectors.enabled": "false", "changelog-producer": "none", "branch": "main"},
     )
-    ADAPTER.open_committer(location, "user", {}).inspect()
+    ADAPTER.open_committer(ADAPTER.parse_table(location), "user").inspect()
 
 
 def test_no_table_and_other_stores_are_refused(tmp_path: Path) -> None:
     refused_by_both(str(tmp_path / "nothing"), "no Paimon table")
     refused_by_both("s3://bucket/db.db/t", "put-if-absent")
     with pytest.raises(TableRefused, match="commit user"):
-        ADAPTER.open_committer(table(tmp_path, {}), "", {})
+        ADAPTER.open_committer(ADAPTER.parse_table(table(tmp_path, {})), "")
 
 
 def test_a_path_and_its_uri_are_the_same_table(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path / "with space and %")
     for location in (lake.location, lake.root.as_uri(), lake.location + "/"):
-        assert ADAPTER.open_writer(location, {}, None).location == lake.root.as_uri()
+        assert ADAPTER.open_writer(ADAPTER.parse_table(location), None).location == lake.root.as_uri()
     stream = Stream(lake)
     stream.commit(1, [1])
     assert lake.ids() == [1]

@@ -98,7 +98,7 @@ def test_what_would_lose_something_is_named(columns: dict[str, Any], named: list
 
 def test_a_mismatch_is_told_by_write(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
-    writer = ADAPTER.open_writer(lake.location, {}, None)
+    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
     with pytest.raises(SchemaMismatch, match="extra"):
         writer.write(pa.record_batch({"id": pa.array([1]), "extra": pa.array([2])}))
     writer.write(pa.record_batch({"id": pa.array([1])}))
@@ -107,7 +107,7 @@ def test_a_mismatch_is_told_by_write(tmp_path: Path) -> None:
 
 def test_rows_without_the_column_of_event_times_are_refused(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path, schema=EVENTS)
-    writer = ADAPTER.open_writer(lake.location, {}, "at")
+    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), "at")
     with pytest.raises(SchemaMismatch, match="no column at"):
         writer.write(pa.record_batch({"id": pa.array([1])}))
 
@@ -142,7 +142,7 @@ def test_files_without_event_times_say_so(tmp_path: Path) -> None:
 def test_an_unusable_event_time_column_is_refused(tmp_path: Path, column: str) -> None:
     lake = PaimonLake(tmp_path, EVENTS, ["day"])
     with pytest.raises(TableRefused, match=column):
-        ADAPTER.open_writer(lake.location, {}, column)
+        ADAPTER.open_writer(ADAPTER.parse_table(lake.location), column)
 
 
 def test_infos_describe_what_is_on_disk(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def data_files(root: Path) -> list[Path]:
 
 def test_abort_removes_what_was_never_described(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path, options={"target-file-size": "64kb"})
-    writer = ADAPTER.open_writer(lake.location, {}, None)
+    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
     writer.write(pa.record_batch({"id": pa.array(range(30_000), pa.int64())}))
     writer._flush()
     assert data_files(lake.root)
@@ -203,7 +203,7 @@ def test_abort_removes_what_was_never_described(tmp_path: Path) -> None:
 
 def test_abort_keeps_what_was_described(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
-    writer = ADAPTER.open_writer(lake.location, {}, None)
+    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
     writer.write(pa.record_batch({"id": pa.array([1], pa.int64())}))
     writer.finish()
     writer.abort()
@@ -230,7 +230,7 @@ def test_files_are_synced_before_they_are_described(tmp_path: Path, monkeypatch:
         raise OSError(5, "injected")
 
     monkeypatch.setattr(os, "fsync", broken)
-    writer: PaimonWriter = ADAPTER.open_writer(lake.location, {}, None)
+    writer: PaimonWriter = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
     writer.write(events("c", 3))
     with pytest.raises(LakeUnavailable, match="durable"):
         writer.finish()

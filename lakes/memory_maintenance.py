@@ -5,40 +5,40 @@ from typing import TYPE_CHECKING
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import TableHistory, read_history
-from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 
 if TYPE_CHECKING:
     from sluicegate.lakes.memory import MemoryTable
 
 
-class MemoryCaretaker:
-    """The caretaker of one of this process's tables, by its location."""
+class MemoryMaintenance:
+    """The maintenance of one of this process's tables, by its location."""
 
     def __init__(self, tables: "dict[str, MemoryTable]", location: str) -> None:
-        self.uri = location
+        self.location = location
         self._tables = tables
 
     def history(self) -> TableHistory:
-        table = self._table(self.uri)
+        table = self._table(self.location)
         head = table.past(table.head.id) if table.head else None
         return read_history(table.identity, head, table.parent)
 
-    def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
-        table = self._table(self.uri)
+    def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
+        table = self._table(self.location)
         referenced = table.referenced()
-        return {path: _fate(path, table, referenced) for path in paths}
+        return {path: _status_of(path, table, referenced) for path in paths}
 
-    def delete_unreferenced(self, path: str) -> Fate:
-        fate = self.fates([path])[path]
-        if fate is not Fate.UNREFERENCED:
-            return fate
-        del self._table(self.uri).data[path]
-        return Fate.DELETED
+    def delete_unreferenced(self, path: str) -> FileStatus:
+        status = self.file_status([path])[path]
+        if status is not FileStatus.UNREFERENCED:
+            return status
+        del self._table(self.location).data[path]
+        return FileStatus.DELETED
 
-    def create_like(self, source: str) -> None:
-        if not any(table.location == self.uri for table in self._tables.values()):
-            model = self._table(source)
-            name = self.uri.removeprefix("memory://")
+    def create_like(self, source: TableRef) -> None:
+        if not any(table.location == self.location for table in self._tables.values()):
+            model = self._table(source.location)
+            name = self.location.removeprefix("memory://")
             self._tables[name] = type(model)(name, model.columns, rise=model.rise)
 
     def examine(self, event: FilesWritten) -> None:
@@ -49,10 +49,10 @@ class MemoryCaretaker:
 
     def adopt(self, event: FilesWritten) -> FilesWritten:
         self.examine(event)
-        source, table = self._table(event.location), self._table(self.uri)
+        source, table = self._table(event.location), self._table(self.location)
         for file in event.files:
             table.data[file.path] = list(source.data[file.path])
-        return event.model_copy(update={"location": self.uri})
+        return event.model_copy(update={"location": self.location})
 
     def _table(self, location: str) -> "MemoryTable":
         found = next((table for table in self._tables.values() if table.location == location), None)
@@ -61,7 +61,7 @@ class MemoryCaretaker:
         return found
 
 
-def _fate(path: str, table: "MemoryTable", referenced: set[str]) -> Fate:
+def _status_of(path: str, table: "MemoryTable", referenced: set[str]) -> FileStatus:
     if path in referenced:
-        return Fate.REFERENCED
-    return Fate.UNREFERENCED if path in table.data else Fate.GONE
+        return FileStatus.REFERENCED
+    return FileStatus.UNREFERENCED if path in table.data else FileStatus.GONE

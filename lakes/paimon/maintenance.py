@@ -16,28 +16,28 @@ from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folders_of
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 
 _DATA_FILE: Final = re.compile(r"(?:[^/=]+=[^/]*/)*bucket-[^/]+/[^/]+")
 """Partitions, a bucket, a name: never the place of a snapshot, manifest or schema."""
 _SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
 
 
-class PaimonCaretaker:
-    """The caretaker of one table on a local file system."""
+class PaimonMaintenance:
+    """The maintenance of one table on a local file system."""
 
     def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
         self._references: References | None = None
         self._asked: set[str] = set()
-        self.uri = storage.uri
+        self.location = storage.uri
 
     def history(self) -> TableHistory:
         identity = Table(self._storage).identity()
         snapshots = Snapshots(self._storage)
         return Ancestry(snapshots, snapshots.newest()).history(identity)
 
-    def fates(self, paths: Sequence[str]) -> dict[str, Fate]:
+    def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if _is_data_file(path)]
         names = {_name(path) for path in data}
         if self._references is None or not names <= self._asked:
@@ -45,24 +45,24 @@ class PaimonCaretaker:
             self._references = References(self._storage, names)
         if data:
             self._references.refresh()
-        outside = {path: Fate.OUTSIDE for path in paths if not _is_data_file(path)}
-        return outside | {path: self._fate(path, self._references.found) for path in data}
+        outside = {path: FileStatus.OUTSIDE for path in paths if not _is_data_file(path)}
+        return outside | {path: self._status_of(path, self._references.found) for path in data}
 
-    def _fate(self, path: str, referenced: set[str]) -> Fate:
+    def _status_of(self, path: str, referenced: set[str]) -> FileStatus:
         if _name(path) in referenced:
-            return Fate.REFERENCED
-        return Fate.GONE if self._storage.size(path) is None else Fate.UNREFERENCED
+            return FileStatus.REFERENCED
+        return FileStatus.GONE if self._storage.size(path) is None else FileStatus.UNREFERENCED
 
-    def delete_unreferenced(self, path: str) -> Fate:
-        fate = self.fates([path])[path]
-        if fate is not Fate.UNREFERENCED:
-            return fate
-        return Fate.DELETED if self._storage.remove(path) else Fate.GONE
+    def delete_unreferenced(self, path: str) -> FileStatus:
+        status = self.file_status([path])[path]
+        if status is not FileStatus.UNREFERENCED:
+            return status
+        return FileStatus.DELETED if self._storage.remove(path) else FileStatus.GONE
 
-    def create_like(self, source: str) -> None:
+    def create_like(self, source: TableRef) -> None:
         if self._storage.names("schema"):
             return
-        model = LocalStorage(source)
+        model = LocalStorage(source.location)
         schemas = {name: model.read(f"schema/{name}") for name in sorted(model.names("schema"))}
         files = {name: _made_now(raw) for name, raw in schemas.items() if raw and name.startswith("schema-")}
         if not files:
@@ -86,8 +86,8 @@ class PaimonCaretaker:
         try:
             sync_folders_of(self._storage.root, (file.path for file in event.files))
         except OSError as error:
-            raise LakeUnavailable(f"cannot make files of {self.uri} durable: {error}") from error
-        return event.model_copy(update={"location": self.uri})
+            raise LakeUnavailable(f"cannot make files of {self.location} durable: {error}") from error
+        return event.model_copy(update={"location": self.location})
 
     def _copy(self, source: LocalStorage, file: FileInfo) -> None:
         """Copy one file whole, unless it is there."""
@@ -102,15 +102,15 @@ class PaimonCaretaker:
             sync_file(draft)
             os.replace(draft, target)
         except OSError as error:
-            raise LakeUnavailable(f"cannot copy {file.path} into {self.uri}: {error}") from error
+            raise LakeUnavailable(f"cannot copy {file.path} into {self.location}: {error}") from error
 
     def _refuse_other_schema(self, source: LocalStorage, schema_id: int) -> None:
         ours, theirs = (_schema(storage, schema_id) for storage in (self._storage, source))
         if ours != theirs:
             raise BadFiles(
                 f"the files of {source.uri} were written with its schema {schema_id}, which is another in "
-                f"{self.uri}: make the new table with the same schemas, or let it be made by naming a folder "
-                "that is not there yet"
+                f"{self.location}: make the new table with the same schemas, or let it be made by naming "
+                "a folder that is not there yet"
             )
 
 

@@ -1,9 +1,9 @@
-"""The contract of the caretaker, the same for every table format."""
+"""The contract of the maintenance, the same for every table format."""
 
 import pytest
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable
 from tests.contracts.lakes.harness import USER, Lake, Stream
 from tests.contracts.lakes.memory_lake import MemoryLake
 
@@ -13,7 +13,7 @@ def paths(event: FilesWritten) -> list[str]:
 
 
 def test_the_history_of_an_empty_table_is_whole(lake: Lake) -> None:
-    history = lake.caretaker().history()
+    history = lake.maintenance().history()
     assert (history.commits, history.whole) == ((), True)
 
 
@@ -21,7 +21,7 @@ def test_the_history_tells_who_committed_what_newest_first(lake: Lake) -> None:
     stream = Stream(lake)
     refs = [stream.commit(1, [1]), stream.commit(2, [2])]
     lake.foreign([3])
-    history = lake.caretaker().history()
+    history = lake.maintenance().history()
     ours = [each for each in history.commits if each.commit_user == USER]
     assert [(each.decision, each.digest) for each in ours] == [(2, "digest-2"), (1, "digest-1")]
     assert [each.ref for each in ours] == refs[::-1]
@@ -35,7 +35,7 @@ def test_an_expired_history_says_that_it_is_not_whole(lake: Lake) -> None:
     for decision in (1, 2, 3):
         stream.commit(decision, [decision])
     lake.expire(2)
-    history = lake.caretaker().history()
+    history = lake.maintenance().history()
     assert [each.decision for each in history.commits] == [3, 2]
     assert not history.whole
 
@@ -50,33 +50,36 @@ def test_strays_are_in_no_history(lake: Lake) -> None:
 
     event = lake.event([2])
     lake.strand(2, event, meanwhile)
-    history = lake.caretaker().history()
+    history = lake.maintenance().history()
     assert [lake.place(each.ref) for each in history.commits] == [3]
     assert not history.whole
-    assert set(lake.caretaker().fates(paths(event)).values()) == {Fate.REFERENCED}
+    assert set(lake.maintenance().file_status(paths(event)).values()) == {FileStatus.REFERENCED}
 
 
 def test_a_file_that_nothing_refers_to_is_deleted_once(lake: Lake) -> None:
     stream = Stream(lake)
     loser = lake.event([2])
     stream.commit(1, [1])
-    caretaker = lake.caretaker()
+    maintenance = lake.maintenance()
     (path,) = paths(loser)
-    assert caretaker.fates([path]) == {path: Fate.UNREFERENCED}
-    assert caretaker.delete_unreferenced(path) is Fate.DELETED
-    assert caretaker.delete_unreferenced(path) is Fate.GONE
-    assert caretaker.fates([path]) == {path: Fate.GONE}
+    assert maintenance.file_status([path]) == {path: FileStatus.UNREFERENCED}
+    assert maintenance.delete_unreferenced(path) is FileStatus.DELETED
+    assert maintenance.delete_unreferenced(path) is FileStatus.GONE
+    assert maintenance.file_status([path]) == {path: FileStatus.GONE}
     assert lake.ids() == [1]
 
 
 def test_a_file_that_is_committed_meanwhile_is_not_deleted(lake: Lake) -> None:
     stream = Stream(lake)
     late, loser = lake.event([1]), lake.event([2])
-    caretaker = lake.caretaker()
+    maintenance = lake.maintenance()
     everything = paths(late) + paths(loser)
-    assert set(caretaker.fates(everything).values()) == {Fate.UNREFERENCED}
+    assert set(maintenance.file_status(everything).values()) == {FileStatus.UNREFERENCED}
     stream.publish(1, stream.head(1), [late])
-    assert [caretaker.delete_unreferenced(path) for path in everything] == [Fate.REFERENCED, Fate.DELETED]
+    assert [maintenance.delete_unreferenced(path) for path in everything] == [
+        FileStatus.REFERENCED,
+        FileStatus.DELETED,
+    ]
     assert lake.ids() == [1]
 
 
@@ -87,19 +90,19 @@ def test_files_of_expired_snapshots_stay_referenced(lake: Lake) -> None:
     lake.foreign([2])
     lake.foreign([3])
     lake.expire(1)
-    assert set(lake.caretaker().fates(paths(event)).values()) == {Fate.REFERENCED}
+    assert set(lake.maintenance().file_status(paths(event)).values()) == {FileStatus.REFERENCED}
 
 
 def test_nothing_is_known_of_a_table_that_is_away(lake: Lake) -> None:
     (path,) = paths(lake.event([1]))
     lake.drop()
     with pytest.raises(LakeUnavailable):
-        lake.caretaker().history()
+        lake.maintenance().history()
     if isinstance(lake, MemoryLake):
         with pytest.raises(LakeUnavailable):
-            lake.caretaker().fates([path])
+            lake.maintenance().file_status([path])
     else:
-        assert lake.caretaker().fates([path]) == {path: Fate.GONE}
+        assert lake.maintenance().file_status([path]) == {path: FileStatus.GONE}
 
 
 def test_a_table_like_another_takes_its_files(lake: Lake) -> None:
@@ -107,24 +110,24 @@ def test_a_table_like_another_takes_its_files(lake: Lake) -> None:
     events = [lake.event([1]), lake.event([2])]
     for decision, event in enumerate(events, 1):
         assert stream.publish(decision, stream.head(decision), [event])
-    caretaker = lake.caretaker(lake.location + "2")
-    caretaker.create_like(lake.location)
-    copy = lake.adapter.open_committer(caretaker.uri, USER, {})
+    maintenance = lake.maintenance(lake.location + "2")
+    maintenance.create_like(lake.adapter.parse_table(lake.location))
+    copy = lake.adapter.open_committer(lake.adapter.parse_table(maintenance.location), USER)
     state = copy.inspect()
     assert (state.head, state.identity != stream.table) == (None, True)
-    adopted = [caretaker.adopt(event) for event in events]
+    adopted = [maintenance.adopt(event) for event in events]
     copy.check(adopted)
-    assert [caretaker.adopt(event) for event in events] == adopted
-    assert {event.location for event in adopted} == {caretaker.uri}
+    assert [maintenance.adopt(event) for event in events] == adopted
+    assert {event.location for event in adopted} == {maintenance.location}
     assert lake.ids() == [1, 2]
 
 
 def test_what_is_gone_cannot_be_taken_over(lake: Lake) -> None:
     kept, lost = lake.event([1]), lake.event([2])
-    lake.caretaker().delete_unreferenced(*paths(lost))
-    caretaker = lake.caretaker(lake.location + "2")
-    caretaker.create_like(lake.location)
+    lake.maintenance().delete_unreferenced(*paths(lost))
+    maintenance = lake.maintenance(lake.location + "2")
+    maintenance.create_like(lake.adapter.parse_table(lake.location))
     both = kept.model_copy(update={"files": kept.files + lost.files})
     with pytest.raises(BadFiles, match=r"is not in"):
-        caretaker.adopt(both)
-    assert set(caretaker.fates(paths(both)).values()) == {Fate.GONE}
+        maintenance.adopt(both)
+    assert set(maintenance.file_status(paths(both)).values()) == {FileStatus.GONE}

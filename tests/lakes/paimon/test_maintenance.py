@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.lakes.paimon.caretaker import PaimonCaretaker
-from sluicegate.lakes.port import BadFiles, Fate, LakeUnavailable
+from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 
@@ -39,15 +39,15 @@ def test_a_file_stays_as_long_as_anything_can_be_read_by_it(lake: PaimonLake, ke
     }[keeper]
     (lake.root / folder).parent.mkdir(parents=True, exist_ok=True)
     (lake.root / folder).write_bytes(kept)
-    assert lake.caretaker().delete_unreferenced(path) is Fate.REFERENCED
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.REFERENCED
     (lake.root / folder).unlink()
-    assert lake.caretaker().delete_unreferenced(path) is Fate.DELETED
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.DELETED
 
 
 def test_a_file_that_was_rewritten_stays_until_its_snapshot_expires(lake: PaimonLake) -> None:
     path = committed(lake)
     lake.rewrite()
-    assert lake.caretaker().delete_unreferenced(path) is Fate.REFERENCED
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.REFERENCED
     assert lake.ids() == [1]
 
 
@@ -56,7 +56,10 @@ def test_tags_and_branches_of_the_library_are_read(lake: PaimonLake) -> None:
     lake.table.create_tag("before", 1)
     lake.catalog.create_branch("db.numbers", "b", "before")
     loser = lake.event([9]).files[0].path
-    assert lake.caretaker().fates([path, loser]) == {path: Fate.REFERENCED, loser: Fate.UNREFERENCED}
+    assert lake.maintenance().file_status([path, loser]) == {
+        path: FileStatus.REFERENCED,
+        loser: FileStatus.UNREFERENCED,
+    }
 
 
 def test_nothing_is_deleted_while_a_manifest_is_missing(lake: PaimonLake) -> None:
@@ -65,7 +68,7 @@ def test_nothing_is_deleted_while_a_manifest_is_missing(lake: PaimonLake) -> Non
     head = json.loads((lake.root / "snapshot" / "snapshot-1").read_bytes())
     (lake.root / "manifest" / head["deltaManifestList"]).unlink()
     with pytest.raises(LakeUnavailable, match="a manifest of it is not"):
-        lake.caretaker().delete_unreferenced(loser)
+        lake.maintenance().delete_unreferenced(loser)
     assert (lake.root / loser).exists()
 
 
@@ -85,7 +88,7 @@ def test_what_is_no_place_of_a_data_file_is_left_alone(lake: PaimonLake, path: s
     committed(lake)
     os.makedirs(lake.root / "manifest" / "bucket-0", exist_ok=True)
     (lake.root / "manifest" / "bucket-0" / "x").write_text("x")
-    assert lake.caretaker().delete_unreferenced(path) is Fate.OUTSIDE
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.OUTSIDE
     assert (lake.root / "snapshot" / "snapshot-1").exists()
     assert (lake.root / "schema" / "schema-0").exists()
 
@@ -96,7 +99,7 @@ def test_a_folder_that_leads_out_of_the_table_is_not_followed(lake: PaimonLake, 
     (elsewhere / "precious").write_text("x")
     (lake.root / "bucket-7").symlink_to(elsewhere)
     with pytest.raises(LakeUnavailable, match="leads out of the table"):
-        lake.caretaker().delete_unreferenced("bucket-7/precious")
+        lake.maintenance().delete_unreferenced("bucket-7/precious")
     assert (elsewhere / "precious").exists()
 
 
@@ -106,7 +109,7 @@ def test_files_are_not_taken_over_into_another_schema(lake: PaimonLake, tmp_path
     schema = json.loads((lake.root / "schema" / "schema-0").read_bytes())
     schema["fields"][0]["name"] = "number"
     (tmp_path / "other" / "schema" / "schema-0").write_text(json.dumps(schema))
-    caretaker = lake.adapter.open_caretaker(str(tmp_path / "other"), {})
-    assert isinstance(caretaker, PaimonCaretaker)
+    maintenance = lake.adapter.open_maintenance(lake.adapter.parse_table(str(tmp_path / "other")))
+    assert isinstance(maintenance, PaimonMaintenance)
     with pytest.raises(BadFiles, match="make the new table with the same schemas"):
-        caretaker.adopt(event)
+        maintenance.adopt(event)
