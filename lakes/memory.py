@@ -15,7 +15,6 @@ from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_de
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
 from sluicegate.lakes.memory_writer import MemoryWriter
 from sluicegate.lakes.port import (
-    NO_OPTIONS,
     PORT_VERSION,
     Answer,
     BadFiles,
@@ -376,8 +375,8 @@ class MemoryAdapter:
             raise TableRefused(f"no table at {location!r}; make it first with ADAPTER.create({name!r})")
         return self._tables[name]
 
-    def parse_table(self, text: str, options: Mapping[str, str] = NO_OPTIONS) -> TableRef:
-        return TableRef(text, text, options)
+    def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
+        return TableRef(text, text, dict(options or {}))
 
     def open_committer(self, table: TableRef, commit_user: str) -> MemoryCommitter:
         return MemoryCommitter(self.table(table.location), commit_user)

@@ -7,7 +7,6 @@ are called from threads, one at a time per stream.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from sluicegate.events.models import FileInfo, FilesWritten
@@ -40,9 +39,6 @@ class BadFiles(LakeError):
     """The files of an event cannot be committed to this table as they are; the text says why."""
 
 
-NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class TableRef:
     """A table, as its adapter has read it from a setting. It need not exist."""
@@ -51,7 +47,7 @@ class TableRef:
     """Text of the setting, for people."""
     location: str
     """URI of the folder of the data files, as events name it. Each table has one."""
-    options: Mapping[str, str] = field(default=NO_OPTIONS, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options of the adapter. They may contain credentials, so they are not shown."""
 
 
@@ -331,7 +327,7 @@ class Adapter(Protocol):
     port_version: int
     """The PORT_VERSION that the adapter was written for."""
 
-    def parse_table(self, text: str, options: Mapping[str, str] = NO_OPTIONS) -> TableRef:
+    def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
         """Read the name of a table, without access to it. Raises TableRefused if it names none."""
         ...
 

@@ -8,7 +8,7 @@ from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.storage import LocalStorage, uri_of
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import NO_OPTIONS, PORT_VERSION, TableRef, TableRefused
+from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
 
 if TYPE_CHECKING:
     from sluicegate.lakes.paimon.writer import PaimonWriter
@@ -21,9 +21,9 @@ class PaimonAdapter:
     format_version = FORMAT_VERSION
     port_version = PORT_VERSION
 
-    def parse_table(self, text: str, options: Mapping[str, str] = NO_OPTIONS) -> TableRef:
+    def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
         """Read a path or a URI of a table's folder. Raises TableRefused for other storage."""
-        return TableRef(text, uri_of(text), options)
+        return TableRef(text, uri_of(text), dict(options or {}))
 
     def open_committer(self, table: TableRef, commit_user: str) -> PaimonCommitter:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""
