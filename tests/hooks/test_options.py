@@ -32,7 +32,6 @@ def test_defaults() -> None:
         ("/lake/flights/", "file:///lake/flights"),
         ("file:/lake/a%20b", "file:///lake/a%20b"),
         ("/lake/a b", "file:///lake/a%20b"),
-        ("s3://lake/flights", "s3://lake/flights"),
     ],
 )
 def test_the_registration_has_the_table_as_one_uri(given: str, told: str) -> None:
@@ -45,6 +44,14 @@ def test_a_folder_of_another_machine_is_refused() -> None:
         SinkOptions.parse(GOOD | {"path": "file://store/lake/flights"})
     options = SinkOptions.parse(GOOD | {"path": "file:///lake/flights"})
     assert options.region.table == "file:///lake/flights"
+
+
+def test_a_table_that_the_format_cannot_have_is_refused() -> None:
+    with pytest.raises(BadOption, match=r"option table cannot be used: .*Use a local or mounted path"):
+        SinkOptions.parse(GOOD | {"path": "s3://lake/flights"})
+    assert (
+        SinkOptions.parse(GOOD | {"path": "memory://flights", "format": "memory"}).table == "memory://flights"
+    )
 
 
 def test_everything_given() -> None:
