@@ -25,7 +25,7 @@ OF_CODES = {
     "region_messages.py",
     "stream_messages.py",
 }
-"""Texts of codes. tests/golden/test_ways_out.py plays them, and tests/cli/test_messages.py parses the commands."""
+"""Texts of codes. tests/golden/test_ways_out.py plays them, tests/cli/test_messages.py parses commands."""
 VERBS = (
     "add|alter|begin|change|check|choose|close|configure|copy|correct|create|delete|drop|expire|free|give|go|grant"
     "|install|leave|let|list|look|lower|make|mend|move|name|pass|press|put|raise|record|remove|repeat|report"
