@@ -58,11 +58,13 @@ class Bulk:
                 files=made,
             )
 
-    async def append(self, region: Region, count: int, files: int, *, linked: bool = True) -> list[str]:
-        """Append so many events of so many new files to the region's first checkpoint; their ids."""
+    async def append(
+        self, region: Region, count: int, files: int, checkpoint: int = 0, *, linked: bool = True
+    ) -> list[str]:
+        """Append so many events of so many new files to one of the region's checkpoints; their ids."""
         ids, waiting = [], []
-        for body in self.events(count, files, region.digest(0), linked=linked):
-            event, sent = await region.written(0, body)
+        for body in self.events(count, files, region.digest(checkpoint), linked=linked):
+            event, sent = await region.written(checkpoint, body)
             ids.append(event)
             waiting.append(sent)
             if len(waiting) >= _BATCH:

@@ -20,20 +20,21 @@ from pypaimon import CatalogFactory, Schema
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.codec import read_event
-from sluicegate.events.encoding import encode
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.codec import Flaw, Notification, read_notification, read_record
+from sluicegate.events.encoding import encode_event, with_counts
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
     Body,
     CheckpointCompleted,
-    Event,
     FilesWritten,
-    OpeningAnswered,
-    RegionOpened,
+    Position,
+    RegionRegistered,
 )
 from sluicegate.events.naming import attempt_digest
+from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 
 STREAM: Final = "bench"
@@ -99,9 +100,9 @@ async def make_topics(bootstrap: str) -> TopicNames:
     return names
 
 
-def digest_of(checkpoint: int, stream: str = STREAM, region: str = "r1", lineage: str = "q1.0") -> str:
+def digest_of(checkpoint: int, stream: str = STREAM, region: str = "r1", incarnation: str = "q1") -> str:
     """What the names of the files must carry that a `Region` lists for a checkpoint."""
-    return attempt_digest(stream, region, lineage, checkpoint, WRITER, ATTEMPT)
+    return attempt_digest(stream, region, incarnation, checkpoint, WRITER, ATTEMPT)
 
 
 @dataclass
@@ -113,8 +114,10 @@ class Region:
     name: str = "r1"
     stream: str = STREAM
     regions: tuple[str, ...] = ("r1",)
-    lineage: str = "q1.0"
-    previous: int | None = None
+    incarnation: str = "q1"
+    previous: Position | None = None
+    registration: str = ""
+    """Id of the newest registration."""
     producer: AIOKafkaProducer = field(init=False)
 
     async def __aenter__(self) -> "Region":
@@ -127,18 +130,18 @@ class Region:
     async def __aexit__(self, *_: object) -> None:
         await self.producer.stop()
 
-    def envelope(self, kind: EventType, checkpoint: int = -1, files: int = 0) -> Envelope:
-        place = (self.stream, self.name, self.lineage, checkpoint)
-        written = (WRITER, files, ATTEMPT) if kind is EventType.FILES_WRITTEN else ()
+    def envelope(self, kind: EventType, checkpoint: int = -1) -> Envelope:
+        place = (self.stream, self.name, self.incarnation, checkpoint)
+        written = (WRITER, ATTEMPT) if kind is EventType.FILES_WRITTEN else ()
         return Envelope(str(uuid.uuid4()), kind, *place, *written)
 
     def digest(self, checkpoint: int) -> str:
         """What the names of the files must carry that are listed for a checkpoint."""
-        return digest_of(checkpoint, self.stream, self.name, self.lineage)
+        return digest_of(checkpoint, self.stream, self.name, self.incarnation)
 
     async def send(self, envelope: Envelope, body: Body) -> "asyncio.Future[Any]":
         """Append an event; the future holds its offset and append time."""
-        message = encode(Event(envelope, body))
+        message = encode_event(envelope, body, time.time_ns() // 1_000_000)
         sent: asyncio.Future[Any] = await self.producer.send(
             self.topics.events,
             message.value,
@@ -148,27 +151,28 @@ class Region:
         )
         return sent
 
-    async def open(self) -> None:
-        """Open the lineage, without waiting for the answer."""
-        body = RegionOpened(assignment=Assignment(number=0, regions=self.regions))
-        await (await self.send(self.envelope(EventType.REGION_OPENED), body))
+    async def register(self) -> None:
+        """Register the incarnation, without waiting for the answer."""
+        body = RegionRegistered(assignment=Assignment(number=0, regions=self.regions))
+        envelope = self.envelope(EventType.REGION_REGISTERED)
+        self.registration = envelope.id
+        await (await self.send(envelope, body))
 
     async def written(self, checkpoint: int, body: FilesWritten) -> tuple[str, "asyncio.Future[Any]"]:
         """Append a `files.written`; its id, and the future of its acknowledgement."""
-        envelope = self.envelope(EventType.FILES_WRITTEN, checkpoint, len(body.files))
+        envelope = with_counts(self.envelope(EventType.FILES_WRITTEN, checkpoint), body)
         return envelope.id, await self.send(envelope, body)
 
     async def complete(self, checkpoint: int, events: Sequence[str]) -> "asyncio.Future[Any]":
         """Append the completion of a checkpoint."""
-        body = CheckpointCompleted(
-            events=tuple(events), predecessor=self.previous, source_digest=f"{self.name}-{checkpoint}"
-        )
-        self.previous = checkpoint
+        digest = f"{self.name}-{checkpoint}"
+        body = CheckpointCompleted(events=tuple(events), predecessor=self.previous, source_digest=digest)
+        self.previous = Position(incarnation=self.incarnation, checkpoint=checkpoint, digest=digest)
         return await self.send(self.envelope(EventType.CHECKPOINT_COMPLETED, checkpoint), body)
 
 
-async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[tuple[Any, Event]]:
-    """All events of a topic as it is now, with their records."""
+async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[Any]:
+    """All records of a topic as it is now."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:
@@ -179,26 +183,44 @@ async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[tuple[Any, Eve
         while any([await consumer.position(source) < ends[source] for source in sources]):
             for records in (await consumer.getmany(timeout_ms=100)).values():
                 for record in records:
-                    if isinstance(event := read_event(record.headers, record.value), Event):
-                        yield record, event
+                    yield record
     finally:
         await consumer.stop()
 
 
-async def wait_for_answer(bootstrap: str, topics: TopicNames, openings: int = 1) -> None:
-    """Wait until so many openings have been accepted."""
+async def read_log(bootstrap: str, topics: TopicNames) -> AsyncIterator[LogRecord]:
+    """All events of the log as it is now."""
+    async for record in read_topic(bootstrap, topics.events):
+        reading = read_record(record.offset, record.timestamp, record.headers, record.value)
+        if reading.record is not None:
+            yield reading.record
+
+
+async def read_notifications(bootstrap: str, topics: TopicNames) -> AsyncIterator[tuple[int, Notification]]:
+    """All notifications as of now, each with its append time in milliseconds."""
+    async for record in read_topic(bootstrap, topics.commits):
+        if not isinstance(found := read_notification(record.headers, record.value), Flaw):
+            yield record.timestamp, found
+
+
+async def wait_until_registered(bootstrap: str, topics: TopicNames, *regions: Region) -> None:
+    """Wait until all these regions are accepted; register again what came before the stream's policy."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
-        answered: set[tuple[str, str]] = set()
-        async for _, event in read_topic(bootstrap, topics.commits):
-            if isinstance(event.body, OpeningAnswered):
-                if not event.body.accepted:
-                    raise RuntimeError(event.body.reason)
-                answered.add((event.envelope.stream, event.envelope.region))
-        if len(answered) >= openings:
+        answers: dict[str, RegistrationAnswered] = {}
+        async for _, found in read_notifications(bootstrap, topics):
+            if isinstance(found.body, RegistrationAnswered):
+                answers[found.body.registration] = found.body
+        known = [(region, answers.get(region.registration)) for region in regions]
+        for region, answer in known:
+            if answer is not None and answer.problem is not None:
+                if answer.problem.code is not Code.NO_POLICY:
+                    raise RuntimeError(answer.reason)
+                await region.register()
+        if all(answer is not None and answer.accepted for _, answer in known):
             return
         await asyncio.sleep(0.1)
-    raise TimeoutError("no answer to the opening")
+    raise TimeoutError("no answer to the registration")
 
 
 def write_settings(

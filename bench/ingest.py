@@ -6,8 +6,8 @@ The events stand in the log before anything is measured: `files.written` of 10 f
 of one file) with the metadata that the Paimon writer half made of real files, from three regions, and a
 completion for every 40 of them. Ours is the whole service in this process: a member of the consumer group
 that reads the log from the beginning through `getmany`, `PartitionRunner.take` and the `StreamMachine` of the
-stream, with its HTTP endpoints and its clock; a fourth region never opens, so nothing is committed meanwhile.
-Raw is `getmany` with the same fetch options, and a sum of lengths. Both count from their first batch, so that
+stream, with its HTTP endpoints and its clock; a fourth region never registers, so nothing is committed. Raw
+is `getmany` with the same fetch options, and a sum of lengths. Both count from their first batch, so that
 joining the group and reading state records are left out. They take turns at being first; every round has
 topics of its own. The events are produced in large batches, which the raw consumer reads fastest. The service
 calms Python's garbage collector; `same_collector` compares with a raw consumer in a process that does too.
@@ -42,9 +42,17 @@ from sluicegate.coordinator.runtime.collector import THRESHOLDS, calm_collector
 from sluicegate.coordinator.runtime.service import MOST_RECORDS, Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events.encoding import encode
+from sluicegate.events.encoding import encode_event, with_counts
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Assignment, CheckpointCompleted, Event, FilesWritten, RegionOpened
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    FilesWritten,
+    Position,
+    RegionRegistered,
+    StreamPolicy,
+)
 from sluicegate.events.naming import DIGEST_LENGTH
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames
@@ -74,12 +82,14 @@ def body_of(table: Path, files: int) -> FilesWritten:
     )
 
 
-def events(body: FilesWritten, count: int) -> Iterator[Event]:
-    """Openings, and then so many `files.written` and the completions that name them."""
+def events(body: FilesWritten, count: int) -> Iterator[tuple[Envelope, Body]]:
+    """Registrations, and then so many `files.written` and the completions that name them."""
+    # Without a policy before them, the registrations would be refused.
+    yield Envelope("policy", EventType.STREAM_POLICY, STREAM), StreamPolicy(number=1)
     assignment = Assignment(number=0, regions=(*REGIONS, ABSENT))
     for region in REGIONS:
-        envelope = Envelope(f"open-{region}", EventType.REGION_OPENED, STREAM, region, "q.0")
-        yield Event(envelope, RegionOpened(assignment=assignment))
+        envelope = Envelope(f"run-{region}", EventType.REGION_REGISTERED, STREAM, region, "q.0")
+        yield envelope, RegionRegistered(assignment=assignment)
     made = checkpoint = 0
     while made < count:
         for region in REGIONS:
@@ -87,15 +97,18 @@ def events(body: FilesWritten, count: int) -> Iterator[Event]:
             ids = [f"{region}-{checkpoint}-{writer:027d}" for writer in range(WRITERS)]
             for writer, event_id in enumerate(ids):
                 name = f"p{writer:05d}"
-                written = (name, len(body.files), uuid.uuid4().hex)
-                yield Event(Envelope(event_id, EventType.FILES_WRITTEN, *place, *written), body)
+                envelope = Envelope(event_id, EventType.FILES_WRITTEN, *place, name, uuid.uuid4().hex)
+                yield with_counts(envelope, body), body
+            before = Position(
+                incarnation="q.0", checkpoint=max(checkpoint - 1, 0), digest=f"{region}-{checkpoint - 1}"
+            )
             completion = CheckpointCompleted(
                 events=tuple(ids),
-                predecessor=checkpoint - 1 if checkpoint else None,
+                predecessor=before if checkpoint else None,
                 source_digest=f"{region}-{checkpoint}",
             )
             envelope = Envelope(f"{region}-{checkpoint}-done", EventType.CHECKPOINT_COMPLETED, *place)
-            yield Event(envelope, completion)
+            yield envelope, completion
             made += WRITERS + 1
         checkpoint += 1
 
@@ -106,8 +119,8 @@ async def fill(bootstrap: str, topics: TopicNames, body: FilesWritten, count: in
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=1 << 20, linger_ms=5)
     await producer.start()
     try:
-        for event in events(body, count):
-            key, value, headers = encode(event)
+        for envelope, event in events(body, count):
+            key, value, headers = encode_event(envelope, event, time.time_ns() // 1_000_000)
             await producer.send(topics.events, value, key=key, headers=headers, partition=home.partition)
         await producer.flush()
     finally:

@@ -40,10 +40,10 @@ from bench.common import (
     machine,
     make_topics,
     quantiles,
-    read_topic,
+    read_log,
     report,
     rows,
-    wait_for_answer,
+    wait_until_registered,
 )
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.models import CutDecided, FilesWritten
@@ -212,10 +212,10 @@ async def wait_for_the_last(region: Region, table: Path, checkpoints: int) -> No
 async def decisions(region: Region) -> tuple[list[tuple[int, int]], dict[int, int]]:
     """Each decision's checkpoint and number, in order; and when it was appended, in nanoseconds."""
     found, appended = [], {}
-    async for record, event in read_topic(region.bootstrap, region.topics.events):
-        if isinstance(event.body, CutDecided):
-            found.append((event.body.cut[region.name].checkpoint, event.body.decision))
-            appended[event.body.decision] = record.timestamp * 1_000_000
+    async for record in read_log(region.bootstrap, region.topics):
+        if isinstance(record.body, CutDecided):
+            found.append((record.body.cut[region.name].checkpoint, record.body.decision))
+            appended[record.body.decision] = record.time * 1_000_000
     return found, appended
 
 
@@ -291,8 +291,8 @@ async def measure(folder: Path, bootstrap: str, checkpoints: int, rate: float) -
     before = machine()
     with coordinator(folder, bootstrap, topics, tables["ours"]):
         async with Region(bootstrap, topics) as region:
-            await region.open()
-            await wait_for_answer(bootstrap, topics)
+            await region.register()
+            await wait_until_registered(bootstrap, topics, region)
             with quiet_collector():
                 times = await drive(region, twin, work, rate)
             await wait_for_the_last(region, tables["ours"], checkpoints)

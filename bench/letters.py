@@ -35,7 +35,7 @@ async def measure(place: Place, count: int) -> dict[str, object]:
     """Flood, serve, serve again."""
     figures: dict[str, object] = {"letters": count}
     async with place.job() as job:
-        await job.say_opening()
+        await job.send_registration()
         await job.written(job.write_files([1]))
         offsets = await flood(job, count)
         for name in ("sent", "again"):

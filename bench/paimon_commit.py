@@ -34,6 +34,8 @@ from pypaimon.write.commit_message import CommitMessage
 from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.events.codec import read_files
+from sluicegate.events.encoding import with_counts
+from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.encoding import encode_entry
@@ -50,6 +52,7 @@ COLUMNS = pa.schema(
     ]
 )
 DAYS = 4
+WRITTEN = Envelope("e", EventType.FILES_WRITTEN, "bench", "r1", "q1", 0, "w0", "a0")
 FILES_PER_EVENT = 10
 
 
@@ -160,7 +163,8 @@ class Bench:
         bodies = [event.model_dump_json().encode() for event in events]
         self.upload(events)
         gc.collect()
-        read = timed(lambda: [read_files(body) for body in bodies])
+        envelopes = [with_counts(WRITTEN, event) for event in events]
+        read = timed(lambda: [read_files(*each) for each in zip(envelopes, bodies, strict=True)])
         checked = timed(lambda: self.committer.check(events))
         rounds = {"theirs": lambda: self.theirs(messages), "ours": lambda: self.ours(events)}
         order = ("theirs", "ours") if self.decision % 2 else ("ours", "theirs")

@@ -46,7 +46,6 @@ async def restarts(where: Deployment, rounds: int) -> list[float]:
     seconds: list[float] = []
     async with Feed(where) as feed:
         life = where.start()
-        await feed.open()
         await _batch_visible(feed, table)
         for _ in range(rounds):
             # What follows a commit is over, so that the kill finds a coordinator at rest, as most kills do.
@@ -67,7 +66,6 @@ async def takeovers(where: Deployment, rounds: int) -> list[float]:
     seconds: list[float] = []
     async with Feed(where) as feed:
         owner = where.start()
-        await feed.open()
         await _batch_visible(feed, table)
         for _ in range(rounds):
             standby = where.start()

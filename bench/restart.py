@@ -38,20 +38,22 @@ from bench.common import (
     make_topics,
     report,
     start_coordinator,
-    wait_for_answer,
     wait_ready,
+    wait_until_registered,
     write_settings,
 )
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.codec import read_event
-from sluicegate.events.models import CutDecided, Event
+from sluicegate.events.codec import read_record
+from sluicegate.events.models import CutDecided
 from sluicegate.events.partitioning import partition_of
 
 HOME: Final = partition_of(STREAM, PARTITIONS)
 REGIONS: Final = ("stuck", "other")
 PATIENCE: Final = 300.0
+STUCK: Final = 1
+"""The checkpoint that is never whole."""
 _POLICY: Final = """\
 partial = "allow"
 alignment_timeout = "100ms"
@@ -71,17 +73,17 @@ class Decisions:
             while True:
                 for records in (await self._consumer.getmany(timeout_ms=100)).values():
                     for record in records:
-                        event = read_event(record.headers, record.value)
-                        if isinstance(event, Event) and isinstance(event.body, CutDecided):
-                            at = event.body.cut.get("other")
+                        read = read_record(0, 0, record.headers, record.value).record
+                        if read is not None and isinstance(read.body, CutDecided):
+                            at = read.body.cut.get("other")
                             if at is not None and at.checkpoint >= checkpoint:
                                 return float(record.timestamp / 1000)
 
 
 async def fill(region: Region, bulk: Bulk, events: int, each: int) -> None:
     """Append the events of a checkpoint that will never be whole."""
-    ids = ["never-to-come", *await bulk.append(region, events, each, linked=False)]
-    await (await region.complete(0, ids))
+    ids = ["never-to-come", *await bulk.append(region, events, each, STUCK, linked=False)]
+    await (await region.complete(STUCK, ids))
 
 
 async def complete(region: Region, bulk: Bulk, checkpoint: int) -> int:
@@ -164,15 +166,17 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> N
     try:
         async with (
             Region(bootstrap, topics, name="stuck", regions=REGIONS) as stuck,
-            Region(bootstrap, topics, name="other", regions=REGIONS, lineage="q2.0") as other,
+            Region(bootstrap, topics, name="other", regions=REGIONS, incarnation="q2") as other,
         ):
-            await stuck.open()
-            await other.open()
-            await wait_for_answer(bootstrap, topics, 2)
-            await fill(stuck, bulk, wanted.events, wanted.each)
+            await stuck.register()
+            await other.register()
+            await wait_until_registered(bootstrap, topics, stuck, other)
             await consumer.seek_to_end(source)
+            # The first commit has all regions.
+            await complete(stuck, bulk, 0)
             end = await complete(other, bulk, 0)
             await decisions.of(0)
+            await fill(stuck, bulk, wanted.events, wanted.each)
             read_raw(bootstrap, topics.events, end, environment)
             for number in range(1, wanted.rounds + 1):
                 await committed(table, number)

@@ -37,8 +37,8 @@ from bench.common import (
     make_topics,
     report,
     start_coordinator,
-    wait_for_answer,
     wait_ready,
+    wait_until_registered,
     write_settings,
 )
 from sluicegate.embedded import EmbeddedKafka
@@ -78,7 +78,8 @@ async def wait_for_snapshot(table: Path, process: ChildProcess, port: int) -> fl
         looks += 1
         if looks % 500 == 0:
             streams = (await asyncio.to_thread(status_of, port))["streams"]
-            if stalled := next((each["stalled"] for each in streams.values() if each["stalled"]), None):
+            conditions = [each for stream in streams.values() for each in stream["conditions"]]
+            if stalled := next((each["message"] for each in conditions if each["kind"] == "stall"), None):
                 raise RuntimeError(stalled)
     raise TimeoutError("no snapshot")
 
@@ -135,11 +136,11 @@ async def one(folder: Path, bootstrap: str, files: int, each: int) -> dict[str, 
     bulk = Bulk(table)
     with coordinator(folder, bootstrap, topics, files) as (port, process):
         async with Region(bootstrap, topics) as region:
-            await region.open()
-            await wait_for_answer(bootstrap, topics)
+            await region.register()
+            await wait_until_registered(bootstrap, topics, region)
             idle = memory(process.pid, "VmRSS")
             ids = await bulk.append(region, files // each, each)
-            # The policy, the opening, and the events stand before it.
+            # The policy, the registration, and the events stand before it.
             await wait_until_read(port, len(ids) + 2)
             read = memory(process.pid, "VmHWM")
             before = processor_seconds(process.pid)

@@ -31,15 +31,15 @@ from bench.common import (
     machine,
     make_topics,
     quantiles,
-    read_topic,
+    read_notifications,
     report,
     start_coordinator,
-    wait_for_answer,
     wait_ready,
+    wait_until_registered,
 )
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.models import CutCommitted
+from sluicegate.events.notifications import Committed
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames
 
@@ -129,12 +129,12 @@ async def announced(bootstrap: str, topics: TopicNames) -> dict[tuple[str, int],
     """When the commit of each checkpoint was announced, in milliseconds: the first one that includes it."""
     found: dict[tuple[str, int], int] = {}
     reached: dict[str, int] = {}
-    async for record, event in read_topic(bootstrap, topics.commits):
-        if isinstance(event.body, CutCommitted):
-            stream = event.envelope.stream
-            upto = event.body.cut["r1"].checkpoint
+    async for time_ms, each in read_notifications(bootstrap, topics):
+        if isinstance(each.body, Committed):
+            stream = each.stream
+            upto = each.body.cut["r1"].checkpoint
             for number in range(reached.get(stream, -1) + 1, upto + 1):
-                found[stream, number] = record.timestamp
+                found[stream, number] = time_ms
             reached[stream] = max(upto, reached.get(stream, -1))
     return found
 
@@ -221,8 +221,8 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> d
             region = Region(bootstrap, topics, stream=name)
             region.producer = producer
             jobs.append(Job(region, Bulk(folder / "db.db" / name)))
-            await region.open()
-        await wait_for_answer(bootstrap, topics, len(names))
+            await region.register()
+        await wait_until_registered(bootstrap, topics, *(job.region for job in jobs))
         await drive(jobs, wanted.rate, WARM_UP * len(jobs) / wanted.rate)
         await all_announced(bootstrap, topics, jobs)
         made = await phases(jobs, sabotage, wanted, (bootstrap, topics))

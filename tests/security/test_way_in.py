@@ -147,7 +147,7 @@ async def test_a_commit_behind_closed_doors(
         store = make_store(settings)
         assert store is not None
         # The view follows the commit.
-        await until(lambda: store.read("flights"), lambda view: view is not None and view.decision == 1)
+        await until(lambda: store.read("flights"), lambda view: view is not None and view.committed == 1)
         await store.close()
     assert read_ids(table) == [1, 2]
 
