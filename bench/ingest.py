@@ -88,20 +88,19 @@ def events(body: FilesWritten, count: int) -> Iterator[tuple[Envelope, Body]]:
     yield Envelope("policy", EventType.STREAM_POLICY, STREAM), StreamPolicy(number=1)
     assignment = Assignment(number=0, regions=(*REGIONS, ABSENT))
     for region in REGIONS:
-        envelope = Envelope(f"run-{region}", EventType.REGION_REGISTERED, STREAM, region, "q.0")
+        envelope = Envelope(f"run-{region}", EventType.REGION_REGISTERED, STREAM, region, f"q-{region}")
         yield envelope, RegionRegistered(assignment=assignment)
     made = checkpoint = 0
     while made < count:
         for region in REGIONS:
-            place = (STREAM, region, "q.0", checkpoint)
+            place = (STREAM, region, f"q-{region}", checkpoint)
             ids = [f"{region}-{checkpoint}-{writer:027d}" for writer in range(WRITERS)]
             for writer, event_id in enumerate(ids):
                 name = f"p{writer:05d}"
                 envelope = Envelope(event_id, EventType.FILES_WRITTEN, *place, name, uuid.uuid4().hex)
                 yield with_counts(envelope, body), body
-            before = Position(
-                incarnation="q.0", checkpoint=max(checkpoint - 1, 0), digest=f"{region}-{checkpoint - 1}"
-            )
+            last = max(checkpoint - 1, 0)
+            before = Position(incarnation=f"q-{region}", checkpoint=last, digest=f"{region}-{last}")
             completion = CheckpointCompleted(
                 events=tuple(ids),
                 predecessor=before if checkpoint else None,

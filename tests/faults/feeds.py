@@ -40,6 +40,7 @@ class Feed:
             str(where.tables[self.stream]),
             region=self.region,
             regions=self.regions,
+            incarnation=f"q-{self.region}",
         )
         await self.job.__aenter__()
         self._registration = asyncio.create_task(self._register(), name=f"registration of {self.region}")

@@ -44,10 +44,16 @@ async def abandoned(make: Maker) -> int:
         Feed(where, regions=regions) as busy,
         Feed(where, region="r2", regions=regions, first=1_000_000) as silent,
     ):
-        kills = 0
+        life = where.start()
+        # The first cut of an assignment is full.
+        await silent.batch()
+        await busy.batch()
+        await exact(where, [busy, silent], life)
+        life.kill()
+        kills = 1
         for point in (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER):
             life = where.start(Plan(point).rule)
-            # The first cut falls back without the silent region; the second one has to be full, and waits.
+            # The next cut falls back without the silent region; the one after it is forced, and waits.
             await until(partial(_fed_until_killed, busy, life), log=life.log_file, what=point)
             kills += 1
         await silent.batch()

@@ -41,6 +41,8 @@ from tests.integration.job import PARTITIONS, Job, read_ids, read_records
 from tests.integration.waiting import until
 from tests.security.hostile import Hostile, RawMessage
 
+INCARNATIONS: Final = {"r1": "q1", "r2": "q2"}
+"""Incarnations of the honest regions."""
 _STEPS: Final = 60
 
 
@@ -130,20 +132,22 @@ class _Honest(LogWords):
         """Write and complete the next batch of a region."""
         number = self._batches[region]
         self._batches[region] += 1
-        self.do_batch(region, "q.0", str(number), f"{region}-{number}")
+        self.do_batch(region, INCARNATIONS[region], str(number), f"{region}-{number}")
 
 
 def confuse_machine(seed: int) -> Counter[str]:
     """Run two honest regions among hostile events, with restarts; return the commits. Raises Broken."""
     random, honest = Random(seed), _Honest()
     world = honest.world
-    hostile = Hostile(seed, ((STREAM, "r1", "q.0"), (STREAM, "r2", "q.0"), (STREAM, "r3", "q.0")))
+    hostile = Hostile(seed, ((STREAM, "r1", "q1"), (STREAM, "r2", "q2"), (STREAM, "r3", "q3")))
     rate = random.choice((0.05, 0.2, 1.0))
     try:
         coordinator = Coordinator(world)
         coordinator.work()
-        for region in ("r1", "r2"):
-            honest.do_register(region, "q.0")
+        for region, incarnation in INCARNATIONS.items():
+            honest.do_register(region, incarnation)
+        coordinator.work()
+        _require_honest(coordinator)
         for _ in range(_STEPS):
             world.now += random.randrange(50)
             if random.random() < 0.3:
@@ -160,6 +164,11 @@ def confuse_machine(seed: int) -> Counter[str]:
     except Exception as error:
         raise Broken(f"seed {seed}: {error!r}"[:2000]) from error
     return Counter(committed=len(world.table.history), honest=honest.batches)
+
+
+def _require_honest(coordinator: Coordinator) -> None:
+    if coordinator.machine.replica.state.regions.keys() != INCARNATIONS.keys():
+        raise Broken("an honest region is refused")
 
 
 def _append(world: World, message: RawMessage) -> None:
@@ -194,7 +203,7 @@ def _judge(world: World, coordinator: Coordinator) -> None:
 
 # --- a real coordinator ---------------------------------------------------------------------------
 
-TARGETS: Final = (("flights", "r1", "q1"), ("flights", "r9", "q.0"), ("nobody", "r1", "q.0"))
+TARGETS: Final = (("flights", "r1", "q1"), ("flights", "r9", "q9"), ("nobody", "r1", "q1"))
 HOME: Final = partition_of("flights", PARTITIONS)
 
 
@@ -350,15 +359,15 @@ def _without_letter(record: ConsumerRecord, read: LogRecord, ignored: Problem | 
 
 def classify_hostile(seed: int, messages: int) -> Counter[str]:
     """Classify messages of a log that no coordinator reads; return the number of each. Raises Broken."""
-    hostile = Hostile(seed, (("sim", "r1", "q.0"), ("sim", "r2", "q.0"), ("nobody", "r1", "q.0")))
+    hostile = Hostile(seed, (("sim", "r1", "q1"), ("sim", "r2", "q2"), ("nobody", "r1", "q1")))
     replica, found = Replica("sim", 0), Counter[str]()
     policy = StreamPolicy(number=1, partial="allow", max_consecutive_fallbacks=3, allowed_locations=("x",))
     body = RegionRegistered(assignment=Assignment(number=0, regions=("r1", "r2")), table="memory://sim")
     honest = [
         encode_event(Envelope("policy", EventType.STREAM_POLICY, "sim"), policy, 0),
         *(
-            encode_event(Envelope(f"run-{name}", EventType.REGION_REGISTERED, "sim", name, "q.0"), body, 0)
-            for name in ("r1", "r2")
+            encode_event(Envelope(f"run-{name}", EventType.REGION_REGISTERED, "sim", name, own), body, 0)
+            for name, own in INCARNATIONS.items()
         ),
     ]
     log = [RawMessage(message.value, tuple(message.headers)) for message in honest]

@@ -13,7 +13,7 @@ from sluicegate.events.envelope import BODIES, Envelope, EventType
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 
 FILE: Final = {"path": "bucket-0/data-1.parquet", "size": 10, "rows": 2, "metadata": "eA=="}
-POSITION: Final = {"incarnation": "q.0", "checkpoint": 1, "digest": "range-1"}
+POSITION: Final = {"incarnation": "q1", "checkpoint": 1, "digest": "range-1"}
 HEAD: Final = {"snapshot": 1, "identity": "i"}
 BODY_JSON: Final[dict[EventType, dict[str, Any]]] = {
     EventType.FILES_WRITTEN: {
@@ -25,7 +25,7 @@ BODY_JSON: Final[dict[EventType, dict[str, Any]]] = {
     },
     EventType.REGION_REGISTERED: {
         "base": POSITION,
-        "replaces": "q.0",
+        "replaces": "q1",
         "planned": [{"checkpoint": 1, "digest": "range-1"}],
         "assignment": {"number": 0, "regions": ["r1", "r2"], "after": 0},
         "table": "memory://sim",
@@ -55,7 +55,7 @@ BODY_JSON: Final[dict[EventType, dict[str, Any]]] = {
     EventType.CUT_ABANDONED: {"decision": 1, "attempt": 1, "kind": "forced", "regions": ["r1"]},
 }
 """A good body of every event of the log."""
-PROBLEM: Final = {"code": "base-differs", "region": "r1", "names": ["q.0"], "number": 1}
+PROBLEM: Final = {"code": "base-differs", "region": "r1", "names": ["q1"], "number": 1}
 COMMITTED: Final = {
     "decision": 1,
     "cut": {"r1": POSITION},
@@ -70,7 +70,7 @@ NOTIFICATION_JSON: Final[dict[NotificationType, dict[str, Any]]] = {
         "accepted": False,
         "problem": PROBLEM,
         "decided": POSITION,
-        "live": "q.0",
+        "live": "q1",
     },
     NotificationType.COMMITTED: COMMITTED,
     NotificationType.PARTIALLY_COMMITTED: COMMITTED,
@@ -100,7 +100,7 @@ _WEIRD: Final[tuple[Any, ...]] = (
         {"r1": POSITION},
         [FILE] * 3,
         "r1",
-        "q.0",
+        "q1",
         "f-1",
         "memory://sim",
         HEAD,
@@ -117,7 +117,7 @@ _HEADERS: Final = (
         b"1_0",
         b" 1",
         b"r1",
-        b"q.0",
+        b"q1",
         b"sim",
         b"2",
         b"sluicegate.files.written.v1",
@@ -136,7 +136,7 @@ class RawMessage(NamedTuple):
 class Hostile:
     """Makes messages from a seed; `targets` are the (stream, region, incarnation) they pretend to be of."""
 
-    def __init__(self, seed: int, targets: Sequence[tuple[str, str, str]] = (("sim", "r1", "q.0"),)) -> None:
+    def __init__(self, seed: int, targets: Sequence[tuple[str, str, str]] = (("sim", "r1", "q1"),)) -> None:
         self.random = Random(seed)
         self._targets = targets
         self._made = 0
