@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from sluicegate.cli import kafka
-from sluicegate.coordinator.core.state import LightState, LineageState, RegionState, StateRecord
+from sluicegate.coordinator.core import record_codec
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.models import Position
 from sluicegate.lakes.port import CommitRequest
 from sluicegate.lakes.registry import adapter
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, LineageMarker
 from tests.cli.deployment import Deployment, findings
 from tests.integration.waiting import BACKSTOP
 
@@ -117,51 +118,34 @@ def test_a_table_that_is_ahead_is_verified_and_goes_with_its_record_again(
     identity = committer.inspect().identity
     committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()
-    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LightState(table=identity))
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
+    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LogState(table=identity))
+    deployment.write_state((b"flights", encode_record(record)))
     said = told(deployment, "table of flights, history")
-    assert "the table is ahead of its record: it has decision 1" in said
-    assert "To see which: sluicegate replay --stream flights --verify" in said
-    verified = deployment.run("replay", "--stream", "flights", "--verify")
+    assert "the table has decision 1 of its commit user" in said
+    assert "sluicegate replay verify --stream flights" in said
+    assert "If a coordinator has just stopped, start one" in said
+    verified = deployment.run("replay", "verify", "--stream", "flights")
     assert (verified.exit_code, "FOREIGN" in verified.stdout) == (1, True), verified.output
     (table / "snapshot" / "snapshot-1").unlink()
     (table / "snapshot" / "LATEST").unlink(missing_ok=True)
-    assert deployment.run("replay", "--stream", "flights", "--verify").exit_code == 0
+    assert deployment.run("replay", "verify", "--stream", "flights").exit_code == 0
     all_is_well(deployment)
 
 
-def test_an_upgraded_release_shows_the_record_of_a_newer_one(
+def test_an_upgraded_release_reads_the_record_of_a_newer_one(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment.create_topics()
-    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LightState(), version=2)
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
-    shown = deployment.run("status")
-    assert "its state record has version 2, this release reads 1; upgrade it" in shown.stdout
-    refused = deployment.run("pause", "--stream", "flights")
-    assert (refused.exit_code, "upgrade it" in refused.stderr) == (2, True), refused.output
-    monkeypatch.setattr(kafka, "RECORD_VERSION", 2)
-    assert "upgrade it" not in deployment.run("status").stdout
-    assert deployment.run("pause", "--stream", "flights").exit_code == 0
-
-
-def test_a_rewind_needs_a_stream_whose_query_was_started(deployment: Deployment, tmp_path: Path) -> None:
-    """No coordinator writes such a record, with something committed and no assignment."""
-    location = tmp_path / "checkpoint"
-    for folder in ("offsets", "commits"):
-        (location / folder).mkdir(parents=True)
-        (location / folder / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":0}')
-    (location / "metadata").write_text('{"id":"q7"}')
-    Checkpoint(str(location)).write_lineage(LineageMarker(query="q7"))
-    deployment.create_topics()
-    at = Position(lineage="q7.0", checkpoint=0)
-    region = RegionState(lineages={"q7.0": LineageState(opened_at=0, decided=0)}, chain=["q7.0"], ref=at)
-    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LightState(regions={"r1": region}))
-    deployment.write_state((b"flights", record.model_dump_json().encode()))
-    where = ("--stream", "flights", "--region", "r1", "--checkpoint-location", str(location))
-    result = deployment.run("rewind", *where, "--silence", "10ms")
-    assert result.exit_code == 2, result.output
-    assert "stream flights has no assignment yet; start its query first" in result.stderr
+    newer = RECORD_VERSION + 1
+    record = StateRecord(stream="flights", applied=-1, low_water=0, state=LogState(), version=newer)
+    deployment.write_state((b"flights", encode_record(record)))
+    advice = "Upgrade all coordinators, drivers and commands"
+    assert advice in deployment.run("status").stdout
+    refused = deployment.run("stream", "pause", "--stream", "flights")
+    assert (refused.exit_code, advice in refused.stderr) == (2, True), refused.output
+    monkeypatch.setattr(record_codec, "RECORD_VERSION", newer)
+    assert advice not in deployment.run("status").stdout
+    assert deployment.run("stream", "pause", "--stream", "flights").exit_code == 0
 
 
 @pytest.mark.redis
