@@ -141,3 +141,10 @@ def test_a_removed_region_is_refused_with_the_reason(history: History, location:
     assert result.exit_code == 2
     assert "an operator removed the region" in result.output
     assert "Nothing is changed in the location" in result.output
+
+
+def test_a_stream_without_an_assignment_has_no_region_to_reset(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    result = History(deployment).begin().run(*reset(tmp_path / "empty"))
+    assert (result.exit_code, "Start its query" in result.output) == (2, True), result.output
