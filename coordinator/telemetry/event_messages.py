@@ -91,8 +91,8 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.WRONG_PARTITION: Message(
         "The message is not used",
-        "it is on partition {other} of the events topic, and those of stream {stream} belong on partition "
-        "{number}: the topic got more partitions, or a program chose the partition itself",
+        "it is on partition {other} of the events topic, and its stream {stream} belongs to {number}. The "
+        "topic got more partitions, or a program chose the partition itself",
         "Correct the cause, then send the message again: `sluicegate dead-letters retry --help`",
     ),
     Code.MALFORMED_BODY: Message(_UNUSABLE, "its body is malformed[ at {first}][: {detail}]", _SENDER),

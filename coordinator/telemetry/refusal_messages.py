@@ -8,6 +8,12 @@ from sluicegate.events.problems import Code
 
 _REFUSED: Final = "The registration of region {region} is refused"
 _ASSIGNMENT: Final = "The registration with assignment {number} is refused"
+_LOST: Final = (
+    "make sure that the source continues at the source offsets that "
+    + STATUS
+    + " shows. Then give the order: "
+    + RESET
+)
 
 MESSAGES: Final[Mapping[Code, Message]] = {
     Code.NO_POLICY: Message(
@@ -87,21 +93,17 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.BASE_DIFFERS: Message(
         _REFUSED,
         "its checkpoint location does not start at the position that is committed for the region",
-        "Use the checkpoint location of the newest run. If it is lost, make sure that the source "
-        "continues at "
-        "the source offsets that " + STATUS + " shows, and give the order: " + RESET,
+        "Use the checkpoint location of the newest run. If it is lost: " + _LOST,
     ),
     Code.INCARNATION_LIVE: Message(
         _REFUSED,
         "incarnation[ {incarnation}] of the region is live, and this checkpoint location is not its own",
-        "Start the query with the checkpoint location of that incarnation. If it is lost, make sure that the "
-        "source continues at the source offsets that " + STATUS + " shows, and give the order: " + RESET,
+        "Start the query with the checkpoint location of that incarnation. If it is lost: " + _LOST,
     ),
     Code.LOCATION_OLDER: Message(
         _REFUSED,
         "its checkpoint location ends[ at checkpoint {checkpoint}], before the committed checkpoint {other}",
-        "Use the newest state of the location. If it is lost, make sure that the source continues at the "
-        "source offsets that " + STATUS + " shows, and give the order: " + RESET,
+        "Use the newest state of the location. If it is lost: " + _LOST,
     ),
     Code.SOURCE_DIFFERS: Message(
         _REFUSED,

@@ -93,8 +93,8 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.LOCATION_NOT_ALLOWED: Message(
         _FILES,
         "the location {first} is outside of the allowed locations[ {rest}]",
-        "Add it to streams.{stream}.allowed_locations in the settings of all coordinators, or correct the "
-        "table of the query and set the region back: " + RESET,
+        "Add it to streams.{stream}.allowed_locations in the settings of all coordinators. If the table of "
+        "the query is wrong, correct it and set the region back: " + RESET,
     ),
     Code.LOCATION_AMBIGUOUS: Message(
         _FILES,
@@ -120,9 +120,8 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.TOO_MANY_FILES: Message(
         _FILES,
         "a checkpoint[ ({checkpoint})] has too many files[: {number}, of at most {other}]",
-        "Raise streams.{stream}.max_files_per_checkpoint in the settings of all coordinators, or let the "
-        "query "
-        "write fewer files and set the region back: " + RESET,
+        "Raise streams.{stream}.max_files_per_checkpoint in the settings of all coordinators. Or let the "
+        "query write fewer files, and set the region back: " + RESET,
     ),
     Code.TOO_MANY_BYTES: Message(
         _FILES,

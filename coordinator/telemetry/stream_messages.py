@@ -34,9 +34,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.LOG_DISCONTINUOUS: Message(
         _STALLED,
         "events that it needs[, from offset {number} on,] are not in the events topic[: {detail}]",
-        "Restore the topic. If that is impossible, make a table of what the log still has (`sluicegate "
-        "replay "
-        "rebuild --help`), or " + NEW_STREAM,
+        "Restore the topic. If that is impossible, " + NEW_STREAM + ". To make a table of the rest of the "
+        "log, see `sluicegate replay rebuild --help`",
     ),
     Code.OTHER_PARTITION: Message(
         _STALLED,
@@ -63,8 +62,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.TABLE_AHEAD: Message(
         _STALLED,
-        "the table has decision {other} of its commit user, and the log has decisions up to {number}: "
-        "another "
+        "the table has decision {other} of its commit user, and the log ends with {number}. Another "
         "deployment commits as the same user, or the topics were created again",
         "Compare them: " + VERIFY + ". Restore the topics, or give each deployment a commit user of its own",
     ),
@@ -94,7 +92,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.RETENTION: Message(
         "Events of stream {stream} are close to their deletion",
-        "the retention of the events topic is shorter than the work that is not committed yet[: {detail}]",
+        "the topic's retention is shorter than the age of uncommitted work[: {detail}]",
         "Set retention.ms of the topic to -1. " + STATUS + " shows the work that waits, and why",
     ),
     Code.STATE_RECORD_OLDER: Message(

@@ -148,6 +148,13 @@ def test_no_removed_word_is_used(code: Code) -> None:
     assert not _OLD_WORDS.search(bare(code))
 
 
+@pytest.mark.parametrize("code", [each for each in Code if each is not Code.NOT_APPLICABLE])
+def test_sentences_are_short(code: Code) -> None:
+    """`NOT_APPLICABLE` never has all of its arguments at once."""
+    text = re.sub(r"`[^`]*`", "command", whole(code))
+    assert [each for each in re.split(r"(?<=\.) ", text) if len(each.split()) > 25] == []
+
+
 @pytest.mark.parametrize("code", _ARGUMENTS)
 def test_the_arguments_of_a_code_are_in_its_sentence(code: Code) -> None:
     text = whole(code)
