@@ -50,13 +50,21 @@ def _parse_head(_context: click.Context, _option: click.Parameter, value: str | 
     help="Your statement that this snapshot is in the history of the table, and that no commit of the "
     "unresolved decision is in the table at or before it.",
 )
-def resume(settings: Settings, stream: str, head: Head | None) -> None:
+@click.option(
+    "--committed",
+    is_flag=True,
+    help="With --head: your statement that the commit of the unresolved decision is in the table at or "
+    "before that snapshot, and only its own snapshot has expired.",
+)
+def resume(settings: Settings, stream: str, head: Head | None, committed: bool) -> None:
     """Resume a paused stream, or prove to a stalled one that its decision is not in the table.
 
     A stalled stream needs no order: it continues when the cause that `status` shows is removed. Only a stall
     because the absence of a commit cannot be proven needs --head.
     """
     require_stream(settings, stream)
+    if committed and head is None:
+        raise click.UsageError("--committed needs --head: `sluicegate check` shows the head of the table")
     was_paused = False
 
     def make(state: LogState) -> StreamCommand:
@@ -65,13 +73,15 @@ def resume(settings: Settings, stream: str, head: Head | None) -> None:
         if head is None:
             return StreamCommand(command="resume")
         asked = state.pending.id if state.pending is not None else state.decided + 1
-        return make_command({"command": "resume", "decision": asked, "head": head})
+        arguments = {"command": "resume", "decision": asked, "head": head, "committed": committed}
+        return make_command(arguments)
 
     ordered = run_async(settings, order(settings, stream, make, at_once))
     if head is not None:
+        place, decision = place_of(ordered, settings), ordered.command.decision
         click.echo(
-            f"stream {stream} takes your word {place_of(ordered, settings)}: decision "
-            f"{ordered.command.decision} is not in the table at or before snapshot {head.snapshot}"
+            f"stream {stream} takes your word {place}: decision {decision} is "
+            f"{'' if committed else 'not '}in the table at or before snapshot {head.snapshot}"
         )
     elif was_paused:
         click.echo(f"stream {stream} is resumed {place_of(ordered, settings)}")

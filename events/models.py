@@ -222,7 +222,7 @@ class StreamCommand(Body):
     - `drain`: report the cut with which all regions of the assignment have ended.
     - `cancel`: forget a savepoint or a drain.
     - `pause`, `resume`: stop and start decisions. `resume` with a head states that no commit of the
-      unresolved decision is in the table at or before that snapshot.
+      unresolved decision is in the table at or before that snapshot; with `committed`, that one is.
     """
 
     command: Command
@@ -233,6 +233,8 @@ class StreamCommand(Body):
     name: Name | None = None
     """Name of the savepoint or drain."""
     head: Head | None = None
+    committed: bool = False
+    """True: the head contains the commit of the decision. Only `resume` has it, with a head."""
 
     @model_validator(mode="after")
     def _check_arguments(self) -> Self:

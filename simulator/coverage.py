@@ -23,7 +23,8 @@ _OF_PROCESSES: Final = (
 _OF_STORES: Final = (
     *(f"{fate}: {kind}" for fate in FATES for kind in kinds_of(fate)),
     "snapshots put back",
-    "an operator names the head",
+    "an operator names the head with the commit",
+    "an operator names the head without the commit",
     "table put back",
     "table in scope again",
 )

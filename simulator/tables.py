@@ -87,12 +87,13 @@ class Tables:
         table, made = self.world.table, self.truth.open
         number = made.body.decision if made is not None else self.truth.decided + 1
         published = any(_is_ours(each, number) for each in table.history)
-        if published or table.head is None or dice.chance(0.3):
+        if table.head is None or dice.chance(0.3):
             self.restore()
             return
-        self.people.command(command="resume", decision=number, head=head_of(table.head.ref))
+        head = head_of(table.head.ref)
+        self.people.command(command="resume", decision=number, head=head, committed=published)
         self.people.paused = False
-        self.world.saw("an operator names the head")
+        self.world.saw(f"an operator names the head {'with' if published else 'without'} the commit")
 
     def restore(self) -> None:
         """Put the snapshots back that have expired."""

@@ -42,7 +42,12 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
         if body.decision != asked:
             # The operator looked at an older state, so the statement proves nothing now.
             return Problem(code=Code.NOT_APPLICABLE, number=body.decision, other=asked)
-        state.proof = Proof(decision=asked, head=body.head)
+        if body.committed and state.pending is None:
+            return Problem(code=Code.NOT_APPLICABLE, number=body.decision)
+        if body.committed and state.pending is not None:
+            state.pending.vouched = body.head
+        else:
+            state.proof = Proof(decision=asked, head=body.head)
     state.paused = False
     return None
 

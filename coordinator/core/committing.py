@@ -2,7 +2,7 @@
 
 from sluicegate.coordinator.core.decisions import revert_digest
 from sluicegate.coordinator.core.effects import Append, Ask, Publish, Result
-from sluicegate.coordinator.core.heads import head_of, known_head
+from sluicegate.coordinator.core.heads import head_of, known_head, ref_of
 from sluicegate.coordinator.core.log_state import Decision, LogState
 from sluicegate.coordinator.core.replica import Applied
 from sluicegate.coordinator.core.state_record import TableProgress
@@ -115,6 +115,9 @@ class Committing:
                 return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
                 return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
+            case Unproven() if (vouched := ref_of(made.vouched)) is not None:
+                # Its own snapshot has expired. The named one contains it, and precedes the next decision.
+                return self._resolved(made, vouched, reverted=False)
             case Unproven(reason):
                 return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
             case TableReplaced(identity):

@@ -126,7 +126,7 @@ class Log:
         self._cap_targets(name, upto, region.position if removed and upto is None else upto)
 
     def _cap_targets(self, name: str, upto: Position | None, end: Position | None) -> None:
-        """Move a region's targets to its end, unless they are at or before `upto`; without an end drop them."""
+        """Move a region's targets to its end, unless `upto` includes them; without an end drop them."""
         for savepoint in self.state.savepoints:
             target = savepoint.targets.pop(name, None)
             if end is not None and (target is not None or name in savepoint.awaited):

@@ -177,6 +177,8 @@ class Decision(Light):
     head: Head | None = None
     """The table's head before the decision was appended."""
     revert: Revert | None = None
+    vouched: Head | None = None
+    """An operator's statement: the commit is in the table at or before this head."""
     before: Before
 
     @property
