@@ -50,6 +50,10 @@ def _target_later(right: Function) -> Function:
     return wrong
 
 
+def _target_lost(right: Function) -> Function:
+    return lambda self, name, upto, end: right(self, name, upto, upto)
+
+
 def _counts_by_kind(right: Function) -> Function:
     def wrong(log: Log, body: Any) -> None:
         right(log, body.model_copy(update={"kind": "forced"}))
@@ -172,6 +176,13 @@ IN_CUTS: Final = (
         _target_later,
         ("I7",),
         ("savepoint",),
+    ),
+    Defect(
+        "the target of a removed region is lost",
+        "targets of a region that ends",
+        _target_lost,
+        ("I7",),
+        ("savepoint", "remove", "revert", "refused"),
     ),
     Defect(
         "savepoints are reached at once",

@@ -26,7 +26,24 @@ def _no_discard(right: Function) -> Function:
     return lambda log, name, *, discard: right(log, name, discard=False)
 
 
+def _of_any_assignment(right: Function) -> Function:
+    def wrong(log: Log, offset: int, body: Any) -> Any:
+        current = log.state.assignment
+        if body.command in ("remove", "discard") and current is not None:
+            return right(log, offset, body.model_copy(update={"number": current.number}))
+        return right(log, offset, body)
+
+    return wrong
+
+
 IN_REGIONS: Final = (
+    Defect(
+        "an order of an earlier assignment counts",
+        "orders",
+        _of_any_assignment,
+        ("I7", "I2", "I1"),
+        ("remove", "reassign"),
+    ),
     Defect(
         "a new assignment need not wait",
         "the succession of assignments",
