@@ -6,9 +6,12 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from sluicegate.events.dead_letters import REASON_HEADER, SOURCE_HEADER
-from sluicegate.events.models import StreamStalled
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.events.attributes import MAJOR_VERSION
+from sluicegate.events.dead_letters import CODE_HEADER, REASON_HEADER, SOURCE_HEADER
+from sluicegate.events.notifications import Stalled
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Problem
 from tests.integration.job import PARTITIONS, Job, read_records
 
 RawMessage = tuple[bytes | None, Sequence[tuple[str, bytes]]]
@@ -29,7 +32,7 @@ def home_of(stream: str) -> int:
     return partition_of(stream, PARTITIONS)
 
 
-def typed(event_type: str, version: int = 1) -> str:
+def typed(event_type: str, version: int = MAJOR_VERSION) -> str:
     """An event's type on the wire."""
     return f"sluicegate.{event_type}.v{version}"
 
@@ -76,7 +79,7 @@ def headers_of(job: Job, event_type: str, *, checkpoint: int | None = None, **mo
         "content-type": "application/json",
         "ce_stream": job.stream,
         "ce_region": job.region,
-        "ce_lineage": job.lineage,
+        "ce_incarnation": job.incarnation,
         **more,
     }
     if checkpoint is not None:
@@ -107,6 +110,27 @@ def source(job: Job, offset: int, partition: int | None = None) -> str:
     return f"{job.topics.events}/{home_of(job.stream) if partition is None else partition}/{offset}"
 
 
-async def stalls(job: Job) -> list[str]:
-    """The reasons that were told for stalls of the job's stream."""
-    return [event.body.reason for event in await job.notifications() if isinstance(event.body, StreamStalled)]
+async def codes(job: Job) -> list[tuple[str, str]]:
+    """Source and code of every dead letter."""
+    found: list[tuple[str, str]] = []
+    for record in await read_records(job.bootstrap, job.topics.dead_letters):
+        headers = dict(record.headers)
+        found.append((headers[SOURCE_HEADER].decode(), headers[CODE_HEADER].decode()))
+    return found
+
+
+async def stalls(job: Job) -> list[Problem]:
+    """Return the stalls of the job's stream that were announced."""
+    bodies = [each.body for each in await job.notifications()]
+    return [each.problem for each in bodies if isinstance(each, Stalled) and not each.ended]
+
+
+def conditions(service: Service, stream: str = "flights") -> list[dict[str, Any]]:
+    """Return the conditions of a stream as /status shows them."""
+    found: list[dict[str, Any]] = service.status()["streams"].get(stream, {}).get("conditions", [])
+    return found
+
+
+def stalled(service: Service, stream: str = "flights") -> str | None:
+    """Return the code of the gravest stall of a stream; None if it does not stall."""
+    return next((each["code"] for each in conditions(service, stream) if each["kind"] == "stall"), None)

@@ -10,7 +10,7 @@ from aiokafka.protocol.admin import CreateAclsRequest
 
 from sluicegate.cli import pending
 from sluicegate.coordinator import records
-from sluicegate.coordinator.core.state import StateRecord
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import Parent
@@ -38,7 +38,7 @@ async def test_a_service_listens_on_another_port(place: Place) -> None:
         assert "change http.host or http.port" in said.stderr
         other = {"host": "127.0.0.1", "port": free_port()}
         async with running(place.settings(http=other)), place.job() as job:
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
 
@@ -54,7 +54,7 @@ async def test_status_says_why_the_commit_of_an_order_does_not_come(
     monkeypatch.setattr(PaimonCommitter, "publish", away)
     order = ("savepoint", *FLIGHTS, "--name", "before-upgrade")
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         await job.run_batch([2])
@@ -73,7 +73,7 @@ async def test_an_order_is_carried_out_once_a_coordinator_runs(place: Place) -> 
     order = ("savepoint", *FLIGHTS, "--name", "before-upgrade")
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         await job.run_batch([2])
@@ -89,12 +89,12 @@ async def test_an_order_is_carried_out_once_a_coordinator_runs(place: Place) -> 
 async def test_what_a_new_lineage_drops_is_seen_in_the_status(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with place.job() as job, place.job(lineage="q2.0") as anew:
+    async with place.job() as job, place.job(incarnation="q2") as anew:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
-            assert not (await anew.open()).accepted
+            assert not (await anew.register()).accepted
         await job.written(job.write_files([99]))
         monkeypatch.setattr(pending, "PATIENCE", 0.0)
         said = await invoke_here(place, "accept", *FLIGHTS, "--region", "r1", "--lineage", "q2.0")
@@ -103,7 +103,7 @@ async def test_what_a_new_lineage_drops_is_seen_in_the_status(
         shown = json.loads((await invoke_here(place, "status", "--json")).stdout)
         assert shown["streams"][0]["regions"]["r1"]["cut"]["checkpoint"] == 0
         async with running(place.settings()):
-            assert (await anew.open()).accepted
+            assert (await anew.register()).accepted
             await anew.run_batch([2])
             await anew.committed([1, 2])
 
@@ -112,7 +112,7 @@ async def test_a_group_whose_stream_was_taken_over_is_stopped(place: Place) -> N
     other = f"{place.prefix}-other"
     async with place.job() as job:
         async with running(of_group(place, other)):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             said = await sluicegate(place, "takeover", *FLIGHTS)
@@ -134,8 +134,8 @@ async def test_only_the_decision_that_waits_is_voided(
         return ("void", *FLIGHTS, "--decision", str(decision), "--region", "r1", "--checkpoint", "1")
 
     monkeypatch.setattr(PaimonCommitter, "publish", refusing)
-    async with running(place.settings()), place.job() as job, place.job(lineage="q1.1") as again:
-        await job.open()
+    async with running(place.settings()), place.job() as job, place.job(incarnation="q2") as again:
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         await job.run_batch([2])
@@ -147,7 +147,7 @@ async def test_only_the_decision_that_waits_is_voided(
         assert "only a decision that waits for the table can be voided" in done.stderr
         assert "decision 2" in await sluicegate(place, "status")
         await sluicegate(place, *order(2))
-        assert (await again.open(Parent(region="r1", lineage="q1.0", checkpoint=0))).accepted
+        assert (await again.register(Parent(region="r1", incarnation="q1", checkpoint=0))).accepted
         await again.run_batch([3])
         await again.committed([1, 3])
 
@@ -155,7 +155,7 @@ async def test_only_the_decision_that_waits_is_voided(
 async def test_a_coordinator_is_restarted_on_a_log_that_is_whole(place: Place) -> None:
     async with place.job() as job:
         async with running(place.settings()) as service:
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             # As if the broker had answered that this offset is out of its range.
@@ -172,7 +172,7 @@ async def test_an_upgraded_coordinator_goes_on_from_a_newer_record(
 ) -> None:
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         held = await records.read_held(

@@ -37,10 +37,10 @@ async def test_a_partition_that_cannot_start_says_why_and_is_tried_again(
             await until(service.unready, lambda reasons: any("no such thing" in each for each in reasons))
             mended.set()
             await until(service.unready, lambda reasons: not reasons)
-            assert (await job.open()).accepted
-    told = [line for line in logged if line["event"].startswith("partition not started")]
-    assert told
-    assert all(line["exc_info"] for line in told)
+            assert (await job.register()).accepted
+    found = [line for line in logged if line["event"].startswith("partition not started")]
+    assert found
+    assert all(line["exc_info"] for line in found)
 
 
 async def test_an_outcome_that_cannot_be_handled_ends_the_process(
@@ -68,6 +68,6 @@ async def test_a_refusal_that_could_not_be_sent_is_sent_again(
 
     monkeypatch.setattr(SessionProducer, "send_and_wait", failing)
     async with running(place.settings()), place.job(stream="unconfigured") as job:
-        answer = await job.open()
+        answer = await job.register()
     assert not answer.accepted
     assert failures == 2

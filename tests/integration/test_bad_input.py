@@ -38,7 +38,7 @@ async def test_an_unknown_stream_is_told_and_committed_once_it_is_configured(
 ) -> None:
     other = neighbour("flights", same=not alone)
     async with place.job(other) as job:
-        await job.say(EventType.REGION_OPENED, RegionOpened(assignment=Assignment(number=0, regions=("r1",))))
+        await job.send(EventType.REGION_OPENED, RegionOpened(assignment=Assignment(number=0, regions=("r1",))))
         await job.run_batch([1, 2])
         async with running(place.settings()):
             found = await until(lambda: letters(job), lambda seen: len(seen) >= 3)
@@ -55,18 +55,18 @@ async def test_the_opening_of_an_unknown_stream_is_refused_once(place: Place) ->
     other = neighbour("flights", same=True)
     async with place.job(other) as job:
         async with running(place.settings()):
-            answer = await job.open()
+            answer = await job.register()
             assert not answer.accepted
             assert f"[streams.{other}]" in answer.reason
             await until(lambda: letters(job))
         async with running(place.settings()), place.job() as known:
             # Behind the letter of the first opening; it is not answered again.
-            assert (await known.open()).accepted
-            assert not (await job.open()).accepted
+            assert (await known.register()).accepted
+            assert not (await job.register()).accepted
             refusals = [event for event in await job.notifications() if event.envelope.stream == other]
             assert len(refusals) == 2
         async with running(place.settings("flights", other)):
-            assert (await job.open()).accepted
+            assert (await job.register()).accepted
             await job.run_batch([1])
             await job.committed([1])
 
@@ -77,7 +77,7 @@ async def test_an_opening_that_nobody_waits_for_any_more_is_not_answered(
     monkeypatch.setattr(unroutable, "FRESH", 0.0)
     async with place.job("unknown") as job, running(place.settings()):
         body = RegionOpened(assignment=Assignment(number=0, regions=("r1",)))
-        await job.say(EventType.REGION_OPENED, body)
+        await job.send(EventType.REGION_OPENED, body)
         await until(lambda: letters(job))
         assert await job.notifications() == []
 
@@ -86,7 +86,7 @@ async def test_a_control_event_without_json_is_put_aside_and_the_region_says_wha
     place: Place,
 ) -> None:
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         event = await job.written(job.write_files([2]))
         bad = await put_raw(job, b"{no json", headers_of(job, typed("checkpoint.completed"), checkpoint=1))
@@ -106,7 +106,7 @@ async def test_a_control_event_without_json_is_put_aside_and_the_region_says_wha
 async def test_the_wait_for_a_completion_is_told_again_after_a_restart(place: Place) -> None:
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             await put_raw(job, b"", headers_of(job, typed("checkpoint.completed"), checkpoint=1))
@@ -124,12 +124,12 @@ async def test_an_opening_without_json_is_refused(place: Place) -> None:
         await put_raw(job, b"[]", headers_of(job, typed("region.opened")))
         answers = await until(job.notifications)
         assert "region.opened is malformed" in getattr(answers[0].body, "reason", "")
-        assert (await job.open()).accepted
+        assert (await job.register()).accepted
 
 
 async def test_files_without_json_bar_their_region(place: Place, impatient: None) -> None:
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         headers = headers_of(job, typed("files.written"), checkpoint=1, ce_files="1")
@@ -147,7 +147,7 @@ async def test_files_without_json_bar_their_region(place: Place, impatient: None
 
 async def test_broken_headers_are_put_aside_and_the_stream_goes_on(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         wrong = headers_of(job, typed("checkpoint.completed"), ce_checkpoint="-7")
         first = await put_raw(job, b"{}", wrong)
@@ -172,7 +172,7 @@ async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None
     """Also those in one batch with good ones, in the events and among the state records."""
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         files = job.write_files([2])
@@ -204,7 +204,7 @@ async def test_marks_of_foreign_transactions_hold_nothing_up(place: Place) -> No
     """They take an offset and are no record: at the end of the log nothing would come behind them."""
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         await job.run_batch([2])
@@ -219,7 +219,7 @@ async def test_marks_of_foreign_transactions_hold_nothing_up(place: Place) -> No
 
 async def test_a_message_of_nothing_is_put_aside(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         nothing = (None, [("ce_stream", b"flights")])
         at = await put_batch(place.bootstrap, place.topics.events, home_of("flights"), [nothing], key=None)
         found = await until(lambda: letters(job))
@@ -252,13 +252,13 @@ async def test_an_undecodable_record_takes_nothing_from_other_partitions(place: 
 async def test_a_job_of_another_table_is_refused_before_it_writes(place: Place) -> None:
     other = create_table(place.root, "departures")
     async with running(place.settings()) as service, place.job() as job:
-        refused = await job.open(table=other)
+        refused = await job.register(table=other)
         assert not refused.accepted
         assert f"file://{other}" in refused.reason
         assert f"file://{place.table}" in refused.reason
         assert "option `table`" in refused.reason
         assert service.status()["streams"]["flights"]["stalled"] is None
-        assert (await job.open()).accepted
+        assert (await job.register()).accepted
         await job.run_batch([1])
         await job.committed([1])
 
@@ -267,7 +267,7 @@ async def test_files_outside_the_allowed_locations_wait_for_the_settings(place: 
     elsewhere = {"allowed_locations": ["/somewhere/else"]}
     async with place.job() as job:
         async with running(place.settings(options=elsewhere)):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             reasons = await until(lambda: stalls(job))
             assert "allowed_locations" in reasons[0]
@@ -285,7 +285,7 @@ async def test_files_of_a_schema_that_is_not_there_yet_are_committed_once_it_is(
     schema = Path(place.table) / "schema" / "schema-1"
     hidden = place.root / "schema-1"
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         add_column(place.table, "remark")
@@ -303,7 +303,7 @@ async def test_an_event_on_the_wrong_partition_stalls_its_stream_until_it_is_res
     wrong = (home_of("flights") + 1) % PARTITIONS
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             await job.complete(await job.written(job.write_files([2]), partition=wrong))
@@ -336,8 +336,8 @@ async def test_a_newer_version_stalls_its_stream_alone_until_a_newer_release_run
     settings = place.settings("flights", other)
     async with place.job() as job, place.job(other) as beside:
         async with running(settings):
-            await job.open()
-            await beside.open()
+            await job.register()
+            await beside.register()
             await job.run_batch([1])
             await job.committed([1])
             event = await job.written(job.write_files([2]))

@@ -33,7 +33,7 @@ async def put_aside(job: Job, count: int) -> None:
 async def test_letters_are_listed_shown_and_dropped(place: Place) -> None:
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             headers = headers_of(job, typed("checkpoint.completed"), checkpoint=0, **{"x-token": "hush"})
             offset = await put_raw(job, b'{"api_key": "also hush", "x": "\x1b[2J"', headers)
             await put_raw(job, b"{}", {"ce_type": b"unheard.of"})
@@ -70,7 +70,7 @@ async def test_a_letter_that_is_sent_again_counts_once(place: Place) -> None:
     """It stood on the wrong partition, for which the stream stalls."""
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             wrong = (home_of("flights") + 1) % PARTITIONS
@@ -98,7 +98,7 @@ async def test_a_letter_that_is_sent_again_counts_once(place: Place) -> None:
 async def test_a_body_that_was_found_malformed_late_and_a_name_that_nobody_can_read(place: Place) -> None:
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             headers = headers_of(job, typed("files.written"), checkpoint=0, ce_files="1")
             await put_raw(job, b"no json", headers)
             await job.complete(headers["ce_id"].decode())

@@ -48,7 +48,7 @@ async def test_rows_are_not_doubled_when_it_commits_under_a_lower_id(
 
     monkeypatch.setattr(LocalStorage, "link", unacknowledged)
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         for number, there in ((1, [1]), (2, [1, 2, 100]), (3, [1, 2, 3, 100])):
             await job.run_batch([number])
             await job.committed(there)
@@ -58,7 +58,7 @@ async def test_rows_are_not_doubled_when_it_commits_under_a_lower_id(
 async def test_a_lower_id_is_no_proof_for_a_repair(place: Place) -> None:
     """The decision has expired, and the foreign commit that can still be read lies below it by its id."""
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         for number in (1, 2):
             await job.run_batch([number])
             await job.committed(range(1, number + 1))

@@ -10,7 +10,6 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import partition
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.orders import invoke, invoke_here
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -21,10 +20,10 @@ def of_group(place: Place, group: str) -> Settings:
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"group_id": group})})
 
 
-async def test_a_second_group_waits_and_goes_on_when_the_first_has_gone(place: Place) -> None:
+async def test_a_second_group_waits_until_the_first_has_no_members(place: Place) -> None:
     async with place.job() as job:
         async with running(of_group(place, f"{place.prefix}-other")):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             async with running(place.settings(), ready=False) as second:
@@ -33,10 +32,8 @@ async def test_a_second_group_waits_and_goes_on_when_the_first_has_gone(place: P
                 )
                 told = next(each for each in reasons if "is served by" in each)
                 assert f"the group {place.prefix}-other (of 1 now)" in told
-                assert "sluicegate takeover --stream flights" in told
+                assert "stop those" in told
                 assert "flights" not in second.status()["streams"]
-                refused = await invoke(place, "replay", "--stream", "flights", "--commit-missing")
-                assert refused.exit_code == 2
                 await job.run_batch([2])
                 await job.committed([1, 2])
         async with running(place.settings()):
@@ -44,29 +41,29 @@ async def test_a_second_group_waits_and_goes_on_when_the_first_has_gone(place: P
             await job.committed([1, 2, 3])
 
 
-async def test_a_stream_can_be_taken_over_from_a_group_that_cannot_be_seen(
+async def test_a_group_that_cannot_be_seen_is_waited_for(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with place.job() as job:
         async with running(of_group(place, "hidden")):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
 
         async def hidden(*_: Any) -> None:
             """Nobody may describe the group."""
 
-        monkeypatch.setattr(ownership, "group_members", hidden)
         async with running(place.settings(), ready=False) as service:
-            reasons = await until(service.unready, lambda seen: any("is served by" in each for each in seen))
-            assert any("cannot be seen from here" in each for each in reasons)
-            said = await invoke(place, "takeover", "--stream", "flights")
-            assert "taken over from the group hidden" in said.stdout, said.output
+            with monkeypatch.context() as patched:
+                patched.setattr(ownership, "group_members", hidden)
+                reasons = await until(
+                    service.unready, lambda seen: any("is served by" in each for each in seen)
+                )
+                assert any("cannot be seen from here" in each for each in reasons)
+                assert any("the permission to describe the group hidden" in each for each in reasons)
             await until(service.unready, lambda seen: not seen)
             await job.run_batch([2])
             await job.committed([1, 2])
-        again = await invoke_here(place, "takeover", "--stream", "flights")
-        assert f"is served by the group {place.prefix} already" in again.stdout
 
 
 async def test_two_groups_that_began_together_notice_each_other_and_double_nothing(
@@ -84,7 +81,7 @@ async def test_two_groups_that_began_together_notice_each_other_and_double_nothi
             running(place.settings()) as one,
             running(of_group(place, f"{place.prefix}-other")) as other,
         ):
-            await job.open()
+            await job.register()
             for number in range(1, 8):
                 await job.run_batch([number])
                 await job.committed(range(1, number + 1))

@@ -40,7 +40,7 @@ async def test_the_offset_waits_for_letters_that_are_not_acknowledged(
 
     async with place.job() as job:
         async with running(place.settings()) as service:
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             monkeypatch.setattr(SessionProducer, "send", refuse_letters)

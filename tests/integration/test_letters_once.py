@@ -80,7 +80,7 @@ async def test_a_restart_behind_a_pending_stream_sends_no_letter_again(place: Pl
     """What is pending keeps the group's offset low, so every message behind it is read again."""
     async with place.job() as job:
         async with running(place.settings()) as service:
-            await job.open()
+            await job.register()
             await job.written(job.write_files([1]))
             offsets = await flood(job, 500)
             await until(lambda: settled(service, job, offsets[-1]))
@@ -99,7 +99,7 @@ async def test_a_kill_in_the_middle_of_a_batch_neither_loses_nor_repeats_a_lette
     place: Place, seen: int
 ) -> None:
     async with place.job() as job:
-        await job.say_opening()
+        await job.send_registration()
         await job.written(job.write_files([1]))
         offsets = await flood(job, 3_000)
         log = place.root / "log"
@@ -128,7 +128,7 @@ async def test_the_offset_moves_on_with_the_letters_and_the_next_life_sends_the_
 async def test_every_kind_of_letter_has_the_message_as_it_came(place: Place) -> None:
     """Also a `files.written`, whose body alone is held until its files are checked."""
     async with running(place.settings()) as service, place.job() as job:
-        await job.open()
+        await job.register()
         headers = headers_of(job, typed("files.written"), checkpoint=0, ce_files="1", traced="by-me")
         headers[LETTER_HEADER] = b"a name that only marks have"
         bad = await put_raw(job, b"no json", headers)

@@ -1,4 +1,4 @@
-"""Limits of a commit: a region with more is told which setting it takes, and nothing is lost."""
+"""Limits of a commit: a region over a limit is excluded with a code, and nothing is lost."""
 
 import asyncio
 import os
@@ -7,35 +7,36 @@ from typing import Any
 
 import pytest
 
+from sluicegate.events.problems import Code
 from tests.faults.lives import COMMAND
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, read_ids
-from tests.integration.letters import stalls
+from tests.integration.letters import stalled, stalls
 from tests.integration.waiting import finished, until
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "code", "limit"),
     [
-        ({"max_files_per_checkpoint": 2}, "streams.flights.max_files_per_checkpoint"),
-        ({"max_pending_bytes": "100B"}, "streams.flights.max_pending_bytes above"),
+        ({"max_files_per_checkpoint": 2}, Code.TOO_MANY_FILES, 2),
+        ({"max_pending_bytes": "100B"}, Code.TOO_MANY_BYTES, 100),
     ],
 )
 async def test_what_is_too_much_waits_for_a_higher_limit(
-    place: Place, limits: dict[str, Any], said: str
+    place: Place, limits: dict[str, Any], code: Code, limit: int
 ) -> None:
     async with place.job() as job:
         async with running(place.settings(options=limits)) as service:
-            await job.open()
+            await job.register()
             body = job.write_files([1], [2], [3])
             await job.complete(await job.written(body))
-            reasons = await until(lambda: stalls(job))
-            assert said in reasons[0]
-            assert "not lost" in reasons[0]
-            assert said in service.status()["streams"]["flights"]["stalled"]
+            problem = (await until(lambda: stalls(job)))[0]
+            assert (problem.code, problem.region, problem.other) == (code, "r1", limit)
+            assert (problem.number or 0) > limit
+            assert stalled(service) == code
         assert read_ids(place.table) == []
         async with running(place.settings()):
             await job.committed([1, 2, 3])
@@ -44,16 +45,18 @@ async def test_what_is_too_much_waits_for_a_higher_limit(
 async def test_a_region_with_too_much_holds_up_no_other(place: Place) -> None:
     options = {"partial": "allow", "alignment_timeout": 0.3}
     regions = ("r1", "r2")
-    async with place.job(regions=regions) as one, place.job(region="r2", regions=regions) as two:
+    async with place.job(regions=regions) as one, place.job(region="r2", regions=regions, incarnation="q2") as two:
         async with running(place.settings(options={**options, "max_files_per_checkpoint": 2})):
-            await one.open()
-            await two.open()
+            await one.register()
+            await two.register()
+            await asyncio.gather(one.run_batch([10]), two.run_batch([11]))
+            await two.committed([10, 11])
             await one.complete(await one.written(one.write_files([1], [2], [3])))
             for number in (4, 5):
                 await two.run_batch([number])
-            await two.committed([4, 5])
+            await two.committed([4, 5, 10, 11])
         async with running(place.settings(options=options)):
-            await one.committed([1, 2, 3, 4, 5])
+            await one.committed([1, 2, 3, 4, 5, 10, 11])
 
 
 async def decide_and_die(place: Place) -> None:
@@ -73,11 +76,11 @@ async def decide_and_die(place: Place) -> None:
     assert await finished(process.wait(), "the coordinator") == -signal.SIGKILL
 
 
-async def test_a_logged_decision_is_carried_out_whatever_the_limits(place: Place) -> None:
+async def test_a_logged_decision_is_executed_independent_of_the_limits(place: Place) -> None:
     """The limits are the proposer's alone: two coordinators with other ones commit the same."""
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
         body = job.write_files([1], [2], [3])
         await job.complete(await job.written(body))
         await decide_and_die(place)

@@ -58,7 +58,7 @@ async def commit(job: Job, number: int) -> tuple[float, int]:
 async def test_a_commit_is_measured_without_the_idle_time_before_it(place: Place) -> None:
     with capture_logs() as told:
         async with running(place.settings(table_check_interval="300ms")) as service, place.job() as job:
-            await job.open()
+            await job.register()
             first, size = await commit(job, 1)
             asked = len(told)
             # The table is asked again and again while nothing is to be committed.
@@ -75,7 +75,7 @@ async def test_a_commit_is_measured_without_the_idle_time_before_it(place: Place
 async def test_a_commit_whose_outcome_was_unknown_is_measured_too(place: Place, disarmed: None) -> None:
     arm("publish.after=fail@1")
     async with running(place.settings()) as service, place.job() as job:
-        await job.open()
+        await job.register()
         _, size = await commit(job, 1)
         seen = await until(lambda: samples(service), lambda seen: seen.get("committed_rows_total", 0) > 0)
     assert (seen["committed_rows_total"], seen["committed_bytes_total"]) == (1, size)
@@ -87,7 +87,7 @@ async def test_promtool_finds_nothing_wrong_with_the_metrics(place: Place) -> No
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: prometheus); .ci/run installs it")
     async with running(place.settings()) as service, place.job() as job:
-        await job.open()
+        await job.register()
         await commit(job, 1)
         await until(lambda: samples(service), lambda seen: "watermark_timestamp_seconds" in seen)
         text = await metrics_of(service)

@@ -72,7 +72,7 @@ async def test_commits_go_on_without_redis_and_the_view_comes_back(
 
 async def _goes_on(place: Place, own_valkey: EmbeddedValkey, settings: Settings) -> None:
     async with running(settings) as service, place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         _, metrics = await get(service, "/metrics")
@@ -110,7 +110,7 @@ async def test_a_view_that_cannot_be_read_is_written_again(
 ) -> None:
     settings = place.settings(redis={"url": redis_url, "key_prefix": place.prefix})
     async with running(settings), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await shows(settings, 1)
         store = RedisStateStore(redis_url, prefix=place.prefix)
@@ -152,7 +152,7 @@ async def test_the_service_waits_for_kafka_and_says_so(
         await asyncio.to_thread(own_kafka.start)
         await until(service.unready, lambda found: not found)
         async with own_place.job() as job:
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         await until(lambda: [text for text in caplog.messages if text.startswith("Kafka answers again")])
@@ -162,7 +162,7 @@ async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
     own_place: Place, own_kafka: EmbeddedKafka
 ) -> None:
     async with running(own_place.settings()) as service, own_place.job() as job:
-        await job.open()
+        await job.register()
         for number in range(5):
             await job.run_batch([number])
         await asyncio.to_thread(own_kafka.kill)
@@ -186,7 +186,7 @@ async def test_the_end_is_bounded_while_kafka_is_away(
     task = asyncio.create_task(service.run(stop))
     async with own_place.job() as job:
         await until(service.unready, lambda found: not found or task.done())
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         own_kafka.suspend()
         stop.set()
@@ -201,7 +201,7 @@ async def test_the_end_is_bounded_while_kafka_is_away(
 @pytest.mark.parametrize("which", ["producer", "consumer"])
 async def test_a_client_that_fails_for_good_is_made_anew(place: Place, which: str) -> None:
     async with running(place.settings()) as service, place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         assert service._links is not None

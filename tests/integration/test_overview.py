@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import RegionHeartbeat
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job
@@ -29,11 +27,11 @@ async def shown(place: Place, port: int) -> dict[str, Any]:
 
 async def start(job: Job) -> None:
     """A commit, then files without a completion, and a heartbeat that announces the next."""
-    await job.open()
+    await job.register()
     await job.run_batch([1, 2])
     await job.committed([1, 2])
     await job.written(job.write_files([3, 4, 5]))
-    await job.say(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=False, interval=SOON))
+    await job.heartbeat(interval=SOON)
 
 
 async def test_status_asks_the_coordinator_that_runs_here(place: Place) -> None:

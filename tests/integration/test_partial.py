@@ -1,4 +1,4 @@
-"""Regions that fall back, as the service runs them: what is visible, and what is told of it."""
+"""Regions that fall back, as the service runs them: commits, notifications, metrics, view and status."""
 
 import asyncio
 import json
@@ -8,11 +8,12 @@ import pytest
 
 from sluicegate.coordinator.runtime.service import Service
 from sluicegate.coordinator.telemetry.metrics import PREFIX
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CutCommitted, Parent, Position
+from sluicegate.events.models import CutAbandoned
+from sluicegate.events.notifications import Committed, NotificationType
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
+from tests.integration.job import Job, read_ids
 from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 
@@ -24,23 +25,34 @@ async def test_healthy_regions_go_on_without_a_silent_one(place: Place) -> None:
     options = {"partial": "allow", "alignment_timeout": "300ms", "max_consecutive_fallbacks": 50}
     settings = place.settings(options=options)
     healthy = place.job(regions=regions)
-    silent = place.job(regions=regions, region="r2", lineage="q2.0")
+    silent = place.job(regions=regions, region="r2", incarnation="q2")
     async with running(settings), healthy, silent:
-        assert (await asyncio.gather(healthy.open(), silent.open()))[1].accepted
-        await healthy.run_batch([1])
-        await healthy.committed([1])
+        assert (await asyncio.gather(healthy.register(), silent.register()))[1].accepted
+        await asyncio.gather(healthy.run_batch([1]), silent.run_batch([10]))
+        await healthy.committed([1, 10])
         await healthy.run_batch([2])
-        await healthy.committed([1, 2])
+        await healthy.committed([1, 2, 10])
         await silent.run_batch([3])
         await healthy.run_batch([4])
-        await healthy.committed([1, 2, 3, 4])
-        cuts = [
-            (event.envelope.type, event.body.fallbacks)
-            for event in await until(healthy.notifications)
-            if isinstance(event.body, CutCommitted)
-        ]
-    assert cuts[:2] == [(EventType.CUT_PARTIALLY_COMMITTED, {"r2": None})] * 2
-    assert cuts[-1] == (EventType.CUT_COMMITTED, {})
+        await healthy.committed([1, 2, 3, 4, 10])
+        cuts = await until(lambda: _cuts(healthy), lambda found: found[-1:] == [_FULL])
+    first, second = cuts[:2]
+    # The first cut of an assignment is full; a region without work falls back from the second one on.
+    assert first == _FULL
+    assert second[0] is NotificationType.PARTIALLY_COMMITTED
+    assert second[1].keys() == {"r2"}
+
+
+_FULL = (NotificationType.COMMITTED, {})
+
+
+async def _cuts(job: Job) -> list[tuple[NotificationType, dict[str, Any]]]:
+    """Return the commits that were announced, with their fallbacks."""
+    return [
+        (each.type, dict(each.body.fallbacks))
+        for each in await job.notifications()
+        if isinstance(each.body, Committed)
+    ]
 
 
 def counted(service: Service, outcome: str) -> int:
@@ -56,25 +68,23 @@ async def test_every_outcome_is_counted_and_shown(place: Place, redis_url: str) 
     options = {"partial": "allow", "alignment_timeout": "800ms", "max_consecutive_fallbacks": 1}
     redis = {"url": redis_url, "key_prefix": place.prefix}
     healthy = place.job(regions=regions)
-    slow = place.job(regions=regions, region="r2", lineage="q2.0")
+    slow = place.job(regions=regions, region="r2", incarnation="q2")
     store = RedisStateStore(redis_url, prefix=place.prefix)
     async with running(place.settings(options=options, redis=redis)) as service, healthy, slow:
-        await asyncio.gather(healthy.open(), slow.open())
+        await asyncio.gather(healthy.register(), slow.register())
         await asyncio.gather(healthy.run_batch([1]), slow.run_batch([2]))
         await healthy.committed([1, 2])
         await healthy.run_batch([3])
         await healthy.committed([1, 2, 3])
 
-        view = await until(lambda: store.read("flights"), lambda view: bool(view and view.fallbacks))
+        view = await until(lambda: store.read("flights"), lambda view: bool(view and view.forced_by))
         assert view is not None
-        assert view.fallbacks == {"r2": Position(lineage="q2.0", checkpoint=0)}
-        assert (view.forced_by, view.joined, view.assigned) == (("r2",), None, regions)
+        assert (view.forced_by, view.single_region) == (("r2",), None)
         assert view.regions["r2"].consecutive_fallbacks == 1
+        assert view.cut["r2"] == slow.previous
         shown = json.loads(await sluicegate(place, "status", "--json"))["streams"][0]
-        assert (shown["forced_by"], shown["regions"]["r2"]["state"]) == (["r2"], "behind")
-        lines = await sluicegate(place, "status")
-        assert "NOTE: the next commit has to be full: r2 stayed behind" in lines
-        assert "; stayed behind in the last commit, as often as it may" in lines
+        assert shown["forced_by"] == ["r2"]
+        assert shown["regions"]["r2"]["consecutive_fallbacks"] == 1
 
         await asyncio.gather(healthy.run_batch([4]), slow.run_batch([5]))
         await healthy.committed([1, 2, 3, 4, 5])
@@ -87,21 +97,51 @@ async def test_every_outcome_is_counted_and_shown(place: Place, redis_url: str) 
     await store.close()
 
 
-async def test_a_stream_that_is_one_region_and_not_owned_says_so(place: Place) -> None:
+async def test_a_stream_with_one_failure_domain_says_so(place: Place) -> None:
     options = {"partial": "allow", "alignment_timeout": "200ms"}
-    async with running(place.settings(options=options)), place.job() as job:
-        await job.open(sink="all-to-all", owned=False)
+    async with running(place.settings(options=options)) as service, place.job() as job:
+        await job.register(single_region="all-to-all")
         await job.run_batch([1])
         await job.committed([1])
-        async with place.job(lineage="q1.1", batch=1) as restored:
-            await restored.open(Parent(region="r1", lineage="q1.0", checkpoint=0), owned=False)
-            found = await until(
-                lambda: _shown(place), lambda shown: shown["regions"]["r1"]["lineage"] == "q1.1"
-            )
-    assert not found["regions"]["r1"]["owned"]
-    assert any("without owning what its parents wrote" in note for note in found["notes"])
+        assert service.status()["streams"]["flights"]["single_region"] == "all-to-all"
 
 
-async def _shown(place: Place) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await sluicegate(place, "status", "--json"))["streams"][0]
-    return found
+async def test_a_cut_that_would_leave_too_many_regions_behind_is_abandoned(place: Place) -> None:
+    options = {"partial": "allow", "alignment_timeout": "300ms", "max_failure_ratio": 0.4}
+    regions = ("r1", "r2")
+    healthy = place.job(regions=regions)
+    slow = place.job(regions=regions, region="r2", incarnation="q2")
+    async with running(place.settings(options=options)), healthy, slow:
+        await asyncio.gather(healthy.register(), slow.register())
+        await asyncio.gather(healthy.run_batch([1]), slow.run_batch([2]))
+        await healthy.committed([1, 2])
+        await healthy.run_batch([3])
+        found = await until(
+            lambda: _abandoned(healthy), lambda bodies: any(each.kind == "ratio" for each in bodies)
+        )
+        assert found[0].regions == ("r2",)
+        assert read_ids(place.table) == [1, 2]
+        await slow.run_batch([4])
+        await healthy.committed([1, 2, 3, 4])
+
+
+async def _abandoned(job: Job) -> list[CutAbandoned]:
+    return [each.body for each in await job.notifications() if isinstance(each.body, CutAbandoned)]
+
+
+async def test_a_commit_waits_for_its_interval_or_for_enough_files(place: Place) -> None:
+    """The interval is longer than any test: only the number of files makes the second commit due."""
+    options = {"commit_interval": "1h", "commit_max_files": 3}
+    async with running(place.settings(options=options)) as service, place.job() as job:
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
+        await job.run_batch([2])
+        await job.run_batch([3])
+        # Both are sealed and read, and still wait.
+        await until(lambda: service.status()["streams"]["flights"]["waiting"]["files"] == 2)
+        assert read_ids(place.table) == [1]
+        await job.run_batch([4])
+        await job.committed([1, 2, 3, 4])
+        commits = await until(lambda: _cuts(job), lambda found: len(found) == 2)
+        assert commits == [_FULL] * 2

@@ -67,7 +67,7 @@ async def test_a_lineage_without_parents_waits_for_the_operator(place: Place) ->
     """Its checkpoint location was deleted."""
     with capture_logs() as logged:
         await _delete_and_accept(place)
-    (refused,) = [line for line in logged if line["event"] == "opening refused"]
+    (refused,) = [line for line in logged if line["event"] == "registration refused"]
     assert (refused["log_level"], refused["region"], refused["lineage"]) == ("warning", "r1", "q2.0")
     assert "sluicegate accept --stream flights --region r1 --lineage q2.0" in refused["reason"]
     assert not [line for line in logged if line["event"] == "no effect" and "opened" in line["type"]]
@@ -75,11 +75,11 @@ async def test_a_lineage_without_parents_waits_for_the_operator(place: Place) ->
 
 async def _delete_and_accept(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
-        async with place.job(lineage="q2.0") as again:
-            answer = await again.open()
+        async with place.job(incarnation="q2") as again:
+            answer = await again.register()
             assert not answer.accepted
             command = "sluicegate accept --stream flights --region r1 --lineage q2.0"
             assert command in answer.reason
@@ -89,7 +89,7 @@ async def _delete_and_accept(place: Place) -> None:
             slip = await invoke(place, *command.split()[1:-1], "q3.0")
             assert (slip.exit_code, "refused were: q2.0" in slip.stderr) == (2, True), slip.output
             await sluicegate(place, *command.split()[1:])
-            answer = await again.open()
+            answer = await again.register()
             assert answer.accepted
             again.batch, again.previous = 0, None
             await again.run_batch([4])
@@ -99,15 +99,15 @@ async def _delete_and_accept(place: Place) -> None:
 async def test_what_an_accepted_lineage_drops_is_logged(place: Place) -> None:
     with capture_logs() as logged:
         async with running(place.settings()), place.job() as job:
-            await job.open()
+            await job.register()
             await job.complete(await job.written(job.write_files([1])), watermark=0)
             await job.committed([1])
             await job.complete("its files never came")
             await job.complete("nor these")
             order = ("accept", "--stream", "flights", "--region", "r1", "--lineage", "q2.0", "--force")
             said = await sluicegate(place, *order)
-            async with place.job(lineage="q2.0") as again:
-                assert (await again.open()).accepted
+            async with place.job(incarnation="q2") as again:
+                assert (await again.register()).accepted
                 await again.run_batch([2])
                 await job.committed([1, 2])
     assert "completed checkpoints 1..2 of lineage q1.0" in said
@@ -124,9 +124,9 @@ async def test_what_an_accepted_lineage_drops_is_logged(place: Place) -> None:
 async def test_the_opening_of_a_stream_that_is_not_configured_is_refused_and_logged(place: Place) -> None:
     with capture_logs() as logged:
         async with running(place.settings()), place.job("trains") as job:
-            answer = await job.open()
+            answer = await job.register()
     assert not answer.accepted
-    (refused,) = [line for line in logged if line["event"] == "opening refused"]
+    (refused,) = [line for line in logged if line["event"] == "registration refused"]
     assert (refused["log_level"], refused["stream"], refused["lineage"]) == ("warning", "trains", "q1.0")
     assert refused["reason"] == answer.reason
 
@@ -143,13 +143,13 @@ async def test_a_table_out_of_scope_refuses_openings_until_it_is_mended(
         catalog.create_table("db.flights", schema, ignore_if_exists=False)
     place = Place(kafka_bootstrap, unique, await make_topics(kafka_bootstrap, unique), tmp_path, table)
     async with running(place.settings()) as service, place.job() as job:
-        answer = await job.open()
+        answer = await job.register()
         assert not answer.accepted
         assert ("primary key" if kind == "primary key" else "no Paimon table") in answer.reason
         assert service.unready() == []
         shutil.rmtree(table, ignore_errors=True)
         create_table(tmp_path)
-        await until(job.open, lambda answer: answer.accepted)
+        await until(job.register, lambda answer: answer.accepted)
         await job.run_batch([1])
         await job.committed([1])
 
@@ -157,7 +157,7 @@ async def test_a_table_out_of_scope_refuses_openings_until_it_is_mended(
 async def test_a_table_that_vanishes_is_waited_for(place: Place, impatient: None) -> None:
     table, away = Path(place.table), place.root / "away"
     async with running(place.settings(stall_after="2s")), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         event = await job.written(job.write_files([2]))
@@ -176,7 +176,7 @@ async def test_a_table_replaced_under_the_coordinator_is_not_written_to(
     table, old = Path(place.table), place.root / "old"
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
             events = await job.written(job.write_files([2]))
@@ -189,7 +189,7 @@ async def test_a_table_replaced_under_the_coordinator_is_not_written_to(
             assert "Put the old table back" in reasons[-1]
             assert read_ids(place.table) == []
         async with running(place.settings()):
-            answer = await job.open()
+            answer = await job.register()
             assert "the table was replaced" in answer.reason
             shutil.rmtree(table)
             os.rename(old, table)
@@ -200,7 +200,7 @@ async def test_a_table_that_was_rolled_back_is_not_written_to(place: Place, impa
     snapshots = Path(place.table) / "snapshot"
     kept = place.root / "snapshot-2"
     async with running(place.settings()), place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         await job.run_batch([2])
@@ -230,7 +230,7 @@ async def delete_records(place: Place, before: int) -> None:
 async def test_events_deleted_before_they_were_read_are_told_and_nothing_is_skipped(place: Place) -> None:
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         await job.run_batch([2])
@@ -238,7 +238,7 @@ async def test_events_deleted_before_they_were_read_are_told_and_nothing_is_skip
         await delete_records(place, -1)
         for _ in range(2):
             async with running(place.settings()) as service:
-                answer = await job.open()
+                answer = await job.register()
                 assert not answer.accepted
                 assert "were deleted before they were committed" in answer.reason
                 assert "retention.ms" in service.status()["streams"]["flights"]["stalled"]
@@ -253,7 +253,7 @@ async def test_events_deleted_before_they_were_read_are_told_and_nothing_is_skip
 async def test_bodies_deleted_from_the_log_bar_their_region(place: Place, impatient: None) -> None:
     partition = str(home_of("flights"))
     async with running(place.settings(memory={"body_budget": 1})) as service, place.job() as job:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         event = await job.written(job.write_files([2]))
@@ -265,8 +265,8 @@ async def test_bodies_deleted_from_the_log_bar_their_region(place: Place, impati
         assert "no longer in the log" in reasons[-1]
         assert "Rewind the region to its committed checkpoint, as a new lineage" in reasons[-1]
         assert read_ids(place.table) == [1]
-        async with place.job(lineage="q1.1", batch=1) as again:
-            assert (await again.open(Parent(region="r1", lineage="q1.0", checkpoint=0))).accepted
+        async with place.job(incarnation="q2", batch=1) as again:
+            assert (await again.register(Parent(region="r1", incarnation="q1", checkpoint=0))).accepted
             await again.run_batch([2])
             await again.committed([1, 2])
 
@@ -286,7 +286,7 @@ async def recreate_events(place: Place) -> None:
 @pytest.mark.parametrize("grown", [False, True], ids=["shorter", "grown past the old end"])
 async def test_a_recreated_topic_is_noticed(place: Place, grown: bool) -> None:
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
     await recreate_events(place)
@@ -295,7 +295,7 @@ async def test_a_recreated_topic_is_noticed(place: Place, grown: bool) -> None:
         for number in range(20 if grown else 1):
             await job.run_batch([100 + number])
         async with running(place.settings()):
-            answer = await job.open()
+            answer = await job.register()
             assert not answer.accepted
             assert "the events topic was made anew" in answer.reason
         assert read_ids(place.table) == [1]
@@ -305,7 +305,7 @@ async def test_a_record_of_a_newer_release_is_neither_used_nor_replaced(place: P
     state = place.topics.state
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await job.committed([1])
         newest = (await read_records(place.bootstrap, state))[-1]
@@ -317,7 +317,7 @@ async def test_a_record_of_a_newer_release_is_neither_used_nor_replaced(place: P
         await job.run_batch([2])
         for _ in range(2):
             async with running(place.settings()):
-                answer = await job.open()
+                answer = await job.register()
                 assert not answer.accepted
                 assert "upgrade the coordinator" in answer.reason
         assert (await read_records(place.bootstrap, state))[-1].value == newer

@@ -150,9 +150,9 @@ async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
         job_of(place, "flights") as first,
         job_of(place, other) as second,
     ):
-        await first.open()
+        await first.register()
         # What stands in the log before the stream is configured is committed, too.
-        assert not (await second.open()).accepted
+        assert not (await second.register()).accepted
         await until(lambda: letters(second))
         async with busy(first) as done:
             await more(done)
@@ -161,7 +161,7 @@ async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
             assert (await service.told("settings reloaded"))["added"] == [other]
             await service.told("stream joined")
             await more(done)
-            assert (await second.open()).accepted
+            assert (await second.register()).accepted
             await second.run_batch([1])
             await second.committed([1])
             assert (await service.status())["epoch"] == 1
@@ -193,8 +193,8 @@ async def test_a_changed_policy_goes_through_the_log_and_holds(place: Place) -> 
         job_of(place, "flights", regions=("r1", "r2")) as first,
         job_of(place, "flights", regions=("r1", "r2"), region="r2") as second,
     ):
-        await first.open()
-        await second.open()
+        await first.register()
+        await second.register()
         await first.run_batch([1])
         await second.run_batch([2])
         await first.committed([1, 2])
@@ -211,7 +211,7 @@ async def test_a_changed_policy_goes_through_the_log_and_holds(place: Place) -> 
 
 async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place) -> None:
     async with coordinator(place, {"flights": ""}) as service, job_of(place, "flights") as job:
-        await job.open()
+        await job.register()
         async with busy(job) as done:
             await more(done)
             for number, more_lines in enumerate(('partial = "sometimes"', "no toml"), start=1):
@@ -254,8 +254,8 @@ async def test_a_restart_after_a_reload_reads_on_where_each_stream_stands(place:
     both = {"flights": "", other: ""}
     async with job_of(place, "flights") as first, job_of(place, other) as second:
         async with coordinator(place, both) as service:
-            await first.open()
-            await second.open()
+            await first.register()
+            await second.register()
             event = await second.written(second.write_files([7]))
             await first.run_batch([1])
             await first.committed([1])
@@ -280,8 +280,8 @@ async def test_many_reloads_in_a_row_end_at_the_last_file(place: Place) -> None:
         job_of(place, "flights") as first,
         job_of(place, other) as second,
     ):
-        await first.open()
-        await second.open()
+        await first.register()
+        await second.register()
         await second.run_batch([1])
         await second.committed([1])
         async with busy(first) as done:

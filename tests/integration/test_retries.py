@@ -69,7 +69,7 @@ async def test_a_folder_that_cannot_be_used_is_seen_everywhere(
     there, away = Path(place.table) / folder, place.root / "away"
     with capture_logs() as told:
         async with place.job() as job, running(settings) as service:
-            await job.open()
+            await job.register()
             shutil.rmtree(there, ignore_errors=True)
             there.write_text("in the way")
             await job.run_batch([1])

@@ -99,7 +99,7 @@ async def test_bodies_over_the_budget_are_fetched_again(
 ) -> None:
     monkeypatch.setattr(supply, "MOST", at_once)
     async with running(place.settings(memory={"body_budget": 3_000})) as service, place.job() as job:
-        await job.open()
+        await job.register()
         events = [await job.written(job.write_files([number])) for number in range(20)]
         await job.complete(*events)
         await job.committed(range(20))
@@ -128,7 +128,7 @@ async def test_a_graceful_stop_ends_the_commit_in_flight_and_the_next_start_read
         service = Service(place.settings())
         task = asyncio.create_task(service.run(stop))
         await until(service.unready, lambda found: not found or task.done())
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await until(gate.arrived.is_set)
         stop.set()
@@ -169,7 +169,7 @@ async def test_another_member_takes_over(place: Place, how: str) -> None:
             for name in names
         ]
         for job in jobs:
-            await job.open()
+            await job.register()
         second = await stack.enter_async_context(running(settings, ready=False))
         await until(lambda: second.status()["partitions"])
         writing = asyncio.gather(*(write(job, 12) for job in jobs))
@@ -211,8 +211,8 @@ async def test_a_stuck_table_holds_no_other_stream_up(
         place.job() as stuck,
         Job(place.bootstrap, place.topics, other, table) as job,
     ):
-        await stuck.open()
-        await job.open()
+        await stuck.register()
+        await job.register()
         await stuck.run_batch([1])
         await until(gate.arrived.is_set)
         for number in range(3):
@@ -227,7 +227,7 @@ async def test_a_table_that_hangs_does_not_keep_the_process_alive(place: Place) 
     settings = place.settings()
     async with place.job() as job:
         with process(place, settings, STUCK) as first:
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             await until(lambda: "hangs" in (place.root / "process.log").read_text(), by=first)
             first.send_signal(signal.SIGTERM)

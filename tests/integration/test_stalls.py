@@ -45,7 +45,7 @@ pytestmark = pytest.mark.kafka
 
 async def one_commit(place: Place, job: Job) -> None:
     async with running(place.settings()):
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
 
@@ -58,7 +58,7 @@ async def decide(place: Place, job: Job) -> None:
             course.take(record.offset, record.timestamp, record.headers, record.value)
     choice = cuts.choose(course.book)
     assert choice is not None
-    await job.say(EventType.CUT_DECIDED, choice)
+    await job.send(EventType.CUT_DECIDED, choice)
 
 
 async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place, impatient: None) -> None:
@@ -82,7 +82,7 @@ async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place,
 async def test_a_table_that_cannot_be_written_is_tried_again(place: Place, impatient: None) -> None:
     manifests, away = Path(place.table) / "manifest", place.root / "manifests"
     async with place.job() as job, running(place.settings()) as service:
-        await job.open()
+        await job.register()
         shutil.rmtree(manifests, ignore_errors=True)
         manifests.write_text("in the way")
         await job.run_batch([1])
@@ -102,7 +102,7 @@ async def test_a_decision_that_is_there_with_other_content_stalls_until_that_is_
 ) -> None:
     snapshots = Path(place.table) / "snapshot"
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         publish(place.table, 2, "made elsewhere")
@@ -121,12 +121,12 @@ async def test_a_table_that_is_ahead_of_the_log_is_not_written_to(place: Place, 
         await one_commit(place, job)
         publish(place.table, 2, "made elsewhere")
         async with running(place.settings()):
-            answer = await job.open()
+            answer = await job.register()
             assert "the table has decision 2 of this stream, but the log ends at decision 1" in answer.reason
             assert "configure another commit_user" in answer.reason
             (snapshots / "snapshot-2").unlink()
             (snapshots / "LATEST").write_text("1")
-            await until(job.open, lambda found: found.accepted)
+            await until(job.register, lambda found: found.accepted)
             await job.run_batch([2])
             await job.committed([1, 2])
 
@@ -166,7 +166,7 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
 
     monkeypatch.setattr(shell_service, "read_batches", held_up)
     async with place.job() as job, running(place.settings()) as service:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         held.set()
@@ -185,7 +185,7 @@ async def test_a_stream_does_not_go_on_as_another_commit_user(place: Place, rows
     user = {"STREAMS__FLIGHTS__COMMIT_USER": "somebody"}
     async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             if rows:
                 await job.run_batch(rows)
                 await job.committed(rows)
@@ -207,7 +207,7 @@ async def test_a_stream_does_not_go_on_as_another_commit_user(place: Place, rows
 
 async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place: Place) -> None:
     async with place.job() as job, running(place.settings()) as service:
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
@@ -285,8 +285,8 @@ async def test_a_record_that_the_core_fails_at_stalls_its_stream_and_no_other(
         with monkeypatch.context() as patched:
             patched.setattr(machine, "enter", failing)
             async with running(settings):
-                await job.open()
-                await second.open()
+                await job.register()
+                await second.register()
                 await job.run_batch([1])
                 await second.run_batch([2])
                 await second.committed([2])

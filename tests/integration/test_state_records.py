@@ -1,4 +1,4 @@
-"""Reading the state topic: which record counts, and what a record of another release is met with."""
+"""Reading the state topic: the newest record counts, and records of other releases have a code."""
 
 import json
 import time
@@ -8,8 +8,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from sluicegate.coordinator.core.state import LightState, StateRecord
-from sluicegate.coordinator.records import UnreadableRecord, read_records
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.records import read_records
+from sluicegate.events.problems import Code, Problem
 
 pytestmark = pytest.mark.kafka
 
@@ -39,7 +42,7 @@ class StateTopic:
                 self._name, value, key=STREAM.encode(), partition=partition, timestamp_ms=written
             )
 
-    async def read(self, partitions: int = 2) -> StateRecord | UnreadableRecord:
+    async def read(self, partitions: int = 2) -> StateRecord | Problem:
         options = {"bootstrap_servers": self._bootstrap}
         return (await read_records(self._name, partitions, options, [STREAM], 20.0))[STREAM]
 
@@ -52,8 +55,8 @@ async def topic(kafka_bootstrap: str, unique: str) -> StateTopic:
 
 
 def record(applied: int = 5, **changed: Any) -> bytes:
-    body = StateRecord(stream=STREAM, applied=applied, low_water=5, state=LightState())
-    return json.dumps({**body.model_dump(mode="json"), **changed}).encode()
+    body = StateRecord(stream=STREAM, applied=applied, low_water=5, state=LogState())
+    return json.dumps({**json.loads(encode_record(body)), **changed}).encode()
 
 
 async def test_the_last_record_counts_though_the_clock_of_the_broker_stepped_back(topic: StateTopic) -> None:
@@ -72,20 +75,36 @@ async def test_the_newest_record_counts_where_the_topic_has_grown(topic: StateTo
     assert found.applied == 8
 
 
-NEWER = {
-    "another notification": record(due=[{"id": "x", "type": "partition.done", "body": {"a": 1}}]),
-    "another body": record(due=[{"id": "x", "type": "opening.answered", "body": {"a": 1}}]),
-    "another version, without a field of this one": json.dumps(
-        {name: value for name, value in json.loads(record(version=2)).items() if name != "applied"}
-    ).encode(),
-    "no JSON": b"\x00\x01",
+OTHERS = {
+    "an unknown notification": (
+        record(due=[{"id": "x", "type": "partition.done", "body": {"a": 1}}]),
+        Code.STATE_RECORD_MALFORMED,
+    ),
+    "another body": (
+        record(due=[{"id": "x", "type": "registration.answered", "body": {"a": 1}}]),
+        Code.STATE_RECORD_MALFORMED,
+    ),
+    "of a newer release, without a field of this one": (
+        json.dumps(
+            {
+                name: value
+                for name, value in json.loads(record(version=RECORD_VERSION + 1)).items()
+                if name != "applied"
+            }
+        ).encode(),
+        Code.STATE_RECORD_NEWER,
+    ),
+    "of an older release": (b'{"version": 1, "state": {"lineages": {}}}', Code.STATE_RECORD_OLDER),
+    "of another stream": (record(stream="other"), Code.STATE_RECORD_MALFORMED),
+    "no JSON": (b"\x00\x01", Code.STATE_RECORD_MALFORMED),
 }
 
 
-@pytest.mark.parametrize("value", NEWER.values(), ids=NEWER.keys())
-async def test_a_record_of_a_newer_release_asks_for_an_upgrade(topic: StateTopic, value: bytes) -> None:
+@pytest.mark.parametrize(("value", "code"), OTHERS.values(), ids=OTHERS.keys())
+async def test_a_record_that_this_release_does_not_read_is_a_problem(
+    topic: StateTopic, value: bytes, code: Code
+) -> None:
     await topic.put(value)
     found = await topic.read()
-    assert isinstance(found, UnreadableRecord)
-    assert "upgrade the coordinator" in str(found)
-    assert STREAM in str(found)
+    assert isinstance(found, Problem)
+    assert found.code is code

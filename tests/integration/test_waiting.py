@@ -40,13 +40,13 @@ async def test_a_region_that_is_never_opened_is_named(place: Place, monkeypatch:
     monkeypatch.setattr(waiting, "PATIENCE", 1.0)
     with capture_logs() as logged:
         async with running(place.settings()) as service, place.job(regions=("r1", "r2")) as job:
-            await job.open()
+            await job.register()
             await job.run_batch([1])
             missing = ["region r2 has never been opened"]
             await until(lambda: waits_for(service), lambda found: found == missing)
             await until(lambda: uncut(service), lambda age: age > 3)
-            async with place.job(regions=("r1", "r2"), region="r2", lineage="q2.0") as other:
-                await other.open()
+            async with place.job(regions=("r1", "r2"), region="r2", incarnation="q2") as other:
+                await other.register()
                 await other.run_batch([2])
                 await job.committed([1, 2])
             await until(lambda: uncut(service), lambda age: age == 0)
@@ -64,7 +64,7 @@ async def test_an_event_that_never_arrives_is_named_again_and_again(
     monkeypatch.setattr(waiting, "PAUSE", 2.0)
     with capture_logs() as logged:
         async with running(place.settings()), place.job() as job:
-            await job.open()
+            await job.register()
             await job.complete("never-arrives")
             await until(lambda: len(warnings(logged)) >= 2)
     first, second = warnings(logged)[:2]
@@ -80,7 +80,7 @@ async def test_a_letter_that_was_not_sent_is_sent_after_a_restart(
         with monkeypatch.context() as patched:
             patched.setattr(Letterbox, "next", lambda *_: [])
             async with running(place.settings()):
-                await job.open()
+                await job.register()
                 await ghost.run_batch([1])
                 await job.run_batch([2])
                 await job.committed([2])
@@ -97,11 +97,11 @@ async def test_completions_of_a_replaced_query_are_put_aside_with_the_reason(pla
     """An operator lets a second query take the region while the first goes on."""
     async with place.job(lineage="A.0") as first, place.job(lineage="B.0") as second:
         async with running(place.settings()):
-            assert (await first.open()).accepted
+            assert (await first.register()).accepted
             event = await first.written(first.write_files([1]))
             order = ("accept", "--stream", "flights", "--region", "r1", "--lineage", "B.0")
             await sluicegate(place, *order, "--force")
-            await until(second.open, lambda answer: answer.accepted)
+            await until(second.register, lambda answer: answer.accepted)
             await first.complete(event)
             await second.run_batch([2])
             await second.committed([2])
