@@ -76,7 +76,14 @@ class UnroutableEvents:
         )
         # An event that is read again after a restart was logged before.
         tell = log.warning if record.offset >= self._since else log.debug
-        tell("registration refused", stream=stream, region=envelope.region, reason=reason)
+        tell(
+            "registration refused",
+            stream=stream,
+            region=envelope.region,
+            incarnation=envelope.incarnation,
+            code=problem.code,
+            reason=reason,
+        )
         identity = hashlib.sha256(f"{stream}/{problem.code}/{envelope.id}".encode()).hexdigest()[:32]
         found = Notification(
             identity,
