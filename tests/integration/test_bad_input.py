@@ -1,4 +1,4 @@
-"""Input that cannot be used: put aside with a reason, and nothing of the rest is lost."""
+"""Input that cannot be used becomes a dead letter with a code, and nothing else is lost."""
 
 import os
 from pathlib import Path
@@ -7,15 +7,19 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from sluicegate.coordinator.stream import unroutable
-from sluicegate.events.encoding import encode
-from sluicegate.events.envelope import Envelope, Event, EventType
-from sluicegate.events.models import Assignment, CheckpointCompleted, RegionOpened, codec
+from sluicegate.events.attributes import EVENT_SHAPES, wire_type
+from sluicegate.events.encoding import encode_event, with_counts
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Assignment, CheckpointCompleted, Position, RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code
 from sluicegate.kafka.fetching import read_batches
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, add_column, create_table, read_ids
 from tests.integration.letters import (
     RawName,
+    codes,
     headers_of,
     home_of,
     letters,
@@ -23,35 +27,38 @@ from tests.integration.letters import (
     put_raw,
     send_letters_again,
     source,
+    stalled,
     stalls,
     typed,
 )
-from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside a known stream"])
-async def test_an_unknown_stream_is_told_and_committed_once_it_is_configured(
+async def test_what_a_stream_sends_while_it_is_not_configured_is_committed_later(
     place: Place, alone: bool
 ) -> None:
+    """The stream was configured before, so its registration counts."""
     other = neighbour("flights", same=not alone)
     async with place.job(other) as job:
-        await job.send(EventType.REGION_OPENED, RegionOpened(assignment=Assignment(number=0, regions=("r1",))))
+        async with running(place.settings("flights", other)):
+            assert (await job.register()).accepted
         await job.run_batch([1, 2])
         async with running(place.settings()):
-            found = await until(lambda: letters(job), lambda seen: len(seen) >= 3)
-            assert all(f"[streams.{other}]" in reason for _, reason in found)
+            found = await until(lambda: codes(job), lambda seen: len(seen) >= 2)
+            assert all(code == Code.UNKNOWN_STREAM for _, code in found)
         assert read_ids(place.table) == []
         async with running(place.settings("flights", other)):
             await job.committed([1, 2])
             await job.run_batch([3])
             await job.committed([1, 2, 3])
-        assert len(await letters(job)) == len(found)
+        # The first life could not know the stream, so also its registration has a letter.
+        assert {code for _, code in await codes(job)} == {Code.UNKNOWN_STREAM}
 
 
-async def test_the_opening_of_an_unknown_stream_is_refused_once(place: Place) -> None:
+async def test_the_registration_of_an_unknown_stream_is_refused_once(place: Place) -> None:
     other = neighbour("flights", same=True)
     async with place.job(other) as job:
         async with running(place.settings()):
@@ -60,10 +67,10 @@ async def test_the_opening_of_an_unknown_stream_is_refused_once(place: Place) ->
             assert f"[streams.{other}]" in answer.reason
             await until(lambda: letters(job))
         async with running(place.settings()), place.job() as known:
-            # Behind the letter of the first opening; it is not answered again.
+            # It is after the letter of the first registration, which is not answered again.
             assert (await known.register()).accepted
             assert not (await job.register()).accepted
-            refusals = [event for event in await job.notifications() if event.envelope.stream == other]
+            refusals = [each for each in await job.notifications() if each.stream == other]
             assert len(refusals) == 2
         async with running(place.settings("flights", other)):
             assert (await job.register()).accepted
@@ -71,13 +78,12 @@ async def test_the_opening_of_an_unknown_stream_is_refused_once(place: Place) ->
             await job.committed([1])
 
 
-async def test_an_opening_that_nobody_waits_for_any_more_is_not_answered(
+async def test_a_registration_whose_driver_has_given_up_is_not_answered(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unroutable, "FRESH", 0.0)
     async with place.job("unknown") as job, running(place.settings()):
-        body = RegionOpened(assignment=Assignment(number=0, regions=("r1",)))
-        await job.send(EventType.REGION_OPENED, body)
+        await job.send_registration()
         await until(lambda: letters(job))
         assert await job.notifications() == []
 
@@ -90,12 +96,10 @@ async def test_a_control_event_without_json_is_put_aside_and_the_region_says_wha
         await job.run_batch([1])
         event = await job.written(job.write_files([2]))
         bad = await put_raw(job, b"{no json", headers_of(job, typed("checkpoint.completed"), checkpoint=1))
-        found = await until(lambda: letters(job))
-        assert found[0][0] == source(job, bad)
-        assert "checkpoint.completed is malformed" in found[0][1]
-        reasons = await until(lambda: stalls(job))
-        assert f"offset {bad}" in reasons[0]
-        assert "checkpoint 1 of lineage q1.0" in reasons[0]
+        found = await until(lambda: codes(job))
+        assert found == [(source(job, bad), Code.MALFORMED_BODY)]
+        problem = (await until(lambda: stalls(job)))[0]
+        assert (problem.code, problem.region, problem.checkpoint) == (Code.COMPLETION_UNREADABLE, "r1", 1)
         await job.complete(event)
         await job.committed([1, 2])
         await job.run_batch([3])
@@ -112,22 +116,24 @@ async def test_the_wait_for_a_completion_is_told_again_after_a_restart(place: Pl
             await put_raw(job, b"", headers_of(job, typed("checkpoint.completed"), checkpoint=1))
             await until(lambda: stalls(job))
         async with running(place.settings()) as service:
-            stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
-            assert "cannot be read" in stalled
+            await until(lambda: stalled(service), lambda code: code == Code.COMPLETION_UNREADABLE)
             await job.run_batch([2])
             await job.committed([1, 2])
-            assert service.status()["streams"]["flights"]["stalled"] is None
+            await until(lambda: stalled(service) is None)
 
 
-async def test_an_opening_without_json_is_refused(place: Place) -> None:
+async def test_a_registration_without_json_is_refused(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
-        await put_raw(job, b"[]", headers_of(job, typed("region.opened")))
-        answers = await until(job.notifications)
-        assert "region.opened is malformed" in getattr(answers[0].body, "reason", "")
+        await put_raw(job, b"[]", headers_of(job, typed("region.registered")))
+        answer = (await until(job.notifications))[0].body
+        assert isinstance(answer, RegistrationAnswered)
+        assert answer.problem is not None
+        assert answer.problem.code is Code.REGISTRATION_UNREADABLE
+        assert answer.reason
         assert (await job.register()).accepted
 
 
-async def test_files_without_json_bar_their_region(place: Place, impatient: None) -> None:
+async def test_files_without_json_exclude_their_region(place: Place, impatient: None) -> None:
     async with running(place.settings()), place.job() as job:
         await job.register()
         await job.run_batch([1])
@@ -136,10 +142,10 @@ async def test_files_without_json_bar_their_region(place: Place, impatient: None
         bad = await put_raw(job, b"no json", headers)
         good = await job.written(job.write_files([2]))
         await job.complete(good, headers["ce_id"].decode())
-        reasons = await until(lambda: stalls(job))
-        assert "files.written is malformed" in reasons[0]
-        found = await until(lambda: letters(job))
-        assert [place for place, _ in found] == [source(job, bad)]
+        problem = (await until(lambda: stalls(job)))[0]
+        assert (problem.code, problem.number) == (Code.BODY_UNREADABLE, bad)
+        found = await until(lambda: codes(job))
+        assert found == [(source(job, bad), Code.MALFORMED_BODY)]
         await job.run_batch([3])
         assert read_ids(place.table) == [1]
         assert len(await letters(job)) == 1
@@ -154,10 +160,11 @@ async def test_broken_headers_are_put_aside_and_the_stream_goes_on(place: Place)
         second = await put_raw(job, None, {})
         await job.run_batch([2])
         await job.committed([1, 2])
-        told = await until(lambda: letters(job), lambda seen: len(seen) == 2)
-        found = dict(told)
-        assert "ce_checkpoint has the malformed value" in found[source(job, first)]
-        assert "ce_type is missing" in found[source(job, second)]
+        found = dict(await until(lambda: codes(job), lambda seen: len(seen) == 2))
+        assert found == {
+            source(job, first): Code.MALFORMED_ATTRIBUTE,
+            source(job, second): Code.NO_EVENT,
+        }
 
 
 async def test_a_dead_letter_as_large_as_a_message_may_be_is_delivered(place: Place) -> None:
@@ -177,8 +184,8 @@ async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None
             await job.committed([1])
         files = job.write_files([2])
         writer, attempt = job.writers[files.files[0].path]
-        envelope = Envelope("good", EventType.FILES_WRITTEN, "flights", "r1", "q1.0", 1, writer, 1, attempt)
-        good = encode(Event(envelope, files))
+        envelope = Envelope("good", EventType.FILES_WRITTEN, "flights", "r1", "q1", 1, writer, attempt)
+        good = encode_event(with_counts(envelope, files), files, 0)
         bad = (b"bad", [(RawName("name"), b""), ("ce_stream", b"flights")])
         batch = [(good.value, good.headers), bad, bad, (good.value, good.headers)]
         first = await put_batch(place.bootstrap, place.topics.events, home_of("flights"), [bad])
@@ -191,9 +198,8 @@ async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None
             await job.committed([1, 2])
             await job.run_batch([3])
             await job.committed([1, 2, 3])
-            found = await until(lambda: letters(job), lambda found: len(found) >= 4)
-            assert [at for at, _ in found] == expected
-            assert all("not UTF-8" in reason for _, reason in found)
+            found = await until(lambda: codes(job), lambda found: len(found) >= 4)
+            assert found == [(at, Code.UNDECODABLE) for at in expected]
         async with running(place.settings()):
             await job.run_batch([4])
             await job.committed([1, 2, 3, 4])
@@ -254,10 +260,10 @@ async def test_a_job_of_another_table_is_refused_before_it_writes(place: Place) 
     async with running(place.settings()) as service, place.job() as job:
         refused = await job.register(table=other)
         assert not refused.accepted
-        assert f"file://{other}" in refused.reason
-        assert f"file://{place.table}" in refused.reason
-        assert "option `table`" in refused.reason
-        assert service.status()["streams"]["flights"]["stalled"] is None
+        assert refused.problem is not None
+        assert (refused.problem.code, refused.problem.detail) == (Code.OTHER_TABLE, f"file://{other}")
+        assert refused.problem.names == (f"file://{place.table}",)
+        assert stalled(service) is None
         assert (await job.register()).accepted
         await job.run_batch([1])
         await job.committed([1])
@@ -267,11 +273,11 @@ async def test_files_outside_the_allowed_locations_wait_for_the_settings(place: 
     elsewhere = {"allowed_locations": ["/somewhere/else"]}
     async with place.job() as job:
         async with running(place.settings(options=elsewhere)):
-            await job.register()
+            await job.register(table="/somewhere/else")
             await job.run_batch([1])
-            reasons = await until(lambda: stalls(job))
-            assert "allowed_locations" in reasons[0]
-            assert "/somewhere/else" in reasons[0]
+            problem = (await until(lambda: stalls(job)))[0]
+            assert problem.code is Code.LOCATION_NOT_ALLOWED
+            assert problem.names[1:] == ("file:///somewhere/else",)
         assert read_ids(place.table) == []
         async with running(place.settings()):
             await job.committed([1])
@@ -293,40 +299,56 @@ async def test_files_of_a_schema_that_is_not_there_yet_are_committed_once_it_is(
         assert body.schema_id == 1
         os.rename(schema, hidden)
         await job.complete(await job.written(body))
-        reasons = await until(lambda: stalls(job))
-        assert "schema 1" in reasons[0]
+        problem = (await until(lambda: stalls(job)))[0]
+        assert problem.code is Code.FILES_EXCLUDED
+        assert "schema 1" in problem.detail
         os.rename(hidden, schema)
         await job.committed([1, 2])
 
 
-async def test_an_event_on_the_wrong_partition_stalls_its_stream_until_it_is_resumed(place: Place) -> None:
+async def test_an_event_on_the_wrong_partition_is_committed_after_its_letter_is_sent_again(
+    place: Place,
+) -> None:
+    """Its checkpoint is not sealed meanwhile, so nothing after it is committed."""
     wrong = (home_of("flights") + 1) % PARTITIONS
     async with place.job() as job:
-        async with running(place.settings()):
+        async with running(place.settings()) as service:
             await job.register()
             await job.run_batch([1])
             await job.committed([1])
             await job.complete(await job.written(job.write_files([2]), partition=wrong))
-            reasons = await until(lambda: stalls(job))
-            assert f"the stream's partition is {home_of('flights')}" in reasons[0]
-            assert "sluicegate resume --stream flights" in reasons[0]
-            await until(lambda: letters(job))
-            await send_letters_again(job)
+            await job.run_batch([3])
+            ((_, code),) = await until(lambda: codes(job))
+            assert code == Code.WRONG_PARTITION
+            await until(lambda: stalled(service), lambda found: found == Code.EVENTS_MISSING)
             assert read_ids(place.table) == [1]
-            await sluicegate(place, "resume", "--stream", "flights")
-            await job.committed([1, 2])
-            # One that comes after the order stalls the stream again.
-            await job.complete(await job.written(job.write_files([3]), partition=wrong))
-            await until(lambda: stalls(job), lambda found: len(found) == 2)
-            await until(lambda: letters(job), lambda found: len(found) == 2)
             await send_letters_again(job)
-            await sluicegate(place, "resume", "--stream", "flights")
             await job.committed([1, 2, 3])
         async with running(place.settings()) as service:
             await job.run_batch([4])
             await job.committed([1, 2, 3, 4])
-            assert service.status()["streams"]["flights"]["stalled"] is None
-        assert len(await letters(job)) == 2
+            assert stalled(service) is None
+        assert len(await letters(job)) == 1
+
+
+async def test_a_registration_on_the_wrong_partition_is_refused(place: Place) -> None:
+    wrong = (home_of("flights") + 1) % PARTITIONS
+    async with running(place.settings()), place.job() as job:
+        body = RegionRegistered(assignment=Assignment(number=0, regions=("r1",)))
+        answer = await job.answer_to(await job.send(EventType.REGION_REGISTERED, body, partition=wrong))
+        assert not answer.accepted
+        assert answer.problem is not None
+        assert (answer.problem.code, answer.problem.number) == (Code.WRONG_PARTITION, home_of("flights"))
+        assert (await job.register()).accepted
+
+
+async def test_an_event_of_an_older_release_is_put_aside(place: Place) -> None:
+    async with running(place.settings()), place.job() as job:
+        await job.register()
+        at = await put_raw(job, b"{}", headers_of(job, typed("region.opened", 1), ce_lineage="q1.0"))
+        assert await until(lambda: codes(job)) == [(source(job, at), Code.OLDER_RELEASE)]
+        await job.run_batch([1])
+        await job.committed([1])
 
 
 async def test_a_newer_version_stalls_its_stream_alone_until_a_newer_release_runs(
@@ -334,6 +356,7 @@ async def test_a_newer_version_stalls_its_stream_alone_until_a_newer_release_run
 ) -> None:
     other = neighbour("flights", same=True)
     settings = place.settings("flights", other)
+    newer = "sluicegate.checkpoint.completed.v9"
     async with place.job() as job, place.job(other) as beside:
         async with running(settings):
             await job.register()
@@ -341,22 +364,20 @@ async def test_a_newer_version_stalls_its_stream_alone_until_a_newer_release_run
             await job.run_batch([1])
             await job.committed([1])
             event = await job.written(job.write_files([2]))
-            body = CheckpointCompleted(events=(event,), predecessor=0, source_digest="two")
-            headers = headers_of(job, "sluicegate.checkpoint.completed.v2", checkpoint=1)
-            await put_raw(job, body.model_dump_json().encode(), headers)
-            job.previous, job.batch = 1, 2
+            body = CheckpointCompleted(events=(event,), predecessor=job.previous, source_digest="two")
+            await put_raw(job, body.model_dump_json().encode(), headers_of(job, newer, checkpoint=1))
+            job.previous, job.batch = Position(incarnation="q1", checkpoint=1, digest="two"), 2
             await job.run_batch([3])
-            reasons = await until(lambda: stalls(job))
-            assert "upgrade the coordinator" in reasons[0]
+            problem = (await until(lambda: stalls(job)))[0]
+            assert problem.code is Code.RECORD_UNREADABLE
             await beside.run_batch([101])
             await beside.committed([1, 101])
         async with running(settings) as again:
-            stalled = await until(lambda: again.status()["streams"]["flights"]["stalled"])
-            assert "upgrade the coordinator" in stalled
+            await until(lambda: stalled(again), lambda code: code == Code.RECORD_UNREADABLE)
             await beside.run_batch([102])
             await beside.committed([1, 101, 102])
-        newer = codec._TYPES[codec.wire_type(EventType.CHECKPOINT_COMPLETED)]
-        monkeypatch.setitem(codec._TYPES, b"sluicegate.checkpoint.completed.v2", newer)
+        known = EVENT_SHAPES[wire_type(EventType.CHECKPOINT_COMPLETED)]
+        monkeypatch.setitem(EVENT_SHAPES, newer.encode(), known)
         async with running(settings):
             await job.committed([1, 2, 3, 101, 102])
         assert await letters(job) == []

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator.runtime.service import Service
-from sluicegate.events.codec import Flaw
-from sluicegate.events.dead_letters import LETTER_HEADER, Letter, LetterCode, read_letter
+from sluicegate.events.dead_letters import LETTER_HEADER, Letter, read_letter
+from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_records
@@ -137,8 +137,8 @@ async def test_every_kind_of_letter_has_the_message_as_it_came(place: Place) -> 
         wrong = await put_raw(job, b"{}", {**other, "ce_specversion": b"0.3"})
         found = await until(lambda: sent(job), lambda letters: len(letters) >= 2)
         by_offset = {letter.place.offset: letter for _, letter in found}
-        assert by_offset[bad].code == LetterCode.MALFORMED_BODY
-        assert by_offset[wrong].code == Flaw.SPEC_VERSION
+        assert by_offset[bad].code == Code.MALFORMED_BODY
+        assert by_offset[wrong].code == Code.SPEC_VERSION
         records = {
             each.offset: each
             for each in await read_records(job.bootstrap, job.topics.events)

@@ -45,7 +45,10 @@ async def test_what_is_too_much_waits_for_a_higher_limit(
 async def test_a_region_with_too_much_holds_up_no_other(place: Place) -> None:
     options = {"partial": "allow", "alignment_timeout": 0.3}
     regions = ("r1", "r2")
-    async with place.job(regions=regions) as one, place.job(region="r2", regions=regions, incarnation="q2") as two:
+    async with (
+        place.job(regions=regions) as one,
+        place.job(region="r2", regions=regions, incarnation="q2") as two,
+    ):
         async with running(place.settings(options={**options, "max_files_per_checkpoint": 2})):
             await one.register()
             await two.register()

@@ -1,4 +1,4 @@
-"""Stops, takeovers, dropped bodies and stuck tables."""
+"""Stops, new owners of a partition, dropped bodies and stuck tables."""
 
 import asyncio
 import functools
@@ -15,7 +15,7 @@ from sluicegate.coordinator.runtime import connections
 from sluicegate.coordinator.runtime.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import supply
-from sluicegate.events.models import CutCommitted
+from sluicegate.events.notifications import Committed
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, Publication
@@ -140,20 +140,20 @@ async def test_a_graceful_stop_ends_the_commit_in_flight_and_the_next_start_read
         published = gate.published
         async with running(place.settings()) as successor:
             home = successor.status()["partitions"][str(partition_of("flights", PARTITIONS))]
-            # The opening, the policy, the first batch and its decision are behind it.
-            assert home["low_water"] >= 5
+            # The policy, the registration, the first batch, its decision and the outcome are before it.
+            assert home["low_water"] >= 6
             await job.committed([1, 2])
             assert gate.published == published + 1
-            told = await until(lambda: commits(job), lambda found: len(found) == 2)
-            assert [body.decision for body in told] == [1, 2]
+            found = await until(lambda: commits(job), lambda found: len(found) == 2)
+            assert [body.decision for body in found] == [1, 2]
 
 
-async def commits(job: Job) -> list[CutCommitted]:
-    """The commits that were told, without repetitions. Fails if one id was told with two contents."""
-    found: dict[str, CutCommitted] = {}
-    for event in await job.notifications():
-        if isinstance(event.body, CutCommitted):
-            assert found.setdefault(event.envelope.id, event.body) == event.body
+async def commits(job: Job) -> list[Committed]:
+    """Return the announced commits, without repetitions. Fails if one id was announced with two contents."""
+    found: dict[str, Committed] = {}
+    for each in await job.notifications():
+        if isinstance(each.body, Committed):
+            assert found.setdefault(each.id, each.body) == each.body
     return list(found.values())
 
 
@@ -178,14 +178,14 @@ async def test_another_member_takes_over(place: Place, how: str) -> None:
         await writing
         for job in jobs:
             await job.committed(range(12))
-            told = await until(functools.partial(commits, job), _up_to_eleven)
-            numbers = [body.decision for body in told]
+            found = await until(functools.partial(commits, job), _up_to_eleven)
+            numbers = [body.decision for body in found]
             assert numbers == list(range(1, len(numbers) + 1))
         await until(lambda: len(second.status()["partitions"]) == PARTITIONS)
 
 
-def _up_to_eleven(told: list[CutCommitted]) -> bool:
-    return told[-1].cut["r1"].checkpoint == 11
+def _up_to_eleven(found: list[Committed]) -> bool:
+    return found[-1].cut["r1"].checkpoint == 11
 
 
 async def write(job: Job, end: int) -> None:

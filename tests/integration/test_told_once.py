@@ -58,7 +58,9 @@ async def test_an_event_without_effect_is_logged_when_it_is_read_first(place: Pl
         assert logged(again, "event without effect") == []
 
 
-async def test_registrations_after_a_newer_record_are_refused_again_and_not_logged_again(place: Place) -> None:
+async def test_registrations_after_a_newer_record_are_refused_again_and_not_logged_again(
+    place: Place,
+) -> None:
     async with place.job() as job:
         with capture_logs() as first:
             async with running(place.settings()):
