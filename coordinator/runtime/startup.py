@@ -50,10 +50,9 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
 def _told(problems: Sequence[TopicProblem]) -> str:
     lines = [str(problem) for problem in problems if not problem.missing]
     if missing := [problem.topic for problem in problems if problem.missing]:
-        # One sluicegate command creates them all with the right settings; Kafka's command would be a line for
-        # each.
+        # One sluicegate command creates them all with the right settings.
         lines.append(
-            f"these topics do not exist: {', '.join(missing)}; make them with: sluicegate topics create"
+            f"these topics do not exist: {', '.join(missing)}; create them with: sluicegate topics create"
         )
     return "\n".join(lines)
 

@@ -34,6 +34,7 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
+from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
 from tests.integration.waiting import until
 
@@ -88,6 +89,13 @@ def expire(location: str, keep: int) -> None:
     numbers = sorted(int(each.name[9:]) for each in folder.glob("snapshot-*"))
     for number in numbers[:-keep]:
         (folder / f"snapshot-{number}").unlink()
+
+
+def commit_elsewhere(location: str, decision: int, digest: str, user: str = "sluicegate-flights") -> None:
+    """Make an empty commit as the commit user of a stream, as another deployment does."""
+    committer = adapter("paimon").open_committer(location, user, {})
+    made = committer.publish(CommitRequest(decision, digest, committer.inspect().head, None, []))
+    assert isinstance(made, Published)
 
 
 async def delete_records(bootstrap: str, topic: str, stream: str, before: int = -1) -> None:

@@ -1,4 +1,4 @@
-"""What the coordinator refuses, with the reason and the way out, and what it does once the cause is gone."""
+"""Refusals of the coordinator have a code, and end after their cause is removed."""
 
 import asyncio
 import os
@@ -11,15 +11,16 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from pypaimon import CatalogFactory, Schema
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.core.state import RECORD_VERSION
+from sluicegate.coordinator.core.state_record import RECORD_VERSION
 from sluicegate.coordinator.runtime.service import Service
-from sluicegate.events.models import OpeningAnswered, Parent
+from sluicegate.events.models import Planned
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, TopicsRefused, ensure_topics, topic_specs
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, SCHEMA, create_table, make_topics, read_ids, read_records
-from tests.integration.letters import home_of, put_raw, stalls
-from tests.integration.orders import invoke, sluicegate
+from tests.integration.letters import codes, home_of, put_raw, stalled, stalls
 from tests.integration.waiting import finished, until
 
 pytestmark = pytest.mark.kafka
@@ -51,7 +52,7 @@ async def test_missing_and_wrong_topics_are_all_named(
     text = str(refused.value)
     last = text.splitlines()[-1]
     assert last == (
-        f"these topics do not exist: {names.commits}, {names.dead_letters}; make them with: "
+        f"these topics do not exist: {names.commits}, {names.dead_letters}; create them with: "
         "sluicegate topics create"
     )
     assert "--create" not in text
@@ -63,76 +64,104 @@ async def test_missing_and_wrong_topics_are_all_named(
         assert any(topic in line and problem in line and remedy in line for line in text.splitlines()), text
 
 
-async def test_a_lineage_without_parents_waits_for_the_operator(place: Place) -> None:
-    """Its checkpoint location was deleted."""
+async def test_a_new_location_does_not_end_a_running_query(place: Place) -> None:
+    """Another query of the region, or one whose checkpoint location was deleted."""
     with capture_logs() as logged:
-        await _delete_and_accept(place)
-    (refused,) = [line for line in logged if line["event"] == "registration refused"]
-    assert (refused["log_level"], refused["region"], refused["lineage"]) == ("warning", "r1", "q2.0")
-    assert "sluicegate accept --stream flights --region r1 --lineage q2.0" in refused["reason"]
-    assert not [line for line in logged if line["event"] == "no effect" and "opened" in line["type"]]
+        async with running(place.settings()), place.job() as job:
+            await job.register()
+            await job.run_batch([1])
+            await job.committed([1])
+            async with place.job(incarnation="q2") as again:
+                answer = await again.register()
+                assert not answer.accepted
+                assert answer.problem is not None
+                assert (answer.problem.code, answer.problem.incarnation) == (Code.INCARNATION_LIVE, "q1")
+                assert (answer.decided, answer.live) == (job.previous, "q1")
+                await again.run_batch([2])
+                await job.run_batch([3])
+                await job.committed([1, 3])
+                ((_, code),) = await until(lambda: codes(job))
+                assert code == Code.NOT_LIVE
+                # An operator resets the region: the incarnation starts from the committed position.
+                assert (await again.begin("q3")).accepted
+                await again.run_batch([4])
+                await job.committed([1, 3, 4])
+    refused = [each for each in logged if each["event"] == "registration refused"]
+    shown = [each for each in refused if each["code"] != Code.NO_POLICY]
+    assert [(each["log_level"], each["incarnation"]) for each in shown] == [("warning", "q2")]
+    assert not [
+        each for each in logged if each["event"] == "event without effect" and "registered" in each["type"]
+    ]
 
 
-async def _delete_and_accept(place: Place) -> None:
+async def test_a_plain_restart_names_its_planned_checkpoints(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
         await job.register()
         await job.run_batch([1])
         await job.committed([1])
-        async with place.job(incarnation="q2") as again:
-            answer = await again.register()
-            assert not answer.accepted
-            command = "sluicegate accept --stream flights --region r1 --lineage q2.0"
-            assert command in answer.reason
-            await again.run_batch([2])
-            await job.run_batch([3])
-            await job.committed([1, 3])
-            slip = await invoke(place, *command.split()[1:-1], "q3.0")
-            assert (slip.exit_code, "refused were: q2.0" in slip.stderr) == (2, True), slip.output
-            await sluicegate(place, *command.split()[1:])
-            answer = await again.register()
-            assert answer.accepted
-            again.batch, again.previous = 0, None
-            await again.run_batch([4])
-            await job.committed([1, 3, 4])
+        assert (await job.register()).accepted
+        older = await job.register(planned=())
+        assert older.problem is not None
+        assert older.problem.code is Code.LOCATION_OLDER
+        other = await job.register(planned=(Planned(checkpoint=0, digest="another range"),))
+        assert other.problem is not None
+        assert other.problem.code is Code.SOURCE_DIFFERS
+        await job.run_batch([2])
+        await job.committed([1, 2])
 
 
-async def test_what_an_accepted_lineage_drops_is_logged(place: Place) -> None:
-    with capture_logs() as logged:
-        async with running(place.settings()), place.job() as job:
-            await job.register()
-            await job.complete(await job.written(job.write_files([1])), watermark=0)
-            await job.committed([1])
-            await job.complete("its files never came")
-            await job.complete("nor these")
-            order = ("accept", "--stream", "flights", "--region", "r1", "--lineage", "q2.0", "--force")
-            said = await sluicegate(place, *order)
-            async with place.job(incarnation="q2") as again:
-                assert (await again.register()).accepted
-                await again.run_batch([2])
-                await job.committed([1, 2])
-    assert "completed checkpoints 1..2 of lineage q1.0" in said
-    assert "committed up to: checkpoint 0 of lineage q1.0" in said
-    (accepted,) = [line for line in logged if line["event"] == "lineage accepted by the operator"]
-    assert (accepted["region"], accepted["not_committed_yet"]) == ("r1", "1..2 of lineage q1.0")
-    (replaced,) = [line for line in logged if line["event"] == "accepted lineage replaces the one before"]
-    assert (replaced["lineage"], replaced["dropped"]) == ("q2.0", "1..2 of lineage q1.0")
-    assert "written again" in replaced["note"]
-    commits = [line for line in logged if line["event"] == "committed"]
-    assert [line["watermark_time"] for line in commits] == ["1970-01-01T00:00:00Z"] * 2
+async def test_a_reset_drops_what_is_not_decided(place: Place) -> None:
+    async with running(place.settings()), place.job() as job:
+        await job.register()
+        await job.complete(await job.written(job.write_files([1])), watermark=0)
+        await job.committed([1])
+        await job.complete("its files never came")
+        await job.complete("nor these")
+        assert (await job.begin("q2")).accepted
+        await job.run_batch([2])
+        await job.committed([1, 2])
 
 
-async def test_the_opening_of_a_stream_that_is_not_configured_is_refused_and_logged(place: Place) -> None:
+async def test_a_new_assignment_starts_after_the_final_cut_of_the_one_before(place: Place) -> None:
+    """Assignment 1 has other regions, and names the decision of the final cut."""
+    async with running(place.settings()), place.job() as job:
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
+        later = place.job(region="EU", regions=("EU", "US"), incarnation="e1", assignment=1)
+        other = place.job(region="US", regions=("EU", "US"), incarnation="u1", assignment=1)
+        async with later, other:
+            open_ = await later.register()
+            assert open_.problem is not None
+            assert (open_.problem.code, open_.problem.names) == (Code.ASSIGNMENT_OPEN, ("r1",))
+            await job.close()
+            unnamed = await later.register()
+            assert unnamed.problem is not None
+            assert (unnamed.problem.code, unnamed.problem.other) == (Code.ASSIGNMENT_AFTER_OTHER_CUT, 1)
+            assert (await later.register(after=unnamed.decision)).accepted
+            assert (await other.register(after=unnamed.decision)).accepted
+            await later.run_batch([2])
+            await other.run_batch([3])
+            await job.committed([1, 2, 3])
+            refused = await job.register()
+            assert refused.problem is not None
+            assert refused.problem.code is Code.ASSIGNMENT_OLDER
+
+
+async def test_the_registration_of_a_stream_that_is_not_configured_is_refused_and_logged(
+    place: Place,
+) -> None:
     with capture_logs() as logged:
         async with running(place.settings()), place.job("trains") as job:
             answer = await job.register()
     assert not answer.accepted
     (refused,) = [line for line in logged if line["event"] == "registration refused"]
-    assert (refused["log_level"], refused["stream"], refused["lineage"]) == ("warning", "trains", "q1.0")
+    assert (refused["log_level"], refused["stream"], refused["incarnation"]) == ("warning", "trains", "q1")
     assert refused["reason"] == answer.reason
 
 
 @pytest.mark.parametrize("kind", ["primary key", "missing"])
-async def test_a_table_out_of_scope_refuses_openings_until_it_is_mended(
+async def test_a_table_out_of_scope_refuses_registrations_until_it_is_corrected(
     kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, kind: str
 ) -> None:
     table = str(tmp_path / "db.db" / "flights")
@@ -145,7 +174,9 @@ async def test_a_table_out_of_scope_refuses_openings_until_it_is_mended(
     async with running(place.settings()) as service, place.job() as job:
         answer = await job.register()
         assert not answer.accepted
-        assert ("primary key" if kind == "primary key" else "no Paimon table") in answer.reason
+        assert answer.problem is not None
+        assert answer.problem.code is Code.TABLE_UNFIT
+        assert ("primary key" if kind == "primary key" else "no Paimon table") in answer.problem.detail
         assert service.unready() == []
         shutil.rmtree(table, ignore_errors=True)
         create_table(tmp_path)
@@ -163,8 +194,8 @@ async def test_a_table_that_vanishes_is_waited_for(place: Place, impatient: None
         event = await job.written(job.write_files([2]))
         os.rename(table, away)
         await job.complete(event)
-        reasons = await until(lambda: stalls(job))
-        assert "has no schema: the table was dropped" in reasons[-1]
+        problem = (await until(lambda: stalls(job)))[-1]
+        assert "has no schema: the table was dropped" in problem.detail
         os.rename(away, table)
         await job.committed([1, 2])
 
@@ -184,13 +215,12 @@ async def test_a_table_replaced_under_the_coordinator_is_not_written_to(
             create_table(place.root)
             shutil.copytree(old / "bucket-0", table / "bucket-0", dirs_exist_ok=True)
             await job.complete(events)
-            reasons = await until(lambda: stalls(job))
-            assert "the table was replaced" in reasons[-1]
-            assert "Put the old table back" in reasons[-1]
+            assert (await until(lambda: stalls(job)))[-1].code is Code.TABLE_REPLACED
             assert read_ids(place.table) == []
         async with running(place.settings()):
             answer = await job.register()
-            assert "the table was replaced" in answer.reason
+            assert answer.problem is not None
+            assert answer.problem.code is Code.TABLE_REPLACED
             shutil.rmtree(table)
             os.rename(old, table)
             await job.committed([1, 2])
@@ -208,9 +238,8 @@ async def test_a_table_that_was_rolled_back_is_not_written_to(place: Place, impa
         os.rename(snapshots / "snapshot-2", kept)
         (snapshots / "LATEST").write_text("1")
         await job.run_batch([3])
-        reasons = await until(lambda: stalls(job))
-        assert "rolled back" in reasons[-1]
-        assert "Put the table's snapshots back" in reasons[-1]
+        problem = (await until(lambda: stalls(job)))[-1]
+        assert problem.code in (Code.TABLE_CONTRADICTS, Code.ABSENCE_UNPROVEN)
         assert read_ids(place.table) == [1]
         os.rename(kept, snapshots / "snapshot-2")
         await job.committed([1, 2, 3])
@@ -227,7 +256,7 @@ async def delete_records(place: Place, before: int) -> None:
         await admin.close()
 
 
-async def test_events_deleted_before_they_were_read_are_told_and_nothing_is_skipped(place: Place) -> None:
+async def test_a_log_without_events_that_are_needed_stalls_and_nothing_is_skipped(place: Place) -> None:
     async with place.job() as job:
         async with running(place.settings()):
             await job.register()
@@ -240,17 +269,19 @@ async def test_events_deleted_before_they_were_read_are_told_and_nothing_is_skip
             async with running(place.settings()) as service:
                 answer = await job.register()
                 assert not answer.accepted
-                assert "were deleted before they were committed" in answer.reason
-                assert "retention.ms" in service.status()["streams"]["flights"]["stalled"]
-        answers = [event for event in await job.notifications() if isinstance(event.body, OpeningAnswered)]
+                assert answer.problem is not None
+                assert answer.problem.code is Code.LOG_DISCONTINUOUS
+                assert stalled(service) == Code.LOG_DISCONTINUOUS
+        found = await job.notifications()
         contents: dict[str, set[str]] = {}
-        for event in answers:
-            contents.setdefault(event.envelope.id, set()).add(event.body.model_dump_json())
+        for each in found:
+            if isinstance(each.body, RegistrationAnswered):
+                contents.setdefault(each.id, set()).add(each.body.model_dump_json())
         assert all(len(found) == 1 for found in contents.values())
         assert read_ids(place.table) == [1]
 
 
-async def test_bodies_deleted_from_the_log_bar_their_region(place: Place, impatient: None) -> None:
+async def test_bodies_deleted_from_the_log_exclude_their_region(place: Place, impatient: None) -> None:
     partition = str(home_of("flights"))
     async with running(place.settings(memory={"body_budget": 1})) as service, place.job() as job:
         await job.register()
@@ -261,14 +292,13 @@ async def test_bodies_deleted_from_the_log_bar_their_region(place: Place, impati
         await until(service.status, lambda seen: seen["partitions"][partition]["position"] == end)
         await delete_records(place, -1)
         await job.complete(event)
-        reasons = await until(lambda: stalls(job))
-        assert "no longer in the log" in reasons[-1]
-        assert "Rewind the region to its committed checkpoint, as a new lineage" in reasons[-1]
+        problem = (await until(lambda: stalls(job)))[-1]
+        assert problem.code is Code.BODY_UNREADABLE
+        assert "no longer in the log" in problem.detail
         assert read_ids(place.table) == [1]
-        async with place.job(incarnation="q2", batch=1) as again:
-            assert (await again.register(Parent(region="r1", incarnation="q1", checkpoint=0))).accepted
-            await again.run_batch([2])
-            await again.committed([1, 2])
+        assert (await job.begin("q2")).accepted
+        await job.run_batch([2])
+        await job.committed([1, 2])
 
 
 async def recreate_events(place: Place) -> None:
@@ -291,13 +321,14 @@ async def test_a_recreated_topic_is_noticed(place: Place, grown: bool) -> None:
         await job.committed([1])
     await recreate_events(place)
     async with place.job() as job:
-        job.batch, job.previous = 1, 0
         for number in range(20 if grown else 1):
             await job.run_batch([100 + number])
         async with running(place.settings()):
             answer = await job.register()
             assert not answer.accepted
-            assert "the events topic was made anew" in answer.reason
+            assert answer.problem is not None
+            assert answer.problem.code is Code.LOG_DISCONTINUOUS
+            assert "the topic was created again" in answer.problem.detail
         assert read_ids(place.table) == [1]
 
 
@@ -319,7 +350,8 @@ async def test_a_record_of_a_newer_release_is_neither_used_nor_replaced(place: P
             async with running(place.settings()):
                 answer = await job.register()
                 assert not answer.accepted
-                assert "upgrade the coordinator" in answer.reason
+                assert answer.problem is not None
+                assert answer.problem.code is Code.STATE_RECORD_NEWER
         assert (await read_records(place.bootstrap, state))[-1].value == newer
         async with AIOKafkaProducer(bootstrap_servers=place.bootstrap) as producer:
             await producer.send_and_wait(state, newest.value, key=newest.key, partition=newest.partition)

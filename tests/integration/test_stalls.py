@@ -1,43 +1,38 @@
-"""Stalls and refusals by table and log: each names its way out, and ends by itself once that is taken."""
+"""Stalls by table and log have a code, and end by themselves after their cause is removed."""
 
 import os
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.new_partitions import NewPartitions
 
-from sluicegate.coordinator.core import cuts, intake, machine
-from sluicegate.coordinator.core.book import Book
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.replica import Applied, Replica
 from sluicegate.coordinator.runtime import service as shell_service
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, Event
+from sluicegate.events.codec import read_record
+from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.models import CutDecided
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
 from sluicegate.kafka import fetching
-from sluicegate.replay.base import bases
-from sluicegate.replay.course import Course
-from sluicegate.replay.log import open_log, stream_records
-from sluicegate.replay.marks import Window, parse_mark
-from sluicegate.replay.repair import Repair
-from sluicegate.replay.tables import ReplayTable
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import (
     PARTITIONS,
     Job,
+    commit_elsewhere,
     delete_records,
     expire,
+    read_events,
     read_ids,
     read_records,
-    read_topic,
     rewrite,
 )
-from tests.integration.letters import home_of, stalls
-from tests.integration.orders import invoke, invoke_here, sluicegate
-from tests.integration.test_replay import publish
+from tests.integration.letters import conditions, home_of, stalled, stalls
+from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -51,14 +46,16 @@ async def one_commit(place: Place, job: Job) -> None:
 
 
 async def decide(place: Place, job: Job) -> None:
-    """Append the decision that a coordinator takes next, and dies."""
-    course = Course("flights", None, 0)
+    """Append the decision that a coordinator would append next before it dies."""
+    replica = Replica("flights", home_of("flights"))
     for record in await read_records(place.bootstrap, place.topics.events):
-        if record.partition == home_of("flights"):
-            course.take(record.offset, record.timestamp, record.headers, record.value)
-    choice = cuts.choose(course.book)
-    assert choice is not None
-    await job.send(EventType.CUT_DECIDED, choice)
+        read = read_record(record.offset, record.timestamp, record.headers, record.value).record
+        if record.partition == home_of("flights") and read is not None:
+            replica.step(read)
+    chosen = cuts.choose(replica.log)
+    assert isinstance(chosen, CutDecided)
+    head = replica.state.snapshot
+    await job.send(EventType.CUT_DECIDED, chosen.model_copy(update={"head": head}))
 
 
 async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place, impatient: None) -> None:
@@ -70,9 +67,8 @@ async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place,
         path, kept = Path(place.table) / files.files[0].path, place.root / "kept"
         os.rename(path, kept)
         async with running(place.settings()):
-            reasons = await until(lambda: stalls(job))
-            assert "the table refuses decision 2" in reasons[-1]
-            assert "sluicegate void --stream flights --decision 2" in reasons[-1]
+            problem = (await until(lambda: stalls(job)))[-1]
+            assert (problem.code, problem.number) == (Code.COMMIT_REFUSED, 2)
             os.rename(kept, path)
             await job.committed([1, 2])
             await job.run_batch([3])
@@ -86,15 +82,15 @@ async def test_a_table_that_cannot_be_written_is_tried_again(place: Place, impat
         shutil.rmtree(manifests, ignore_errors=True)
         manifests.write_text("in the way")
         await job.run_batch([1])
-        await until(lambda: read_topic(place.bootstrap, place.topics.events), _decided)
-        assert service.status()["streams"]["flights"]["stalled"] is None
+        await until(lambda: read_events(place.bootstrap, place.topics.events), _decided)
+        assert stalled(service) is None
         assert read_ids(place.table) == []
         os.rename(manifests, away)
         await job.committed([1])
 
 
-def _decided(log: list[Event]) -> bool:
-    return any(event.envelope.type is EventType.CUT_DECIDED for event in log)
+def _decided(found: list[LogRecord]) -> bool:
+    return any(each.envelope.type is EventType.CUT_DECIDED for each in found)
 
 
 async def test_a_decision_that_is_there_with_other_content_stalls_until_that_is_settled(
@@ -105,10 +101,11 @@ async def test_a_decision_that_is_there_with_other_content_stalls_until_that_is_
         await job.register()
         await job.run_batch([1])
         await job.committed([1])
-        publish(place.table, 2, "made elsewhere")
+        commit_elsewhere(place.table, 2, "made elsewhere")
         await job.run_batch([2])
-        reasons = await until(lambda: stalls(job))
-        assert "decision 2 is in the table with other content (digest made elsewhere" in reasons[-1]
+        problem = (await until(lambda: stalls(job)))[-1]
+        assert (problem.code, problem.number) == (Code.TABLE_CONTRADICTS, 2)
+        assert problem.names == ("made elsewhere",)
         assert read_ids(place.table) == [1]
         (snapshots / "snapshot-2").unlink()
         (snapshots / "LATEST").write_text("1")
@@ -119,11 +116,15 @@ async def test_a_table_that_is_ahead_of_the_log_is_not_written_to(place: Place, 
     snapshots = Path(place.table) / "snapshot"
     async with place.job() as job:
         await one_commit(place, job)
-        publish(place.table, 2, "made elsewhere")
+        commit_elsewhere(place.table, 2, "made elsewhere")
         async with running(place.settings()):
             answer = await job.register()
-            assert "the table has decision 2 of this stream, but the log ends at decision 1" in answer.reason
-            assert "configure another commit_user" in answer.reason
+            assert answer.problem is not None
+            assert (answer.problem.code, answer.problem.number, answer.problem.other) == (
+                Code.TABLE_AHEAD,
+                1,
+                2,
+            )
             (snapshots / "snapshot-2").unlink()
             (snapshots / "LATEST").write_text("1")
             await until(job.register, lambda found: found.accepted)
@@ -140,14 +141,9 @@ async def test_what_an_expired_history_does_not_prove_is_not_committed(place: Pl
         rewrite(place.table)
         shutil.copytree(snapshots, kept)
         expire(place.table, keep=1)
-        refused = await invoke_here(place, "replay", "--stream", "flights", "--commit-missing")
-        assert (refused.exit_code, "cannot be proven" in refused.stderr) == (2, True), refused.output
-        said = await invoke_here(place, "replay", "--stream", "flights", "--verify")
-        assert (said.exit_code, "not provable: decision 2" in said.stdout) == (0, True), said.output
         async with running(place.settings()):
-            reasons = await until(lambda: stalls(job))
-            assert "it cannot be proven whether decision 2 is in the table" in reasons[-1]
-            assert "Put the table's snapshots back" in reasons[-1]
+            problem = (await until(lambda: stalls(job)))[-1]
+            assert (problem.code, problem.number) == (Code.ABSENCE_UNPROVEN, 2)
             assert read_ids(place.table) == [1]
             shutil.copytree(kept, snapshots, dirs_exist_ok=True)
             await job.committed([1, 2])
@@ -174,15 +170,13 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
             await job.run_batch([number])
         await delete_records(place.bootstrap, place.topics.events, "flights")
         held.clear()
-        stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
-        assert "were deleted before they were committed" in stalled
+        await until(lambda: stalled(service), lambda code: code == Code.LOG_DISCONTINUOUS)
         assert read_ids(place.table) == [1]
 
 
 @pytest.mark.parametrize("rows", [[], [1]], ids=["nothing is decided", "something is committed"])
 async def test_a_stream_does_not_go_on_as_another_commit_user(place: Place, rows: list[int]) -> None:
     """Nothing need be decided by the record: its first decision may have been published since."""
-    user = {"STREAMS__FLIGHTS__COMMIT_USER": "somebody"}
     async with place.job() as job:
         async with running(place.settings()):
             await job.register()
@@ -193,13 +187,10 @@ async def test_a_stream_does_not_go_on_as_another_commit_user(place: Place, rows
         for _ in range(2):
             async with running(another) as service:
                 await job.run_batch([2])
-                stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
-                assert 'Set streams.flights.commit_user = "sluicegate-flights" again' in stalled
+                await until(lambda: stalled(service), lambda code: code == Code.OTHER_COMMIT_USER)
+                (problem,) = {each.identity: each for each in await until(lambda: stalls(job))}.values()
+                assert problem.names == ("sluicegate-flights", "somebody")
                 assert read_ids(place.table) == rows
-        refused = await invoke(place, "replay", "--stream", "flights", "--verify", **user)
-        assert (refused.exit_code, "the stream commits as sluicegate-flights" in refused.stderr) == (2, True)
-        checked = await invoke(place, "check", **user)
-        assert (checked.exit_code, "the stream commits as sluicegate-flights" in checked.output) == (1, True)
         async with running(place.settings()):
             await job.committed([*rows, 2, 2])
         assert read_ids(place.table) == [*rows, 2, 2]
@@ -218,8 +209,7 @@ async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place:
             await admin.close()
         await until(service.unready, lambda reasons: any("does not exist any more" in x for x in reasons))
         await sluicegate(place, "topics", "create")
-        stalled = await until(lambda: service.status()["streams"].get("flights", {}).get("stalled"))
-        assert "go on in a new stream" in stalled
+        await until(lambda: stalled(service), lambda code: code == Code.LOG_DISCONTINUOUS)
         assert read_ids(place.table) == [1]
 
 
@@ -236,62 +226,35 @@ async def test_a_topic_that_has_grown_is_noticed(place: Place) -> None:
             await admin.close()
         assert grown > PARTITIONS
         async with running(place.settings()) as service:
-            stalled = await until(lambda: service.status()["streams"]["flights"]["stalled"])
-            assert "the events topic has grown" in stalled
-            assert f"stand in partition {home_of('flights')}" in stalled
-        refused = await invoke_here(place, "replay", "--stream", "flights", "--verify")
-        assert (refused.exit_code, "the events topic has grown" in refused.stderr) == (2, True)
+            (found,) = await until(lambda: [each for each in conditions(service) if each["kind"] == "stall"])
+            assert found["code"] == Code.OTHER_PARTITION
+            assert found["arguments"]["number"] == home_of("flights")
         assert read_ids(place.table) == [1]
-
-
-async def test_a_repair_that_races_a_coordinator_doubles_nothing(place: Place) -> None:
-    """As if the coordinator had been started right after the repair had looked for one."""
-
-    async def nobody() -> None:
-        """No coordinator is seen."""
-
-    async with place.job() as job:
-        await one_commit(place, job)
-        for number in range(2, 6):
-            await job.run_batch([number])
-            await decide(place, job)
-            settings = place.settings()
-            records = await stream_records(settings, "flights")
-            with ThreadPoolExecutor(1) as threads:
-                table = ReplayTable(settings.streams["flights"], threads)
-                async with open_log(settings, "flights") as log, running(settings, ready=False):
-                    choices = bases(records, await log.range(), parse_mark("earliest"))
-                    window = Window(parse_mark("earliest"), parse_mark("latest"))
-                    repair = Repair(log, table, records[-1], nobody, dry=False)
-                    await repair.run("flights", choices, window, print)
-                    await job.committed(range(1, number + 1))
-                table.close()
-        said = await invoke_here(place, "replay", "--stream", "flights", "--verify")
-        assert "5 are in the table, each once" in said.stdout, said.output
 
 
 async def test_a_record_that_the_core_fails_at_stalls_its_stream_and_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, enter = neighbour("flights", same=True), intake.enter
+    other, step = neighbour("flights", same=True), Replica.step
 
-    def failing(book: Book, offset: int, time: int, envelope: Envelope, body: Body | None) -> str | None:
+    def failing(self: Replica, record: LogRecord) -> Applied:
+        envelope = record.envelope
         if envelope.stream == "flights" and envelope.type is EventType.CHECKPOINT_COMPLETED:
-            raise KeyError("q.0")
-        return enter(book, offset, time, envelope, body)
+            raise KeyError("q1")
+        return step(self, record)
 
     settings = place.settings("flights", other)
     async with place.job() as job, place.job(other) as second:
         with monkeypatch.context() as patched:
-            patched.setattr(machine, "enter", failing)
+            patched.setattr(Replica, "step", failing)
             async with running(settings):
                 await job.register()
                 await second.register()
                 await job.run_batch([1])
                 await second.run_batch([2])
                 await second.committed([2])
-                reasons = await until(lambda: stalls(job))
-                assert "KeyError" in reasons[-1]
-                assert "defect of Sluicegate" in reasons[-1]
+                problem = (await until(lambda: stalls(job)))[-1]
+                assert problem.code is Code.RECORD_UNREADABLE
+                assert "KeyError" in problem.detail
         async with running(settings):
             await job.committed([1, 2])
