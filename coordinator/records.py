@@ -1,12 +1,13 @@
 """State records in the compacted topic: all read at an assignment, written by key."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.core.record_codec import decode_record
+from sluicegate.coordinator.core.retention import read_key, recovery_record
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import group_named
 from sluicegate.events.problems import Problem
@@ -15,24 +16,32 @@ from sluicegate.kafka.starting import start_client
 
 
 class Held(NamedTuple):
-    """The newest record of a stream."""
+    """The records of one stream."""
 
-    record: StateRecord | Problem
-    """A problem if this release cannot read it."""
+    record: StateRecord | Problem | None
+    """The newest one: a problem if this release cannot read it, None if there are base records alone."""
     group: str | None
     """Group of coordinators that wrote it; None if it is unsigned."""
+    bases: Mapping[int, StateRecord]
+    """Readable base records, by the first offset of the log that they are for."""
+
+    def usable(self, begin: int) -> StateRecord | Problem | None:
+        """Return the record to recover from, in a log that begins at this offset."""
+        if isinstance(self.record, Problem):
+            return self.record
+        return recovery_record(self.record, self.bases, begin)
 
 
 class _Stored(NamedTuple):
     offset: int
     time: int
     """Append time in milliseconds by the broker's clock, which may step back."""
-    value: bytes
+    value: bytes | None
     group: str | None
 
 
-_Newest = dict[str, dict[int, _Stored]]
-"""By stream, the last record in each partition."""
+_Newest = dict[tuple[str, int | None], dict[int, _Stored]]
+"""By stream and offset of the key, the last record in each partition."""
 
 
 async def read_records(
@@ -40,13 +49,17 @@ async def read_records(
 ) -> dict[str, StateRecord | Problem]:
     """Return the newest record of each stream that has one, as `read_held` does."""
     held = await read_held(topic, partitions, options, streams, patience)
-    return {stream: each.record for stream, each in held.items()}
+    return {stream: each.record for stream, each in held.items() if each.record is not None}
 
 
 async def read_held(
-    topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
+    topic: str,
+    partitions: int,
+    options: dict[str, Any],
+    streams: Collection[str] | None,
+    patience: float,
 ) -> dict[str, Held]:
-    """Return the newest record of each stream that has one, with the group that wrote it.
+    """Return the records of each stream that has one; `streams` None: of all streams.
 
     All partitions are read, because a record may be in any of them after the topic got more partitions.
     Raises KafkaError, and TimeoutError after `patience` seconds without progress.
@@ -55,17 +68,30 @@ async def read_held(
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
     try:
         await start_client(consumer)
-        newest = await _newest(consumer, sources, {stream.encode(): stream for stream in streams}, patience)
+        newest = await _newest(consumer, sources, streams, patience)
     finally:
         await consumer.stop()
-    latest = {stream: _latest(found) for stream, found in newest.items()}
-    return {stream: Held(decode_record(stream, each.value), each.group) for stream, each in latest.items()}
+    latest = {key: _latest(found) for key, found in newest.items()}
+    found = {key: each for key, each in latest.items() if each.value is not None}
+    return {stream: _held(stream, found) for stream in dict.fromkeys(stream for stream, _ in found)}
+
+
+def _held(stream: str, found: Mapping[tuple[str, int | None], _Stored]) -> Held:
+    stored = found.get((stream, None))
+    bases: dict[int, StateRecord] = {}
+    for (name, start), each in found.items():
+        if name == stream and start is not None:
+            base = decode_record(stream, each.value or b"")
+            if isinstance(base, StateRecord):
+                bases[start] = base
+    record = None if stored is None else decode_record(stream, stored.value or b"")
+    return Held(record, stored.group if stored is not None else None, bases)
 
 
 async def _newest(
     consumer: AIOKafkaConsumer,
     partitions: list[TopicPartition],
-    streams: dict[bytes, str],
+    streams: Collection[str] | None,
     patience: float,
 ) -> _Newest:
     async with asyncio.timeout(patience) as limit:
@@ -88,12 +114,12 @@ async def _newest(
     return newest
 
 
-def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: dict[bytes, str]) -> None:
+def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: Collection[str] | None) -> None:
     for record in records:
-        stream = streams.get(record.key or b"")
-        if stream is None or record.value is None:
+        key = read_key((record.key or b"").decode(errors="replace"))
+        if streams is not None and key[0] not in streams:
             continue
-        found = newest.setdefault(stream, {})
+        found = newest.setdefault(key, {})
         held = found.get(record.partition)
         if held is None or held.offset < record.offset:
             found[record.partition] = _Stored(
@@ -102,5 +128,5 @@ def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: dict[b
 
 
 def _latest(found: dict[int, _Stored]) -> _Stored:
-    """Return a stream's last record; it has several partitions only if the topic got more of them."""
+    """Return the last record of a key; it has several partitions only if the topic got more of them."""
     return max(found.values(), key=lambda stored: stored.time)

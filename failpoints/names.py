@@ -42,6 +42,10 @@ class Failpoint(StrEnum):
     RELEASE_OFFSETS_BEFORE = "release-offsets.before"
     RELEASE_OFFSETS_AFTER = "release-offsets.after"
 
+    DELETE_RECORDS_BEFORE = "delete-records.before"
+    """The base records are durable. The next step deletes records of the log."""
+    DELETE_RECORDS_AFTER = "delete-records.after"
+
     # An assignment of a partition, from its beginning to its end (coordinator/stream, runtime, membership).
     ASSIGNED = "assigned"
     READ_RECORDS_BEFORE = "read-records.before"

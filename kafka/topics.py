@@ -187,6 +187,16 @@ async def verify_topics(
     return find_problems(specs, observed, bootstrap_servers)
 
 
+async def topic_settings(options: Mapping[str, Any], topic: str) -> dict[str, str]:
+    """Return the settings of a topic. Raises KafkaError."""
+    admin = AIOKafkaAdminClient(**options)
+    try:
+        await start_client(admin)
+        return (await _settings(admin, [topic])).get(topic, {})
+    finally:
+        await admin.close()
+
+
 @asynccontextmanager
 async def _admin(
     bootstrap_servers: str, client_settings: Mapping[str, Any], seconds: float

@@ -5,7 +5,7 @@ the table's (TableProgress), and work in hand. A crash loses the work in hand, a
 again. `poll` hands out every effect that may start now, so an effect that a crash lost is handed out again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.coordinator.core import effects
@@ -49,6 +49,8 @@ class StreamMachine:
     _stall_seen = False
     """True if the stall was found after the newest registration was read."""
     _inspected: TableState | None = None
+    warnings: Sequence[Condition] = ()
+    """Conditions that the caller has found; nothing waits for their end."""
     _head_at = 0
     """Time of the next question about the table's head."""
     _head_expired = False
@@ -70,7 +72,7 @@ class StreamMachine:
         self.outbox = Outbox(stream, record.due, settings.record_interval, record.announced, record.stalls)
         self._read_barrier = ReadBarrier()
         log = self.replica.log
-        self._activity = Activity(log, record, settings.silence)
+        self.activity = Activity(log, record, settings.silence)
         self._answers = Answers(self.outbox, record.refused)
         self._candidate = Candidate(log, settings)
         self._overdue = Overdue(log, settings.overdue_after)
@@ -80,7 +82,7 @@ class StreamMachine:
             log, self._retries, self._overdue, self._candidate.excluded, self._answers.refused
         )
         self._recorder = Recorder(
-            self.replica, self.table, self.outbox, self._activity, self._answers.refused, record.applied_id
+            self.replica, self.table, self.outbox, self.activity, self._answers.refused, record.applied_id
         )
         pauses = (settings.first_pause, settings.longest_pause)
         # Slots are independent: a stuck store delays its own effects alone.
@@ -100,7 +102,7 @@ class StreamMachine:
         fresh = record.offset > self.replica.applied
         applied = self.replica.step(record)
         self.position = record.offset + 1
-        self._activity.read(record, applied.ignored, self._now)
+        self.activity.read(record, applied.ignored, self._now)
         if applied.ignored is not None and record.envelope.type is EventType.FILES_WRITTEN:
             self._overdue.unused(record.envelope)
         if fresh:
@@ -254,7 +256,7 @@ class StreamMachine:
             return entry
         if (policy := self.settings.policy_to_log(state.policy, self.table.single_region)) is not None:
             return effects.Append(EventType.STREAM_POLICY, policy)
-        if (entry := self._activity.entry(self._now)) is not None:
+        if (entry := self.activity.entry(self._now)) is not None:
             return entry
         if state.pending is not None or self._head_due:
             return None
@@ -389,16 +391,8 @@ class StreamMachine:
 
     def conditions(self) -> list[Condition]:
         """Return everything that keeps the stream, or a region, from progress; the gravest first."""
-        return self._conditions.all(self._stall, max(0, self._of_table.resume_at - self._now))
-
-    @property
-    def heard(self) -> Mapping[str, int]:
-        """Return, by region, the append time of its driver's newest event."""
-        return self._activity.heard
-
-    def last_record(self) -> StateRecord | None:
-        """Return the record for the next owner, after a graceful stop; None if none may be written."""
-        return self.record() if self.ready and not self._answers.waiting else None
+        retry_in = max(0, self._of_table.resume_at - self._now)
+        return [*self._conditions.all(self._stall, retry_in), *self.warnings]
 
     def record(self) -> StateRecord:
         """Return the state record as of now."""

@@ -29,6 +29,7 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.coordinator.stream.retention import Retention
 from sluicegate.coordinator.stream.upkeep import renew_views
 from sluicegate.coordinator.tasks import end, ended_with
 from sluicegate.coordinator.telemetry.http import HealthServer
@@ -148,6 +149,7 @@ class Service:
                 self._tick(links),
                 self._keep_views(links),
                 self._release(),
+                Retention(links).run(lambda: list(self._runners.values())),
                 self._watch(links),
                 Janitor(lambda: self._settings, self._ready_streams).run(),
             )
@@ -265,10 +267,9 @@ class Service:
                 runner.trouble = repr(error)
                 log.warning("state records not read yet", partition=runner.number, error=repr(error))
             except OwnedElsewhere as error:
-                reason = str(error)
-                if runner.trouble != reason:
-                    log.warning("not started", partition=runner.number, reason=reason)
-                runner.trouble = reason
+                if runner.trouble != str(error):
+                    log.warning("not started", partition=runner.number, reason=str(error))
+                runner.trouble = str(error)
             except Exception as error:
                 # Nobody awaits this task, so an error that is not logged here would be lost.
                 runner.trouble = repr(error)

@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import Rivals, refuse_other_groups
-from sluicegate.coordinator.records import read_held
+from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.continuity import (
     Home,
@@ -39,9 +39,6 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 
 log = structlog.get_logger(__name__)
-
-Known = StateRecord | Problem
-"""The newest state record of a stream, or the problem if this release cannot read it."""
 
 
 class PartitionRunner:
@@ -76,9 +73,10 @@ class PartitionRunner:
         """
         names = list(self.wanted())
         await reach(Failpoint.READ_RECORDS_BEFORE)
-        records = await self._read_records(names)
+        found = await self._read_records(names)
         await reach(Failpoint.READ_RECORDS_AFTER)
-        held = await self._range()
+        held = await self.range()
+        records = {name: each.usable(held.begin) for name, each in found.items()}
         readable = [record for record in records.values() if isinstance(record, StateRecord)]
         events = await last_events(self._links.fetcher, self.number, readable, held)
         committed, note = await committed_with_note(self._consumer, self.source)
@@ -104,17 +102,17 @@ class PartitionRunner:
         hit(Failpoint.TAKE_OVER_AFTER)
         self.reached()
 
-    async def _read_records(self, names: Sequence[str]) -> Mapping[str, Known]:
+    async def _read_records(self, names: Sequence[str]) -> Mapping[str, Held]:
         """Return the streams' state records. Raises KafkaError, TimeoutError or OwnedElsewhere."""
         kafka = self._links.settings.kafka
         options, count = kafka.client_options(), self._links.partitions.state
         found = await read_held(self._links.topics.state, count, options, names, kafka.request_timeout)
         wrote = {name: each.group for name, each in found.items()}
         await refuse_other_groups(options, kafka.group_id, wrote)
-        return {name: each.record for name, each in found.items()}
+        return found
 
     def _make(
-        self, name: str, known: Known | None, held: LogRange, events: Mapping[int, str | None]
+        self, name: str, known: StateRecord | Problem | None, held: LogRange, events: Mapping[int, str | None]
     ) -> StreamRunner:
         wanted = self._links.settings.streams[name]
         record = StateRecord(stream=name, applied=-1, low_water=held.begin, state=LogState())
@@ -229,7 +227,7 @@ class PartitionRunner:
 
     async def refuse(self) -> None:
         """Stall every stream of the partition: its log cannot be read further. Raises KafkaError."""
-        begin, end = await self._range()
+        begin, end = await self.range()
         problem = (
             deleted(self.position, begin)
             if self.position < begin
@@ -255,8 +253,9 @@ class PartitionRunner:
 
     async def prepare(self, names: list[str]) -> list[StreamRunner]:
         """Make streams from their records. Raises KafkaError, TimeoutError or OwnedElsewhere."""
-        records = await self._read_records(names)
-        held = await self._range()
+        found = await self._read_records(names)
+        held = await self.range()
+        records = {name: each.usable(held.begin) for name, each in found.items()}
         readable = [record for record in records.values() if isinstance(record, StateRecord)]
         events = await last_events(self._links.fetcher, self.number, readable, held)
         settings = self.wanted()
@@ -311,9 +310,18 @@ class PartitionRunner:
         """Return the end offset: the last offset plus one. Raises KafkaError."""
         return await self._links.ends.of(self.source)
 
-    async def _range(self) -> LogRange:
+    async def range(self) -> LogRange:
+        """Return the offsets of the log. Raises KafkaError."""
         begins = await self._consumer.beginning_offsets([self.source])
         return LogRange(begins[self.source], await self.end_offset())
+
+    async def first_since(self, time_ms: int) -> int | None:
+        """Return the first offset with an append time at or after this; None if there is none.
+
+        Raises KafkaError.
+        """
+        found = await self._consumer.offsets_for_times({self.source: time_ms})
+        return found[self.source].offset if found[self.source] is not None else None
 
     async def release_offsets(self) -> None:
         """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""

@@ -142,10 +142,10 @@ class StreamRunner:
 
     async def write_last_record(self) -> None:
         """Write a state record at a graceful stop, so that the next owner reads less of the log."""
-        record = self.machine.last_record()
-        if record is not None:
+        # Every batch ends with a poll: while the machine is ready, the record has all answers.
+        if self.machine.ready:
             await reach(Failpoint.LAST_RECORD_BEFORE)
-            result = await self._effect(WriteRecord(record))
+            result = await self._effect(WriteRecord(self.machine.record()))
             if isinstance(result, Failed):
                 self._log.warning("last state record not written", reason=result.reason)
             await reach(Failpoint.LAST_RECORD_AFTER)

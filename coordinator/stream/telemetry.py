@@ -184,7 +184,7 @@ class StreamTelemetry:
         oldest = gauges.oldest_sealed(entries)
         metrics.uncut(self._stream, _age(oldest, now_ms))
         counts = {region: state.fallbacks for region, state in entries.state.regions.items()}
-        metrics.regions(self._stream, counts, machine.heard, single=gauges.is_single_region(entries))
+        metrics.regions(self._stream, counts, machine.activity.heard, single=gauges.is_single_region(entries))
         self._warn(gauges.oldest_completed(entries), now_ms, found)
 
     def _warn(self, since: int | None, now_ms: int, found: Sequence[Condition]) -> None:

