@@ -28,9 +28,10 @@ def hindrances(runners: Mapping[int, PartitionRunner]) -> Iterator[str]:
             yield f"partition {number}: the group {other} decides for its streams, too"
         for name, stream in runner.streams.items():
             failing = stream.telemetry.failing(PATIENCE)
-            for problem in (each.problem for each in stream.machine.conditions()):
-                if problem.code is Code.RETRYING and problem.names[0] in failing:
-                    yield format_problem(problem, name)
+            for each in stream.machine.conditions():
+                retried = each.problem.code is Code.RETRYING
+                if retried and (each.kind == "stall" or each.problem.names[0] in failing):
+                    yield format_problem(each.problem, name)
 
 
 def absent(topic: str) -> str:

@@ -21,7 +21,7 @@ from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.metrics import CutOutcome, Metrics
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.models import CutAbandoned, CutReverted
+from sluicegate.events.models import CutAbandoned, CutReverted, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
 
@@ -46,6 +46,8 @@ class StreamTelemetry:
         self._metrics = metrics
         self._inherited = {each.id for each in due}
         """Ids of notifications and registrations that a previous owner may have logged."""
+        self._probes: set[str] = set()
+        """Ids of probes: their refusal is an ordinary answer."""
         self._asked_at: dict[int, float] = {}
         self._failing: dict[str, float] = {}
         """By kind of a retried effect, the time since when it fails."""
@@ -61,6 +63,9 @@ class StreamTelemetry:
         """Log and count an event without effect; `inherited`: a previous owner may have logged it."""
         kind, ignored = record.envelope.type, applied.ignored
         if kind is EventType.REGION_REGISTERED:
+            if isinstance(record.body, RegionRegistered) and record.body.probe:
+                self._probes.add(record.envelope.id)
+                return
             if inherited:
                 self._inherited.add(record.envelope.id)
             if ignored is not None:
@@ -136,7 +141,9 @@ class StreamTelemetry:
         body = due.body
         if isinstance(body, RegistrationAnswered) and not body.accepted and body.problem is not None:
             stalled = body.registration in self._inherited and body.problem.identity in self._shown
-            tell = self._log.debug if stalled or due.id in self._inherited else self._log.warning
+            quiet = stalled or due.id in self._inherited or body.registration in self._probes
+            self._probes.discard(body.registration)
+            tell = self._log.debug if quiet else self._log.warning
             tell(
                 "registration refused",
                 region=due.region,
