@@ -93,7 +93,8 @@ def expire(location: str, keep: int) -> None:
 
 def commit_elsewhere(location: str, decision: int, digest: str, user: str = "sluicegate-flights") -> None:
     """Make an empty commit as the commit user of a stream, as another deployment does."""
-    committer = adapter("paimon").open_committer(location, user, {})
+    paimon = adapter("paimon")
+    committer = paimon.open_committer(paimon.parse_table(location), user)
     made = committer.publish(CommitRequest(decision, digest, committer.inspect().head, None, []))
     assert isinstance(made, Published)
 
@@ -252,7 +253,8 @@ class Job:
         name = f"w-{attempt[:8]}"
         digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
-            writer = adapter("paimon").open_writer(self.location, writer_options or {}, "at", digest)
+            table_ref = adapter("paimon").parse_table(self.location, writer_options)
+            writer = adapter("paimon").open_writer(table_ref, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
             for batch in table.cast(SCHEMA).to_batches():
                 writer.write(batch)

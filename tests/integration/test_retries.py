@@ -33,10 +33,13 @@ async def _get(service: Service, path: str) -> tuple[int, Any]:
 
 
 async def _samples(service: Service) -> dict[tuple[str, str], float]:
-    """By name and kind of effect."""
+    """Return the values by name, with the kind of effect or the code of the condition."""
     _, text = await _get(service, "/metrics")
     return {
-        (sample.name.removeprefix("sluicegate_"), sample.labels.get("effect", "")): sample.value
+        (
+            sample.name.removeprefix("sluicegate_"),
+            sample.labels.get("effect") or sample.labels.get("code", ""),
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.labels.get("stream") == "flights" and "outcome" not in sample.labels
@@ -77,7 +80,9 @@ async def test_a_folder_that_cannot_be_used_is_seen_everywhere(
             status, ready = await _get(service, "/readyz")
             assert status == 503
             assert any(kind in each and reason in each for each in ready["reasons"])
-            metrics = await until(lambda: _samples(service), lambda seen: seen["stream_stalled", ""] == 1)
+            metrics = await until(
+                lambda: _samples(service), lambda seen: ("stream_conditions", Code.RETRYING) in seen
+            )
             assert metrics["effect_failures_total", kind] > 1
             view = await until(
                 lambda: _view(settings), lambda seen: bool(seen and any(_stalls(x) for x in seen.conditions))
@@ -94,7 +99,9 @@ async def test_a_folder_that_cannot_be_used_is_seen_everywhere(
             assert view is not None
             await until(lambda: _view(settings), lambda seen: bool(seen and not seen.conditions))
             await until(lambda: _get(service, "/readyz"), lambda seen: seen[0] == 200)
-            metrics = await until(lambda: _samples(service), lambda seen: seen["stream_stalled", ""] == 0)
+            await until(
+                lambda: _samples(service), lambda seen: ("stream_conditions", Code.RETRYING) not in seen
+            )
             await job.run_batch([2])
             await job.committed([1, 2])
             assert len(await stalls(job)) == 1
