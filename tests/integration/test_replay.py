@@ -1,4 +1,4 @@
-"""Replay against a real log and a real table: verified, mended, and made again elsewhere."""
+"""Replay against a real log and a real table: verified, repaired, and built again elsewhere."""
 
 import json
 import os
@@ -7,42 +7,50 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events.models import Parent
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.records import read_held
+from sluicegate.events.notifications import Stalled
+from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Publication, Published, Refused
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import Job, create_table, delete_records, expire, read_ids, rewrite
-from tests.integration.letters import stalls
+from tests.integration.job import PARTITIONS, Job, create_table, delete_records, expire, read_ids, rewrite
 from tests.integration.orders import invoke, invoke_here
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 
-REPLAY = ("replay", "--stream", "flights")
+STREAM = ("--stream", "flights")
+VERIFY = ("replay", "verify", *STREAM)
+REPAIR = ("replay", "repair", *STREAM)
+REBUILD = ("replay", "rebuild", *STREAM)
 USER = "sluicegate-flights"
 
 
 async def three_commits(place: Place, job: Job) -> None:
     async with running(place.settings()):
-        await job.open()
+        assert (await job.register()).accepted
         for number in (1, 2, 3):
             await job.run_batch([number])
             await job.committed(range(1, number + 1))
+        # The outcome is in the log once it is announced.
+        await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 3)
 
 
-async def spoken(place: Place, *arguments: str) -> str:
-    """What a command printed that succeeded."""
-    said = await invoke_here(place, *arguments)
-    assert said.exit_code == 0, said.output
-    return said.stdout
+async def output(place: Place, *arguments: str) -> str:
+    """Return what a command printed that succeeded."""
+    result = await invoke_here(place, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 async def verified(place: Place, *more: str) -> tuple[int, dict[str, Any]]:
-    """Exit status, and what was found."""
-    said = await invoke_here(place, *REPLAY, "--verify", "--json", *more)
-    return said.exit_code, json.loads(said.stdout or "{}")
+    """Return the exit status, and what was found."""
+    result = await invoke_here(place, *VERIFY, "--json", *more)
+    return result.exit_code, json.loads(result.stdout or "{}")
 
 
 def forget(table: Path, *snapshots: int) -> None:
@@ -74,68 +82,66 @@ async def test_a_table_is_verified_through_compaction_and_expiry(place: Place) -
         expire(place.table, keep=1)
         status, found = await verified(place)
         assert (status, found["counts"]["there"], found["counts"]["unknown"]) == (0, 0, 3)
-        assert "Neither that they are in the table" in found["not_proven"][0]
+        assert "Nothing proves that they are in the table" in found["not_proven"][0]
         assert read_ids(place.table) == [1, 2, 3]
 
 
-async def test_what_follows_from_a_later_commit_is_said(place: Place) -> None:
+async def test_what_follows_from_a_later_commit_is_printed(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
     expire(place.table, keep=1)
-    said = await invoke_here(place, *REPLAY, "--verify")
-    assert said.exit_code == 0
-    assert "1 are in the table" in said.stdout
-    assert "2 cannot be looked up" in said.stdout
-    assert "follows from decision 3" in said.stdout
-    assert "as far as it can be proven" in said.stdout
+    result = await invoke_here(place, *VERIFY)
+    assert result.exit_code == 0
+    assert "1 are in the table" in result.stdout
+    assert "2 cannot be looked up" in result.stdout
+    assert "because decision 3 is" in result.stdout
+    assert "as far as it can be proven" in result.stdout
 
 
 async def test_a_range_is_chosen_by_checkpoint_offset_and_time(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
-    _, found = await verified(place, "--from", "checkpoint:r1/1", "--to", "checkpoint:r1/q1.0/1")
+    _, found = await verified(place, "--from", "checkpoint:r1/1", "--to", "checkpoint:r1/q1/1")
     assert (found["first"], found["last"]) == (2, 2)
-    said = await spoken(place, *REPLAY, "--dry-run", "--json")
-    decisions = json.loads(said)["decisions"]
-    assert [each["standing"] for each in decisions] == ["there"] * 3
+    decisions = json.loads(await output(place, *VERIFY, "--all", "--json"))["findings"]
+    assert [each["status"] for each in decisions] == ["there"] * 3
     _, found = await verified(place, "--from", f"offset:{decisions[1]['offset']}")
     assert (found["first"], found["last"]) == (2, 3)
     _, found = await verified(place, "--to", f"time:{decisions[0]['time']}")
     assert (found["first"], found["last"]) == (1, 1)
-    missing = await invoke_here(place, *REPLAY, "--verify", "--from", "checkpoint:r1/77")
+    missing = await invoke_here(place, *VERIFY, "--from", "checkpoint:r1/77")
     assert (missing.exit_code, "no decision of the log includes checkpoint 77" in missing.stderr) == (2, True)
 
 
-async def test_what_a_rolled_back_table_lacks_is_committed_again_where_its_beginning_has_expired(
-    place: Place,
-) -> None:
+async def test_a_rolled_back_table_whose_beginning_has_expired_is_repaired(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
     forget(Path(place.table), 3)
     expire(place.table, keep=1)
-    await spoken(place, *REPLAY, "--commit-missing")
+    await output(place, *REPAIR)
     assert read_ids(place.table) == [1, 2, 3]
 
 
-async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_goes_on(place: Place) -> None:
+async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_continues(
+    place: Place,
+) -> None:
     async with place.job() as job:
         await three_commits(place, job)
         forget(Path(place.table), 2, 3)
-        said = await invoke_here(place, *REPLAY, "--verify")
-        assert said.exit_code == 1
-        assert "MISSING  decision 2" in said.stdout
-        assert "sluicegate replay --stream flights --commit-missing" in said.stdout
-        dry = json.loads(await spoken(place, *REPLAY, "--commit-missing", "--dry-run", "--json"))
+        result = await invoke_here(place, *VERIFY)
+        assert result.exit_code == 1
+        assert "MISSING  decision 2" in result.stdout
+        assert "sluicegate replay repair --stream flights" in result.stdout
+        dry = json.loads(await output(place, *REPAIR, "--dry-run", "--json"))
         assert [each["decision"] for each in dry["committed"]] == [2, 3]
         assert read_ids(place.table) == [1]
         async with running(place.settings()):
-            refused = await invoke(place, *REPLAY, "--commit-missing")
+            refused = await invoke(place, *REPAIR)
             assert (refused.exit_code, "1 coordinator runs" in refused.stderr) == (2, True)
-        told = await spoken(place, *REPLAY, "--commit-missing")
-        assert "it names snapshot 3 now" in told
+        assert "decision 4 is absent up to snapshot 3" in await output(place, *REPAIR)
         assert read_ids(place.table) == [1, 2, 3]
         assert (await verified(place))[0] == 0
-        again = await spoken(place, *REPLAY, "--commit-missing")
+        again = await output(place, *REPAIR)
         assert "nothing is missing" in again
         async with running(place.settings()):
             await job.run_batch([4])
@@ -147,24 +153,24 @@ async def test_doubled_and_foreign_commits_and_other_content_are_differences(pla
     async with place.job() as job:
         await three_commits(place, job)
     _, found = await verified(place)
-    said = json.loads(await spoken(place, *REPLAY, "--dry-run", "--json"))
-    publish(place.table, 3, said["decisions"][-1]["digest"])
+    listed = json.loads(await output(place, *VERIFY, "--all", "--json"))
+    publish(place.table, 3, listed["findings"][-1]["digest"])
     publish(place.table, 9, "made elsewhere")
     status, found = await verified(place)
     assert (status, found["counts"]["doubled"], found["counts"]["there"]) == (1, 1, 2)
     assert found["foreign"] == [{"decision": 9, "snapshot": 5, "digest": "made elsewhere"}]
-    refused = await invoke_here(place, *REPLAY, "--commit-missing")
+    refused = await invoke_here(place, *REPAIR)
     assert (refused.exit_code, "more than once" in refused.stderr) == (2, True)
 
 
-async def test_another_content_under_a_decisions_id_is_told(place: Place) -> None:
+async def test_other_content_under_a_decisions_id_is_a_difference(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
     forget(Path(place.table), 3)
     publish(place.table, 3, "made elsewhere")
     status, found = await verified(place)
     assert (status, found["counts"]["other content"], found["counts"]["there"]) == (1, 1, 2)
-    refused = await invoke_here(place, *REPLAY, "--commit-missing")
+    refused = await invoke_here(place, *REPAIR)
     assert (refused.exit_code, "other content" in refused.stderr) == (2, True)
 
 
@@ -175,23 +181,23 @@ async def test_a_replaced_table_is_a_difference_and_is_not_filled(place: Place) 
     create_table(place.root)
     status, found = await verified(place)
     assert (status, found["table_replaced"], found["counts"]["missing"]) == (1, True, 3)
-    refused = await invoke_here(place, *REPLAY, "--commit-missing")
-    assert (refused.exit_code, "the table was replaced" in refused.stderr) == (2, True)
+    refused = await invoke_here(place, *REPAIR)
+    assert (refused.exit_code, "the table is another one" in refused.stderr) == (2, True)
 
 
 def relative(path: Path) -> str:
     return os.path.relpath(path)
 
 
-async def test_a_fresh_table_has_the_same_cuts(place: Place) -> None:
+async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
     target = place.root / "db.db" / "again"
     async with place.job() as job:
         await three_commits(place, job)
-    dry = json.loads(await spoken(place, *REPLAY, "--into", str(target), "--dry-run", "--json"))
+    dry = json.loads(await output(place, *REBUILD, "--into", str(target), "--dry-run", "--json"))
     assert (dry["commits"], dry["files"], target.exists()) == (3, 3, False)
-    refused = await invoke_here(place, *REPLAY, "--into", place.table)
+    refused = await invoke_here(place, *REBUILD, "--into", place.table)
     assert (refused.exit_code, "the stream's own table" in refused.stderr) == (2, True)
-    made = json.loads(await spoken(place, *REPLAY, "--into", str(target), "--json"))
+    made = json.loads(await output(place, *REBUILD, "--into", str(target), "--json"))
     assert (made["commits"], made["found"]) == (3, 0)
     assert read_ids(str(target)) == read_ids(place.table) == [1, 2, 3]
     old, new = (
@@ -202,7 +208,7 @@ async def test_a_fresh_table_has_the_same_cuts(place: Place) -> None:
     ]
     assert new.identity != old.identity
     forget(target, 3)
-    made = json.loads(await spoken(place, *REPLAY, "--into", relative(target), "--json"))
+    made = json.loads(await output(place, *REBUILD, "--into", relative(target), "--json"))
     assert (made["commits"], made["found"]) == (1, 2)
     assert read_ids(str(target)) == [1, 2, 3]
     publish(str(target), 4, "somebody's")
@@ -210,13 +216,13 @@ async def test_a_fresh_table_has_the_same_cuts(place: Place) -> None:
     asked = committer.ask(1, "x", new.identity, None)
     assert isinstance(asked, Absent)
     committer.publish(CommitRequest(1, "x", asked.head, None, []))
-    refused = await invoke_here(place, *REPLAY, "--into", str(target))
+    refused = await invoke_here(place, *REBUILD, "--into", str(target))
     assert (refused.exit_code, "is not empty" in refused.stderr) == (2, True)
 
 
 async def test_files_that_are_gone_cannot_be_copied(place: Place) -> None:
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         files = job.write_files([2])
@@ -224,51 +230,87 @@ async def test_files_that_are_gone_cannot_be_copied(place: Place) -> None:
         await job.committed([1, 2])
     (Path(place.table) / files.files[0].path).unlink()
     for extra in (("--dry-run",), ()):
-        said = await invoke_here(place, *REPLAY, "--into", str(place.root / "again"), *extra)
-        assert said.exit_code == 2
-        assert "decision 2 cannot be made again" in said.stderr
-        assert "compaction has rewritten it" in said.stderr
-        assert said.stderr.count(str(place.root)) == 1, "the table that lacks the file, and no other"
+        result = await invoke_here(place, *REBUILD, "--into", str(place.root / "again"), *extra)
+        assert result.exit_code == 2
+        assert "decision 2 cannot be made again" in result.stderr
+        assert "compaction has rewritten it" in result.stderr
+        assert result.stderr.count(str(place.root)) == 1, "the table that lacks the file, and no other"
 
 
-async def test_a_log_without_its_start_is_continued_from_the_state_record(place: Place) -> None:
+async def put_base_record(place: Place, job: Job) -> int:
+    """Delete the log up to the state record's low-water mark, with a base record; return the mark."""
+    options = place.settings().kafka.client_options()
+    held = (await read_held(place.topics.state, PARTITIONS, options, ["flights"], 20.0))["flights"].record
+    assert isinstance(held, StateRecord)
+    key = f"flights/{held.low_water}".encode()
+    home = partition_of("flights", PARTITIONS)
+    await job.producer.send_and_wait(place.topics.state, encode_record(held), key, home)
+    await delete_records(place.bootstrap, place.topics.events, "flights", held.low_water)
+    return held.low_water
+
+
+async def test_a_log_without_its_start_is_read_from_a_base_record(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
-        await delete_records(place.bootstrap, place.topics.events, "flights")
+        begin = await put_base_record(place, job)
         async with running(place.settings()):
             await job.run_batch([4])
             await job.committed([1, 2, 3, 4])
+            await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 4)
     status, found = await verified(place)
     assert (status, found["first"], found["last"]) == (0, 4, 4)
-    assert "decisions 1 to 3 are not judged again" in found["note"]
+    assert (found["read_from"], found["not_judged"]) == (begin, 3)
     forget(Path(place.table), 4)
     assert (await verified(place))[0] == 1
-    told = await spoken(place, *REPLAY, "--commit-missing")
-    assert "was committed: decision 4" in told
+    assert "was committed: decision 4" in await output(place, *REPAIR)
     assert read_ids(place.table) == [1, 2, 3, 4]
-    refused = await invoke_here(place, *REPLAY, "--into", str(place.root / "again"))
-    assert (refused.exit_code, "needs the log from the stream's start" in refused.stderr) == (2, True)
+    target = str(place.root / "db.db" / "again")
+    refused = await invoke_here(place, *REBUILD, "--into", target)
+    assert (refused.exit_code, "would lack decisions 1 to 3" in refused.stderr) == (2, True)
+    await output(place, *REBUILD, "--into", target, "--incomplete")
+    assert read_ids(target) == [4]
     forget(Path(place.table), 2, 3, 4)
     status, found = await verified(place)
     assert (status, [each["decision"] for each in found["findings"]]) == (1, [2, 3, 4])
-    refused = await invoke_here(place, *REPLAY, "--commit-missing")
-    assert (refused.exit_code, "the table ends at decision 1" in refused.stderr) == (2, True)
+    refused = await invoke_here(place, *REPAIR)
+    assert (refused.exit_code, "the table ends with decision 1" in refused.stderr) == (2, True)
     forget(Path(place.table), 1)
-    refused = await invoke_here(place, *REPLAY, "--commit-missing")
-    assert (refused.exit_code, "the table ends at nothing" in refused.stderr) == (2, True)
+    refused = await invoke_here(place, *REPAIR)
+    assert (refused.exit_code, "the table ends with no decision" in refused.stderr) == (2, True)
     assert read_ids(place.table) == []
+
+
+async def test_a_log_without_its_start_and_without_a_base_record_is_refused(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    await delete_records(place.bootstrap, place.topics.events, "flights")
+    for command in (
+        VERIFY,
+        REPAIR,
+        (*REBUILD, "--into", str(place.root / "again")),
+        ("orphans", "list", *STREAM),
+    ):
+        refused = await invoke_here(place, *command)
+        assert refused.exit_code == 2
+        assert "no base record has the state before that" in refused.stderr
+        assert "To move the table, copy its whole folder" in refused.stderr
 
 
 async def test_a_range_that_skips_what_is_missing_commits_nothing(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
     forget(Path(place.table), 2, 3)
-    refused = await invoke_here(place, *REPLAY, "--commit-missing", "--from", "checkpoint:r1/2")
+    refused = await invoke_here(place, *REPAIR, "--from", "checkpoint:r1/2")
     assert (refused.exit_code, "with --from earliest" in refused.stderr) == (2, True)
     assert read_ids(place.table) == [1]
 
 
-async def test_a_void_is_verified_and_made_again_as_what_it_is(
+async def stalled(job: Job) -> bool:
+    """Return True once a stall of the job's stream is announced."""
+    return any(isinstance(each.body, Stalled) for each in await job.notifications())
+
+
+async def test_a_revert_is_verified_and_made_again_as_what_it_is(
     place: Place, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = PaimonCommitter.publish
@@ -276,23 +318,25 @@ async def test_a_void_is_verified_and_made_again_as_what_it_is(
     def refusing(self: PaimonCommitter, request: CommitRequest) -> Publication:
         return Refused("not this one") if request.decision == 2 and request.files else commit(self, request)
 
-    async with place.job() as job, place.job(lineage="q1.1") as again, running(place.settings()):
-        await job.open()
+    async with place.job() as job, running(place.settings()):
+        assert (await job.register()).accepted
         await job.run_batch([1])
         await job.committed([1])
         monkeypatch.setattr(PaimonCommitter, "publish", refusing)
         await job.run_batch([2])
-        await until(lambda: stalls(job))
-        order = ("--stream", "flights", "--decision", "2", "--region", "r1", "--checkpoint", "1")
-        assert (await invoke(place, "void", *order)).exit_code == 0
+        await until(lambda: stalled(job))
+        order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "r1")
+        assert (await invoke(place, *order)).exit_code == 0
         monkeypatch.undo()
-        assert (await again.open(Parent(region="r1", lineage="q1.0", checkpoint=0))).accepted
-        await again.run_batch([3])
-        await again.committed([1, 3])
+        assert (await job.begin("q2")).accepted
+        await job.run_batch([3])
+        await job.committed([1, 3])
+        await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 2)
     assert (await verified(place))[1]["counts"]["there"] == 3
     forget(Path(place.table), 2, 3)
-    assert "voided, an empty commit" in await spoken(place, *REPLAY, "--commit-missing")
+    assert "reverted, an empty commit" in await output(place, *REPAIR)
     assert read_ids(place.table) == [1, 3]
     assert (await verified(place))[0] == 0
-    await spoken(place, *REPLAY, "--into", str(place.root / "db.db" / "again"))
-    assert read_ids(str(place.root / "db.db" / "again")) == [1, 3]
+    target = str(place.root / "db.db" / "again")
+    await output(place, *REBUILD, "--into", target)
+    assert read_ids(target) == [1, 3]
