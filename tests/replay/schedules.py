@@ -11,7 +11,7 @@ from sluicegate.coordinator.core.effects import Effect
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import BODIES, Envelope
 from sluicegate.events.models import FilesWritten, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
@@ -81,7 +81,11 @@ def encoded(entry: Entry) -> ConsumerRecord:
     if isinstance(body, StreamPolicy):
         # The simulator's files have short names.
         body = body.model_copy(update={"file_names": "unchecked"})
-    message = encode_event(envelope, body, 0)
+    if body is None:
+        # The simulator has appended an event that nobody can read.
+        message = encode_event(envelope, BODIES[envelope.type].model_construct(), 0)._replace(value=b"?")
+    else:
+        message = encode_event(envelope, body, 0)
     return ConsumerRecord(
         topic="events",
         partition=0,
