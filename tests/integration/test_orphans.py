@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.events.models import FilesWritten, Parent
+from sluicegate.events.models import FilesWritten
+from sluicegate.events.notifications import Committed, Stalled
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, FileStatus
 from sluicegate.replay.orphans import Deletable
@@ -17,21 +18,21 @@ from sluicegate.replay.sweep import open_search
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids
-from tests.integration.letters import stalls
 from tests.integration.orders import invoke_here
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 
-ORPHANS = ("orphans", "--stream", "flights", "--json")
+LIST = ("orphans", "list", "--stream", "flights", "--json")
+DELETE = ("orphans", "delete", "--stream", "flights", "--json")
 AT_ONCE = ("--grace", "1ms")
 
 
-async def listed(place: Place, *more: str) -> dict[str, Any]:
-    """What the command says."""
-    said = await invoke_here(place, *ORPHANS, *more)
-    assert said.exit_code == 0, said.output
-    found: dict[str, Any] = json.loads(said.stdout)
+async def printed(place: Place, *arguments: str) -> dict[str, Any]:
+    """Return what a command printed that succeeded."""
+    result = await invoke_here(place, *arguments)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
     return found
 
 
@@ -39,41 +40,61 @@ def path_of(files: FilesWritten) -> str:
     return files.files[0].path
 
 
+async def stalls(job: Job) -> list[Stalled]:
+    """Return the stalls of the job's stream that were announced."""
+    return [each.body for each in await job.notifications() if isinstance(each.body, Stalled)]
+
+
+async def announced(job: Job) -> None:
+    """Wait until the newest checkpoint is announced as committed: then the log has the outcome."""
+
+    def newest(body: object) -> bool:
+        return isinstance(body, Committed) and body.cut.get(job.region) == job.previous
+
+    await until(job.notifications, lambda seen: any(newest(each.body) for each in seen))
+
+
 async def commit_with_loser(job: Job, *ids: int) -> str:
     """Commit a batch of which another attempt was written too; returns that one's path."""
     loser = job.write_files([100 + ids[-1]])
     await job.written(loser)
     await job.complete(await job.written(job.write_files(ids)))
-    await until(lambda: read_ids(job.location), lambda found: set(ids) <= set(found))
+    await announced(job)
     return path_of(loser)
 
 
-async def test_losers_and_what_was_replaced_are_listed_and_deleted(place: Place) -> None:
+async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) -> None:
     table = Path(place.table)
-    async with place.job() as job, place.job(lineage="q1.1") as again:
+    async with place.job() as job:
         async with running(place.settings()):
-            await job.open()
+            await job.register()
             loser = await commit_with_loser(job, 1)
-            replaced, unnamed, pending = (job.write_files([number]) for number in (201, 202, 203))
-            await job.written(replaced)
-            assert (await again.open(Parent(region="r1", lineage="q1.0", checkpoint=0))).accepted
-            await again.run_batch([2])
-            await again.committed([1, 2])
-            await again.written(pending)
-        found = await listed(place)
+            discarded, unnamed, pending = (
+                job.write_files([201]),
+                job.write_files([202]),
+                job.write_files([203]),
+            )
+            await job.written(discarded)
+            assert (await job.begin("q2")).accepted
+            await job.run_batch([2])
+            await job.committed([1, 2])
+            pending = job.write_files([203])
+            await job.written(pending)
+            await announced(job)
+        found = await printed(place, *LIST)
         assert (found["files"], found["younger"]) == ([], 2)
-        found = await listed(place, *AT_ONCE)
+        found = await printed(place, *LIST, *AT_ONCE)
         reasons = {each["path"]: each["reason"] for each in found["files"]}
         assert reasons == {
-            loser: "checkpoint 0 is committed without it (by decision 1)",
-            path_of(replaced): "lineage q1.0 of region r1 was replaced behind checkpoint 0",
+            loser: "decision 1 committed checkpoint 0 of region r1 without it",
+            path_of(discarded): "incarnation q1 of region r1 has ended",
         }
-        done = await listed(place, *AT_ONCE, "--delete")
+        done = await printed(place, *DELETE, *AT_ONCE)
         assert {each["fate"] for each in done["files"]} == {"deleted"}
-        there = [loser, path_of(replaced), path_of(unnamed), path_of(pending)]
+        there = [loser, path_of(discarded), path_of(unnamed), path_of(pending)]
         assert [(table / path).exists() for path in there] == [False, False, True, True]
         assert read_ids(place.table) == [1, 2]
-        found = await listed(place, *AT_ONCE)
+        found = await printed(place, *LIST, *AT_ONCE)
         assert (found["files"], found["gone"]) == ([], 2)
 
 
@@ -81,13 +102,13 @@ async def test_what_happens_between_the_look_and_the_deletion_counts(place: Plac
     """Named again, cleaned away by somebody, committed by somebody; only the last one is deleted here."""
     table = Path(place.table)
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         first = [job.write_files([number]) for number in (101, 102, 103, 104)]
         for files in first:
             await job.written(files)
         named, cleaned, taken, orphan = first
         await job.complete(await job.written(job.write_files([1])))
-        await job.committed([1])
+        await announced(job)
         now = time.time_ns() // 1_000_000 + 1
         async with open_search(place.settings(), "flights", 1, print) as search:
             found = await until(lambda: search.find(now), lambda seen: len(seen.files) == 4)
@@ -108,7 +129,7 @@ async def test_what_happens_between_the_look_and_the_deletion_counts(place: Plac
 
 async def test_a_winner_whose_upload_comes_while_the_janitor_looks_is_no_orphan(place: Place) -> None:
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         loser = await commit_with_loser(job, 1)
         late, other = job.write_files([2]), job.write_files([102])
         await job.written(other)
@@ -135,7 +156,7 @@ async def test_the_janitor_deletes_on_its_timer_while_commits_go_on(place: Place
     table = Path(place.table)
     with capture_logs() as logged:
         async with place.job() as job, running(place.settings(options=options)):
-            await job.open()
+            await job.register()
             losers = [await commit_with_loser(job, number) for number in range(1, 4)]
             await until(lambda: sum(line.get("deleted", 0) for line in logged), lambda count: count >= 3)
             assert not [path for path in losers if (table / path).exists()]
@@ -153,7 +174,7 @@ async def test_pending_files_that_somebody_cleaned_away_are_noticed_before_the_c
 ) -> None:
     table = Path(place.table)
     async with place.job() as job, running(place.settings()):
-        await job.open()
+        await job.register()
         await job.run_batch([1])
         await job.committed([1])
         files = job.write_files([2])
@@ -161,8 +182,8 @@ async def test_pending_files_that_somebody_cleaned_away_are_noticed_before_the_c
         kept = (table / path_of(files)).read_bytes()
         os.unlink(table / path_of(files))
         await job.complete(event)
-        reasons = await until(lambda: stalls(job))
-        assert f"the file {path_of(files)} is not in" in reasons[-1]
+        found = await until(lambda: stalls(job))
+        assert f"the file {path_of(files)} is not in" in found[-1].problem.detail
         assert read_ids(place.table) == [1]
         (table / path_of(files)).write_bytes(kept)
         await job.committed([1, 2])
