@@ -8,28 +8,41 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from sluicegate.coordinator.core import record_codec
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.records import read_held
+from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Publication, Published
-from sluicegate.replay import log, tables
+from sluicegate.replay import tables
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, create_table, delete_records, make_topics, read_ids
-from tests.integration.letters import home_of
 from tests.integration.orders import invoke_here
-from tests.integration.test_replay import REPLAY, USER, forget, publish, spoken, three_commits, verified
+from tests.integration.test_replay import (
+    REBUILD,
+    REPAIR,
+    USER,
+    VERIFY,
+    forget,
+    output,
+    publish,
+    put_base_record,
+    three_commits,
+    verified,
+)
 
 pytestmark = pytest.mark.kafka
-ORPHANS = ("orphans", "--stream", "flights", "--grace", "1ms")
-MEND = (*REPLAY, "--commit-missing")
+ORPHANS = ("orphans", "list", "--stream", "flights", "--grace", "1ms")
 
 
 async def refusal(place: Place, *arguments: str) -> str:
     """What a command says that is refused."""
-    said = await invoke_here(place, *arguments)
-    assert said.exit_code == 2, said.output
-    return said.stderr
+    result = await invoke_here(place, *arguments)
+    assert result.exit_code == 2, result.output
+    return result.stderr
 
 
 def publish_as(table: str, user: str, decision: int, digest: str) -> None:
@@ -46,17 +59,17 @@ async def test_other_content_is_settled_by_what_verify_tells(place: Place) -> No
         await three_commits(place, job)
     forget(Path(place.table), 3)
     publish(place.table, 3, "made elsewhere")
-    said = await refusal(place, *ORPHANS)
-    assert "nothing can be told of orphans before that is settled" in said
-    assert "sluicegate replay --stream flights --verify" in said
-    said = await refusal(place, *MEND)
-    assert "): another deployment commits as the same commit user. See --verify" in said
+    told = await refusal(place, *ORPHANS)
+    assert "nothing is known of orphans before that is resolved" in told
+    assert "sluicegate replay verify --stream flights" in told
+    told = await refusal(place, *REPAIR)
+    assert "): another deployment commits as the same commit user. See: sluicegate replay verify" in told
     assert (await verified(place))[1]["counts"]["other content"] == 1
     # The other one is stopped, and what it committed is rolled back.
     forget(Path(place.table), 3)
-    await spoken(place, *MEND)
+    await output(place, *REPAIR)
     assert (await verified(place))[0] == 0
-    await spoken(place, *ORPHANS)
+    await output(place, *ORPHANS)
     assert read_ids(place.table) == [1, 2, 3]
 
 
@@ -66,11 +79,11 @@ async def test_what_is_doubled_is_settled_by_what_verify_tells(place: Place) -> 
     digest = ADAPTER.open_maintenance(ADAPTER.parse_table(place.table)).history().commits[0].digest
     assert digest is not None
     publish(place.table, 3, digest)
-    said = await refusal(place, *MEND)
-    assert "is in the table more than once (snapshots 3, 4): see --verify" in said
+    told = await refusal(place, *REPAIR)
+    assert "is in the table more than once (snapshots 3, 4). See: sluicegate replay verify" in told
     assert (await verified(place))[1]["counts"]["doubled"] == 1
     forget(Path(place.table), 4)
-    assert "nothing is missing" in await spoken(place, *MEND)
+    assert "nothing is missing" in await output(place, *REPAIR)
     assert (await verified(place))[0] == 0
     assert read_ids(place.table) == [1, 2, 3]
 
@@ -80,10 +93,10 @@ async def test_a_replaced_table_is_put_back(place: Place) -> None:
         await three_commits(place, job)
         os.rename(place.table, place.root / "old")
         create_table(place.root)
-        said = await invoke_here(place, "check")
-        assert said.exit_code == 1, said.output
-        assert "and the stream has committed to " in said.stdout
-        assert "Put the old one back, or make a fresh one" in said.stdout
+        result = await invoke_here(place, "check")
+        assert result.exit_code == 1, result.output
+        assert "and the stream has committed to " in result.stdout
+        assert "Put the old one back, or make a fresh one" in result.stdout
         shutil.rmtree(place.table)
         os.rename(place.root / "old", place.table)
         assert (await invoke_here(place, "check")).exit_code == 0
@@ -104,10 +117,10 @@ async def test_a_fresh_table_is_named(place: Place, user: str, advice: str) -> N
         await three_commits(place, job)
     used, fresh = create_table(place.root, "used"), str(place.root / "db.db" / "fresh")
     publish_as(used, user, 1, "made elsewhere")
-    own = await refusal(place, *REPLAY, "--into", place.table)
-    assert "that is the stream's own table; name another one" in own
-    assert advice in await refusal(place, *REPLAY, "--into", used)
-    await spoken(place, *REPLAY, "--into", fresh)
+    own = await refusal(place, *REBUILD, "--into", place.table)
+    assert "this is the stream's own table. Name another one" in own
+    assert advice in await refusal(place, *REBUILD, "--into", used)
+    await output(place, *REBUILD, "--into", fresh)
     assert read_ids(fresh) == [1, 2, 3]
 
 
@@ -127,27 +140,28 @@ async def test_a_race_that_others_won_is_run_again(place: Place, monkeypatch: py
 
     monkeypatch.setattr(PaimonCommitter, "publish", outrun)
     monkeypatch.setattr(tables, "MOST_RETRIES", 3)
-    assert "try again when fewer others write to it" in await refusal(place, *MEND)
+    assert "Try again when fewer others write to the table" in await refusal(place, *REPAIR)
     assert [type(each) for each in lost] == [Conflict] * 3
     monkeypatch.undo()
-    await spoken(place, *MEND)
+    await output(place, *REPAIR)
     assert read_ids(place.table) == [1, 2, 3]
 
 
-async def test_an_upgraded_release_replays_behind_the_record_of_a_newer_one(
+async def test_an_upgraded_release_replays_after_the_record_of_a_newer_one(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with place.job() as job:
         await three_commits(place, job)
         options = place.settings().kafka.client_options()
-        held = await read_held(place.topics.state, PARTITIONS, options, ["flights"], 20.0)
-        newer = held["flights"].record.model_copy(update={"version": 2})  # type: ignore[union-attr]
+        held = (await read_held(place.topics.state, PARTITIONS, options, ["flights"], 20.0))["flights"].record
+        assert isinstance(held, StateRecord)
+        newer = held.model_copy(update={"version": RECORD_VERSION + 1})
         await job.producer.send_and_wait(
-            place.topics.state, newer.model_dump_json().encode(), b"flights", home_of("flights")
+            place.topics.state, encode_record(newer), b"flights", partition_of("flights", PARTITIONS)
         )
-    said = await refusal(place, *REPLAY, "--verify")
-    assert "cannot be read by this release (it reads version 1); upgrade it" in said
-    monkeypatch.setattr(log, "RECORD_VERSION", 2)
+    told = await refusal(place, *VERIFY)
+    assert "Upgrade" in told
+    monkeypatch.setattr(record_codec, "RECORD_VERSION", RECORD_VERSION + 1)
     status, found = await verified(place)
     assert (status, found["counts"]["there"]) == (0, 3)
 
@@ -157,8 +171,8 @@ async def test_a_log_that_is_kept_longer_the_next_time_is_replayed(place: Place)
         await three_commits(place, job)
         await job.run_batch([4])
     await delete_records(place.bootstrap, place.topics.events, "flights")
-    said = await refusal(place, *REPLAY, "--verify")
-    assert "Raise retention.ms of the events topic for the next time" in said
+    told = await refusal(place, *VERIFY)
+    assert "From now on, set retention.ms of the events topic to -1" in told
     # The next time: new topics, a new table, and a log that is kept for good.
     topics = await make_topics(place.bootstrap, f"{place.prefix}-next")
     table = create_table(place.root, "next")
@@ -181,11 +195,11 @@ async def test_a_table_whose_log_is_gone_is_moved_as_a_folder(place: Place) -> N
     moved = place.root / "moved" / "db.db" / "flights"
     async with place.job() as job:
         await three_commits(place, job)
-        await delete_records(place.bootstrap, place.topics.events, "flights")
+        await put_base_record(place, job)
         async with running(place.settings()):
             await job.run_batch([4])
             await job.committed([1, 2, 3, 4])
-    said = await refusal(place, *REPLAY, "--into", str(place.root / "again"))
-    assert "to move a table, copy its whole folder" in said
+    told = await refusal(place, *REBUILD, "--into", str(place.root / "again"))
+    assert "To move the table, copy its whole folder" in told
     shutil.copytree(place.table, moved)
     assert read_ids(str(moved)) == [1, 2, 3, 4]

@@ -41,7 +41,7 @@ class Watched(Schedule):
     def __init__(self, seed: int) -> None:
         self.looks: list[Look] = []
         self._effects = 0
-        plan = draw_plan(seed, LENGTH, ("revert", "expire"))
+        plan = draw_plan(seed, LENGTH, ("revert", "expire", "refused"))
         # A foreign job that commits as our user makes differences; `test_comparison` has those.
         super().__init__(replace(plan, steps=tuple(each for each in plan.steps if each.kind != "impostor")))
 
