@@ -89,7 +89,7 @@ async def open_consumer(settings: Settings, client_id: str, stack: AsyncExitStac
         session_timeout_ms=session,
         # By heartbeats a member hears that others have come or gone, so they decide how soon it takes over.
         heartbeat_interval_ms=max(100, min(session // 5, HEARTBEAT_MS)),
-        # A topic that was made anew is seen this late; nothing else tells.
+        # A topic that was created again is seen this late; nothing else tells.
         metadata_max_age_ms=METADATA_MS,
         max_poll_interval_ms=max(300_000, session * 10),
         fetch_max_bytes=64 << 20,

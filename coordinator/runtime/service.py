@@ -121,7 +121,7 @@ class Service:
                 except FORBIDDEN:
                     raise
                 except KafkaError as error:
-                    self._trouble = f"the connection to Kafka failed and is made anew: {error!r}"
+                    self._trouble = f"the connection to Kafka failed and is opened again: {error!r}"
                     log.warning("session failed, another one follows", error=repr(error))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), spread(RETRY))

@@ -260,7 +260,8 @@ class PaimonCommitter:
         return self._opened
 
     def _entries_of(self, event: FilesWritten) -> Iterator[Entry]:
-        # The check is missing or too old after a takeover, an outage of the table, or in a very large commit.
+        # The check is missing or too old after a change of the coordinator or an outage of the table, or in a
+        # very large commit.
         if _paths(event) not in self._looked:
             self._look(event)
         _, examined = self._examine(event)

@@ -14,6 +14,7 @@ from sluicegate.cli.kafka import StateKey, read_records, read_state_keys
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.record_codec import encode_record
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.records import read_held
 from sluicegate.events.partitioning import partition_of
 from tests.cli.deployment import PARTITIONS, Deployment
 
@@ -37,6 +38,14 @@ def keys(deployment: Deployment, stream: str) -> list[StateKey]:
     return asyncio.run(read_state_keys(deployment.settings, stream))
 
 
+async def records_of_coordinators(deployment: Deployment) -> list[str]:
+    """Return the streams with a record, as a coordinator reads them at an assignment."""
+    kafka = deployment.settings.kafka
+    wanted, topic = ("trains", "trains2"), kafka.topic_names().state
+    found = await read_held(topic, PARTITIONS, kafka.client_options(), wanted, kafka.request_timeout)
+    return list(found)
+
+
 def test_all_records_of_the_stream_are_deleted(forgotten: Deployment) -> None:
     shown = forgotten.run(*FORGET)
     assert shown.exit_code == 1
@@ -48,6 +57,7 @@ def test_all_records_of_the_stream_are_deleted(forgotten: Deployment) -> None:
     assert (done.exit_code, "stream trains is forgotten: 2 records" in done.stdout) == (0, True), done.output
     assert keys(forgotten, "trains") == []
     assert list(asyncio.run(read_records(forgotten.settings))) == ["trains2"]
+    assert asyncio.run(records_of_coordinators(forgotten)) == ["trains2"]
     nothing = forgotten.run(*FORGET)
     assert (nothing.exit_code, "there is nothing to forget" in nothing.stderr) == (2, True), nothing.output
 

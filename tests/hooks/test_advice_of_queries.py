@@ -210,7 +210,7 @@ def test_a_query_with_a_wrong_option_is_stopped_mended_and_started_again(
     query = job.write(processingTime="100 milliseconds")
     try:
         (message,) = wait_until(told(caplog, "unknown option regoin"))
-        assert "stop it, mend the options, and start it again" in message
+        assert "stop it, correct the options, and start it again" in message
     finally:
         query.stop()
         query.awaitTermination()

@@ -65,7 +65,7 @@ def test_wrong_options_are_told_before_any_batch(
     heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: next(answers, options | change)))
     message = wait(told(caplog, says))
     assert "cannot write" in message
-    assert "stop it, mend the options, and start it again" in message
+    assert "stop it, correct the options, and start it again" in message
     heartbeats.tell(Signal(Kind.ENDED, "q", "r", lambda: None))
     heartbeats.stop(BACKSTOP)
     assert len(told(caplog, says)()) == 1

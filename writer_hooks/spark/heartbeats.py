@@ -346,7 +346,7 @@ class Heartbeats:
         if wrong is not None:
             _log.error(
                 "%s cannot write: %s. Spark asks the sink at the first batch only, and the query fails then; "
-                "stop it, mend the options, and start it again",
+                "stop it, correct the options, and start it again",
                 run.name,
                 wrong,
             )

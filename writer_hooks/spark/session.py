@@ -135,7 +135,7 @@ def _tune(spark: SparkSession) -> None:
             "%s is set to %s; the writer is fastest with %d", _RECORDS_PER_BATCH, records, _BEST_RECORDS
         )
     if (_setting(spark, _REUSE) or "true").lower() == "false":
-        _log.warning("%s is false: every task starts a Python process and connects to Kafka anew", _REUSE)
+        _log.warning("%s is false: every task starts a Python process and a connection to Kafka", _REUSE)
 
 
 def _setting(spark: SparkSession, name: str) -> str | None:
