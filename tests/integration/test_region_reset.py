@@ -1,4 +1,4 @@
-"""A real query, a real coordinator: a region is reset, and its query continues with no row lost or doubled."""
+"""A real query and a real coordinator: a reset region continues with no row lost or doubled."""
 
 import asyncio
 import json
@@ -29,6 +29,10 @@ def resetting(job: SparkJob, location: Path | None = None) -> tuple[str, ...]:
 
 async def committed(place: Place, ids: list[int]) -> None:
     await until(lambda: read_ids(place.table), lambda found: found == ids)
+
+
+def data_files(place: Place) -> set[Path]:
+    return {*Path(place.table).rglob("*.parquet")}
 
 
 async def contradict(place: Place, job: SparkJob, checkpoint: int) -> None:
@@ -102,12 +106,12 @@ async def test_a_location_from_a_backup_writes_nothing(
         job.feed([2], [3])
         await job.run()
         await committed(place, [1, 2, 3])
-        files = await asyncio.to_thread(lambda: {*Path(place.table).rglob("*.parquet")})
+        files = await asyncio.to_thread(data_files, place)
         shutil.rmtree(job.checkpoint)
         shutil.copytree(tmp_path / "backup", job.checkpoint)
         with pytest.raises(StreamingQueryException, match="location-older"):
             await job.run()
-        assert {*Path(place.table).rglob("*.parquet")} == files
+        assert await asyncio.to_thread(data_files, place) == files
         refused = await invoke(place, *resetting(job))
         assert (refused.exit_code, "Put the newer location back" in refused.stderr) == (2, True)
         shutil.rmtree(job.checkpoint)
