@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.embedded.ports import free_port
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
+from sluicegate.writer_hooks.spark.runs import Kind, Signal
 from tests.hooks.conftest import Job, make_table
 from tests.integration.waiting import BACKSTOP, wait_until
 

@@ -12,7 +12,8 @@ from sluicegate.kafka import outages
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.writer_hooks import outcomes
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
+from sluicegate.writer_hooks.spark.runs import Kind, Signal
 from tests.hooks.conftest import make_table
 from tests.integration.waiting import BACKSTOP, wait_until
 

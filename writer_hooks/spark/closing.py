@@ -1,12 +1,13 @@
 """End of a query: its region is closed, or idle until the query starts again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished
 from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Event
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
 from sluicegate.writer_hooks.spark.incarnation import Registered, register_query
 from sluicegate.writer_hooks.spark.options import SinkOptions
@@ -23,10 +24,13 @@ def close_region(options: Mapping[str, str]) -> int | None:
     return end_region(SinkOptions.parse(options), None)
 
 
-def end_region(options: SinkOptions, registered: Registered | None) -> int | None:
+def end_region(
+    options: SinkOptions, registered: Registered | None, before: Sequence[Event] = ()
+) -> int | None:
     """Close the region of a query that has ended, as `close_region`.
 
-    `registered` is the registration of the query's run; without one, this call registers.
+    `registered` is the registration of the query's run; `before` are events that have to precede the closing.
+    Without a registration, this call registers, and waits for the coordinator.
     """
     _require_finished(options)
     registered = registered or register_query(options, may_be_unplanned=True)[1]
@@ -37,14 +41,17 @@ def end_region(options: SinkOptions, registered: Registered | None) -> int | Non
         final = None
     closed = RegionClosed(final=final, run=registered.run)
     event = region.event(EventType.REGION_CLOSED, registered.incarnation, closed)
-    shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
+    shared_publisher(region.kafka).publish(region.events_topic, [*before, event], region.publish_timeout)
     return final
 
 
-def rest_region(options: SinkOptions, registered: Registered | None, timeout: float) -> None:
+def rest_region(
+    options: SinkOptions, registered: Registered | None, timeout: float, before: Sequence[Event] = ()
+) -> None:
     """Publish that a region is idle until its query starts again, so that no commit waits for it.
 
-    Kafka must acknowledge the event within `timeout` seconds. Raises the errors of `close_region`.
+    Kafka must acknowledge the event within `timeout` seconds. `registered` and `before` are as in
+    `end_region`. Raises the errors of `close_region`.
     """
     checkpoint = Checkpoint(options.checkpoint_location)
     marker = checkpoint.marker()
@@ -60,7 +67,7 @@ def rest_region(options: SinkOptions, registered: Registered | None, timeout: fl
     region = options.region
     idle = RegionHeartbeat(idle=True, run=registered.run)
     event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, idle)
-    shared_publisher(region.kafka).publish(region.events_topic, [event], timeout)
+    shared_publisher(region.kafka).publish(region.events_topic, [*before, event], timeout)
 
 
 def _require_finished(options: SinkOptions) -> None:

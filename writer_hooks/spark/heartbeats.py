@@ -4,10 +4,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -22,17 +21,16 @@ from sluicegate.writer_hooks.errors import (
 )
 from sluicegate.writer_hooks.outcomes import Live, Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Event, Region
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.closing import end_region, rest_region
 from sluicegate.writer_hooks.spark.examining import troubles, wrong_options
-from sluicegate.writer_hooks.spark.incarnation import Registered, restart_event
+from sluicegate.writer_hooks.spark.incarnation import Registered
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.runs import FIRST_LOOK, Kind, Options, Run, Signal
 
 _log = logging.getLogger(__name__)
 
-_FIRST_LOOK: Final = 0.05
 _LOOK: Final = 0.5
 _REACH: Final = 10.0
 """Seconds for Kafka to respond before it is reported as unreachable."""
@@ -40,66 +38,8 @@ _LEAST: Final = 0.5
 """Minimum time in seconds for the last heartbeat."""
 _GRACE: Final = 2.0
 """Additional seconds for the thread to end after its deadline."""
-
-Options = Mapping[str, str]
-Finder = Callable[[], Options | None]
-"""Function that returns the options of a run's sink: None while unknown, empty for another sink."""
-
-
-class Kind(StrEnum):
-    """Kind of a signal from Spark."""
-
-    STARTED = "started"
-    PROGRESS = "progress"
-    IDLE = "idle"
-    ENDED = "ended"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """Notification of Spark about a run of a query."""
-
-    kind: Kind
-    query: str
-    run: str
-    find: Finder
-    rows: int = 0
-
-
-@dataclass(slots=True)
-class _Run:
-    """State of one run of a query."""
-
-    id: str
-    query: str
-    find: Finder
-    last_rows: float
-    due: float
-    idle: bool = False
-    ended: bool = False
-    """The query has ended without error. The run is kept until the log contains that its region is idle."""
-    marker: IncarnationMarker | None = None
-    """Marker that the run found in its checkpoint location."""
-    registered: Registered | None = None
-    """Registration of the run: that of its first batch, or one of this thread before it."""
-    live: Live | None = None
-    """The newest answer of the coordinator for the region that was not compared yet."""
-    options: Options | None = None
-    followed: Region | None = None
-    """Region that this run follows in `outcomes`."""
-    missed: int = 0
-    """Number of consecutive heartbeats that were not sent."""
-    look: float = _FIRST_LOOK
-    """Seconds between two attempts to find the options."""
-
-    @property
-    def name(self) -> str:
-        """Description of the region, or else of the query, for messages."""
-        found = {key.lower(): value for key, value in (self.options or {}).items()}
-        if "region" in found and "stream" in found:
-            return f"region {found['region']} of stream {found['stream']}"
-        return f"query {self.query}"
+_CLOSING: Final = 60.0
+"""Seconds for a coordinator to answer a query that ends without a batch; other regions wait meanwhile."""
 
 
 @dataclass(slots=True)
@@ -113,7 +53,7 @@ class Heartbeats:
     registry: Registry | None = None
     """Registrations of the workers."""
     _signals: "queue.SimpleQueue[Signal | None]" = field(default_factory=queue.SimpleQueue)
-    _runs: dict[str, _Run] = field(default_factory=dict)
+    _runs: dict[str, Run] = field(default_factory=dict)
     _thread: threading.Thread | None = None
     _until: float = 0.0
     """Deadline of `stop`, in monotonic seconds; 0 before `stop`."""
@@ -187,7 +127,7 @@ class Heartbeats:
         now = time.monotonic()
         run = self._runs.get(signal.query)
         if signal.kind is Kind.STARTED or run is None:
-            run = _Run(signal.run, signal.query, signal.find, last_rows=now, due=now + _FIRST_LOOK)
+            run = Run(signal.run, signal.query, signal.find, last_rows=now, due=now + FIRST_LOOK)
             self._runs[signal.query] = run
         if run.id != signal.run:
             return  # a late signal of a run that was replaced
@@ -200,14 +140,14 @@ class Heartbeats:
         elif signal.kind is not Kind.STARTED:
             self._note_rows(run, signal, now)
 
-    def _note_rows(self, run: _Run, signal: Signal, now: float) -> None:
+    def _note_rows(self, run: Run, signal: Signal, now: float) -> None:
         if signal.rows > 0:
             run.last_rows = now
         idle = signal.kind is Kind.IDLE or (signal.rows == 0 and now - run.last_rows >= self.idle_after)
         if idle != run.idle:
             run.idle, run.due = idle, now
 
-    def _beat(self, run: _Run) -> None:
+    def _beat(self, run: Run) -> None:
         """Send a heartbeat. Its failure must end neither the query nor the thread."""
         try:
             self._send(run)
@@ -224,12 +164,12 @@ class Heartbeats:
             run.due = time.monotonic() + (spread(self.interval) if run.missed else self.interval)
 
     @staticmethod
-    def _tell_sent_again(run: _Run) -> None:
+    def _tell_sent_again(run: Run) -> None:
         if run.missed:
             _log.warning("%s: heartbeats are sent again, after %d that were not", run.name, run.missed)
         run.missed = 0
 
-    def _send(self, run: _Run) -> None:
+    def _send(self, run: Run) -> None:
         if run.ended:
             self._rest(run)
             return
@@ -247,8 +187,8 @@ class Heartbeats:
             if free:
                 self._send_heartbeat(run, parsed)
 
-    def _send_heartbeat(self, run: _Run, options: SinkOptions) -> None:
-        registered, events = self._registration(run, options)
+    def _send_heartbeat(self, run: Run, options: SinkOptions) -> None:
+        registered, events = run.registration(options, self.registry)
         if registered is None:
             return
         if registered == run.registered:
@@ -260,7 +200,7 @@ class Heartbeats:
         shared_publisher(region.kafka).publish(region.events_topic, [*events, beat], self.interval)
         run.registered = registered
 
-    def _begin(self, run: _Run, options: SinkOptions) -> None:
+    def _begin(self, run: Run, options: SinkOptions) -> None:
         """Note the incarnation that the run started with, and follow its region.
 
         After a reset the location contains another one, which this run must not use.
@@ -271,25 +211,7 @@ class Heartbeats:
         run.followed = options.region
         self.outcomes.follow(run.followed, run.query, partial(setattr, run, "live"))
 
-    def _registration(self, run: _Run, options: SinkOptions) -> tuple[Registered | None, list[Event]]:
-        """Return the registration of the run, and events to publish before it counts.
-
-        A run without a batch is a plain restart, which registers here without a wait: its source may be idle
-        for long. Its first batch registers once more, and waits for the answer.
-        """
-        found = self.registry.registered(run.query) if self.registry is not None else None
-        marker, region = run.marker, options.region
-        if found is not None or run.registered is not None:
-            return found or run.registered, []
-        if marker is None or marker.resetting or marker.query is None:
-            return None, []
-        place = (region.stream, region.name, region.assignment.number)
-        if (marker.stream, marker.region, marker.assignment) != place:
-            return None, []
-        event = restart_event(region, Checkpoint(options.checkpoint_location), marker)
-        return Registered(marker.incarnation, event.envelope.id), [event]
-
-    def _compare(self, run: _Run, registered: Registered) -> None:
+    def _compare(self, run: Run, registered: Registered) -> None:
         """Have the query ask before its next batch if the newest answer states another incarnation or run.
 
         The answer may be the repetition of an old one, so it decides nothing itself.
@@ -304,7 +226,7 @@ class Heartbeats:
         )
         self.registry.doubt(run.query)
 
-    def _rest(self, run: _Run) -> None:
+    def _rest(self, run: Run) -> None:
         """Publish that the region of an ended query is idle.
 
         A region with an unfinished batch gets no heartbeat, because it is not idle.
@@ -313,7 +235,9 @@ class Heartbeats:
         if self._until:
             timeout = max(_LEAST, self._until - time.monotonic())
         try:
-            rest_region(SinkOptions.parse(run.options or {}), self._last_registration(run), timeout)
+            parsed = SinkOptions.parse(run.options or {})
+            registered, events = run.last_registration(parsed, self.registry)
+            rest_region(parsed, registered, timeout, events)
         except BatchUnfinished as error:
             _log.info("%s", error)
         except (PublishFailed, RegistrationUnanswered):
@@ -322,7 +246,7 @@ class Heartbeats:
             self._tell_unannounced(run, error)
         del self._runs[run.query]
 
-    def _tell_missed(self, run: _Run, error: Exception) -> None:
+    def _tell_missed(self, run: Run, error: Exception) -> None:
         run.missed += 1
         if run.missed & (run.missed - 1):
             return  # logged the first time, the second, the fourth, the eighth ...
@@ -340,7 +264,7 @@ class Heartbeats:
             self.interval,
         )
 
-    def _examine(self, run: _Run) -> None:
+    def _examine(self, run: Run) -> None:
         """Log the problems of a sink before its first batch, which an idle source may delay."""
         wrong = wrong_options(run.options or {})
         if wrong is not None:
@@ -356,25 +280,24 @@ class Heartbeats:
         for trouble in troubles(SinkOptions.parse(run.options or {}), _REACH):
             _log.error("%s: its batches will fail as long as this lasts: %s", run.name, trouble)
 
-    def _last_registration(self, run: _Run) -> Registered | None:
-        """Return the registration of a run that has ended; None if it made none."""
-        found = self.registry.registered(run.query) if self.registry is not None else None
-        return found or run.registered
-
     @staticmethod
-    def _options(run: _Run) -> Options | None:
+    def _options(run: Run) -> Options | None:
         if run.options is None:
             run.options = run.find()
         return run.options
 
-    def _end(self, run: _Run, now: float) -> None:
+    def _end(self, run: Run, now: float) -> None:
         """Close a bounded region. Any other region becomes idle until its query starts again."""
         try:
             options = self._options(run)
             if not options:
                 return
-            if SinkOptions.parse(options).region.bounded:
-                end_region(SinkOptions.parse(options), self._last_registration(run))
+            parsed = SinkOptions.parse(options)
+            if parsed.region.bounded:
+                limit = min(parsed.region.registration_timeout, _CLOSING)
+                parsed = replace(parsed, region=replace(parsed.region, registration_timeout=limit))
+                registered, events = run.last_registration(parsed, self.registry)
+                end_region(parsed, registered, events)
             else:
                 run.ended, run.due = True, now
                 self._runs[run.query] = run
@@ -384,7 +307,7 @@ class Heartbeats:
             self._tell_unannounced(run, error)
 
     @staticmethod
-    def _tell_unannounced(run: _Run, error: Exception) -> None:
+    def _tell_unannounced(run: Run, error: Exception) -> None:
         _log.error(
             "%s: its end was not announced: %s. What it wrote is safe, but commits of the stream's other "
             "regions may wait for it; announce it with sluicegate.writer_hooks.close_region(options), or "

@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from sluicegate.writer_hooks.outcomes import OnOutcome, Outcomes
-from sluicegate.writer_hooks.spark.heartbeats import Finder, Heartbeats, Kind, Options, Signal
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
 from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.runs import Finder, Kind, Options, Signal
 from sluicegate.writer_hooks.spark.source import NAME
 
 _LAST_SIGNALS: Final = 5.0  # seconds for Spark's last signals to arrive when the driver ends

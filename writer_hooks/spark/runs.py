@@ -1,0 +1,104 @@
+"""Runs of queries, as the listener knows them, and the registrations that their events name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from sluicegate.writer_hooks.outcomes import Live
+from sluicegate.writer_hooks.region import Event, Region
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.incarnation import Registered, restart_event
+from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.spark.registry import Registry
+
+FIRST_LOOK: Final = 0.05
+
+Options = Mapping[str, str]
+Finder = Callable[[], Options | None]
+"""Function that returns the options of a run's sink: None while unknown, empty for another sink."""
+
+
+class Kind(StrEnum):
+    """Kind of a signal from Spark."""
+
+    STARTED = "started"
+    PROGRESS = "progress"
+    IDLE = "idle"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Notification of Spark about a run of a query."""
+
+    kind: Kind
+    query: str
+    run: str
+    find: Finder
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class Run:
+    """State of one run of a query."""
+
+    id: str
+    query: str
+    find: Finder
+    last_rows: float
+    due: float
+    idle: bool = False
+    ended: bool = False
+    """The query has ended without error. The run is kept until the log contains that its region is idle."""
+    marker: IncarnationMarker | None = None
+    """Marker that the run found in its checkpoint location."""
+    registered: Registered | None = None
+    """Registration of the run: that of its first batch, or one of this thread before it."""
+    live: Live | None = None
+    """The newest answer of the coordinator for the region that was not compared yet."""
+    options: Options | None = None
+    followed: Region | None = None
+    """Region that this run follows in `outcomes`."""
+    missed: int = 0
+    """Number of consecutive heartbeats that were not sent."""
+    look: float = FIRST_LOOK
+    """Seconds between two attempts to find the options."""
+
+    @property
+    def name(self) -> str:
+        """Description of the region, or else of the query, for messages."""
+        found = {key.lower(): value for key, value in (self.options or {}).items()}
+        if "region" in found and "stream" in found:
+            return f"region {found['region']} of stream {found['stream']}"
+        return f"query {self.query}"
+
+    def registration(
+        self, options: SinkOptions, registry: Registry | None
+    ) -> tuple[Registered | None, list[Event]]:
+        """Return the registration of the run, and the event that makes it if it was not published yet.
+
+        A run without a batch is a plain restart, which registers without a wait: its source may be idle for
+        long. Its first batch registers once more, and waits for the answer.
+        """
+        found = registry.registered(self.query) if registry is not None else None
+        marker, region = self.marker, options.region
+        if found is not None or self.registered is not None:
+            return found or self.registered, []
+        if marker is None or marker.resetting or marker.query is None:
+            return None, []
+        place = (region.stream, region.name, region.assignment.number)
+        if (marker.stream, marker.region, marker.assignment) != place:
+            return None, []
+        event = restart_event(region, Checkpoint(options.checkpoint_location), marker)
+        return Registered(marker.incarnation, event.envelope.id), [event]
+
+    def last_registration(
+        self, options: SinkOptions, registry: Registry | None
+    ) -> tuple[Registered | None, list[Event]]:
+        """Return the registration of a run that has ended, like `registration`."""
+        if self.marker is None:
+            # The run has ended before its first heartbeat.
+            self.marker = Checkpoint(options.checkpoint_location).marker()
+        return self.registration(options, registry)
