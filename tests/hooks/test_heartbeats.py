@@ -39,7 +39,8 @@ def test_idle_when_the_source_has_nothing_new(job: Job) -> None:
     beaten = job.log.of(RegionHeartbeat)
     assert {envelope.incarnation for envelope, _ in beaten} == {job.incarnation()}
     assert {body.run for _, body in beaten} == {job.log.registrations()[-1][0].id}
-    assert job.log.judges.replica(job.options["stream"]).state.regions["JFK"].idle
+    region = job.log.judges.replica(job.options["stream"]).state.regions["JFK"]
+    job.log.wait(lambda: region.idle, "not idle at its end")
 
 
 def test_bounded_source_is_closed_at_its_end(job: Job) -> None:
