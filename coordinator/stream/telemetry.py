@@ -142,7 +142,6 @@ class StreamTelemetry:
         if isinstance(body, RegistrationAnswered) and not body.accepted and body.problem is not None:
             stalled = body.registration in self._inherited and body.problem.identity in self._shown
             quiet = stalled or due.id in self._inherited or body.registration in self._probes
-            self._probes.discard(body.registration)
             tell = self._log.debug if quiet else self._log.warning
             tell(
                 "registration refused",
@@ -151,6 +150,8 @@ class StreamTelemetry:
                 code=body.problem.code,
                 reason=format_problem(body.problem, self._stream),
             )
+        if isinstance(body, RegistrationAnswered):
+            self._probes.discard(body.registration)
         if isinstance(body, CutAbandoned | CutReverted):
             self._metrics.cut(self._stream, "abandoned" if isinstance(body, CutAbandoned) else "reverted")
 

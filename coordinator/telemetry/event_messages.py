@@ -86,8 +86,8 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
     Code.UNKNOWN_STREAM: Message(
         "Stream {stream} is not known here",
         "no coordinator of this group has it in its settings",
-        "Add [streams.{stream}] with its table to the settings of the coordinators and send them SIGHUP, or "
-        "correct the name of the stream in the query; then start the query again",
+        "Add [streams.{stream}] with its table to the settings of the coordinators, and send them SIGHUP. Or "
+        "correct the name of the stream in the query. Then start the query again",
     ),
     Code.WRONG_PARTITION: Message(
         "The message is not used",
