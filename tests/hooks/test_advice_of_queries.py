@@ -144,7 +144,7 @@ def test_a_region_that_was_removed_is_written_again_with_the_next_assignment(job
     job.log.wait_completed(0)
     stream = job.options["stream"]
     job.log.judges.commit(stream)
-    job.log.judges.order(stream, StreamCommand(command="remove", region="JFK"))
+    job.log.judges.order(stream, StreamCommand(command="remove", region="JFK", number=0))
     job.feed("b", 1, start=100)
     with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*incarnation-ended"):
         job.run()

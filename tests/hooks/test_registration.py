@@ -208,7 +208,7 @@ def test_a_location_that_is_lost_after_the_first_cut_of_an_assignment_is_refused
 def test_a_next_assignment_is_refused_if_the_last_batch_is_not_the_position(query: Query) -> None:
     query.write(0, 1)
     query.commit()
-    query.order(command="discard", region="JFK")
+    query.order(command="discard", region="JFK", number=0)
     finish(query.root, 2)
     plan(query.root, 2, 3)
     before = query.marker()
@@ -247,7 +247,7 @@ def test_a_copy_from_before_a_reset_is_refused(query: Query, tmp_path: Path) -> 
     query.commit()
     other = query.at(tmp_path / "other")
     plan(other.root, 0)
-    query.order(command="discard", region="JFK")
+    query.order(command="discard", region="JFK", number=0)
     with pytest.raises(RegistrationRefused, match="incarnation-ended"):
         query.register()
 
@@ -273,7 +273,7 @@ def test_a_driver_whose_location_another_one_runs_stops(query: Query) -> None:
 def test_a_driver_whose_region_was_removed_stops(query: Query) -> None:
     query.write(0)
     _, registered = query.register()
-    query.order(command="remove", region="JFK")
+    query.order(command="remove", region="JFK", number=0)
     with pytest.raises(RegionReplaced, match="has ended: it was replaced, removed or reverted"):
         check_live(query.options, registered)
 

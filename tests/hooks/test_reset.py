@@ -314,7 +314,7 @@ def test_a_reset_whose_region_was_discarded_since_is_refused(stream: Stream) -> 
     with pytest.raises(InjectedFailure):
         stream.reset()
     ended = stream.marker().incarnation
-    stream.judges.order("s", StreamCommand(command="discard", region="EWR"))
+    stream.judges.order("s", StreamCommand(command="discard", region="EWR", number=0))
     stream.ends = lambda _, __: None
     with pytest.raises(RegistrationRefused, match="region-removed"):
         stream.reset()
@@ -324,7 +324,7 @@ def test_a_reset_whose_region_was_discarded_since_is_refused(stream: Stream) -> 
 
 
 def test_a_refusal_leaves_the_location_as_it_was(stream: Stream) -> None:
-    stream.judges.order("s", StreamCommand(command="remove", region="EWR"))
+    stream.judges.order("s", StreamCommand(command="remove", region="EWR", number=0))
     before = files(stream.root)
     with pytest.raises(RegistrationRefused, match=r"region-removed.*Nothing is changed in the location"):
         stream.reset()
@@ -336,7 +336,7 @@ def test_a_refusal_of_the_registration_puts_the_marker_back(stream: Stream) -> N
 
     def remove(body: RegionRegistered, after: bool) -> None:
         if body.probe and after:
-            stream.judges.order("s", StreamCommand(command="remove", region="EWR"))
+            stream.judges.order("s", StreamCommand(command="remove", region="EWR", number=0))
 
     stream.ends = remove
     before = files(stream.root)

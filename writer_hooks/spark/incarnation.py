@@ -109,6 +109,8 @@ def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> In
     A region that has a position is refused, because its source would be read again from the start. The option
     `assignment.after` states that the source begins at that cut, while no later decision exists.
     """
+    # Without it the location cannot be marked: fail before the wait.
+    checkpoint.known_query()
     region, incarnation = options.region, new_incarnation()
     answer = ask(region, registration_event(region, incarnation, None, probe=True), stopped)
     base: Position | None = None
