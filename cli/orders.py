@@ -165,7 +165,7 @@ def show(ordered: Ordered[Any], text: str, values: Mapping[str, Any], *, as_json
         click.echo(text, err=ordered.effect is None)
         return
     shown: dict[str, Any] = {
-        "order": ordered.command.model_dump(mode="json", exclude_none=True),
+        "order": ordered.command.model_dump(mode="json", exclude_defaults=True),
         "partition": ordered.partition,
         "offset": ordered.offset,
         "effective": ordered.effect is not None,

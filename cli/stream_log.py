@@ -11,6 +11,7 @@ from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import partition_count, read_records
 from sluicegate.coordinator.core.replica import Applied, Replica
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.records import read_held
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import read_record
@@ -118,6 +119,8 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
         await start_client(consumer)
         begin = (await consumer.beginning_offsets([source]))[source]
         end = (await consumer.end_offsets([source]))[source]
+        if record.low_water < begin:
+            record = await _base_record(settings, stream, begin) or record
         if record.low_water < begin or record.applied >= end:
             # The coordinator stalls for the same reason; without these records the effect is unknown.
             problem = Problem(code=Code.LOG_DISCONTINUOUS, number=record.low_water, other=begin)
@@ -129,6 +132,18 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
         yield log
     finally:
         await consumer.stop()
+
+
+async def _base_record(settings: Settings, stream: str, begin: int) -> StateRecord | None:
+    """Return a record from which the log continues, in a log that begins at this offset.
+
+    A former owner of the partition can have replaced the newest record by an older one.
+    """
+    topic, kafka = settings.kafka.topic_names().state, settings.kafka
+    count = await partition_count(settings, topic)
+    held = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
+    found = held[stream].usable(begin) if stream in held else None
+    return found if isinstance(found, StateRecord) else None
 
 
 async def known_record(settings: Settings, stream: str) -> StateRecord:

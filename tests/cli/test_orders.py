@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from sluicegate.coordinator.core.log_state import RegionPhase
-from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Head, StreamCommand
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
-from tests.cli.deployment import Deployment, as_json
+from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.history import History
 from tests.integration.waiting import until, wait_until
 
@@ -137,6 +140,33 @@ def test_an_order_after_the_record_counts_checkpoints_before_it(history: History
     history.record()
     assert history.replica.applied > 0
     result = history.run("region", "remove", *STREAM, "--region", "EWR")
+    assert "ends at checkpoint 1 of incarnation EWR-1, which is still to be committed" in result.stdout
+
+
+async def delete_before(deployment: Deployment, offset: int) -> None:
+    """Delete the records of the stream's partition before an offset."""
+    kafka = deployment.settings.kafka
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    await admin.start()
+    try:
+        source = TopicPartition(kafka.topic_names().events, partition_of("flights", PARTITIONS))
+        await admin.delete_records({source: RecordsToDelete(before_offset=offset)})
+    finally:
+        await admin.close()
+
+
+def test_an_order_after_an_older_record_starts_from_a_base_record(history: History) -> None:
+    """The first record of the stream has come back, and the beginning of the log is deleted."""
+    history.send()
+    begin = history.replica.log.low_water(history.replica.applied + 1)
+    assert begin > 0
+    base = encode_record(
+        StateRecord(stream="flights", applied=history.replica.applied, low_water=begin, state=history.state)
+    )
+    history.deployment.write_state((f"flights/{begin}".encode(), base))
+    asyncio.run(delete_before(history.deployment, begin))
+    result = history.deployment.run("region", "remove", *STREAM, "--region", "EWR")
+    assert result.exit_code == 0, result.output
     assert "ends at checkpoint 1 of incarnation EWR-1, which is still to be committed" in result.stdout
 
 
