@@ -95,8 +95,8 @@ async def test_a_replaced_table_is_put_back(place: Place) -> None:
         create_table(place.root)
         result = await invoke_here(place, "check")
         assert result.exit_code == 1, result.output
-        assert "and the stream has committed to " in result.stdout
-        assert "Put the old one back, or make a fresh one" in result.stdout
+        assert "than the stream has committed to" in result.stdout
+        assert "Put the former table back" in result.stdout
         shutil.rmtree(place.table)
         os.rename(place.root / "old", place.table)
         assert (await invoke_here(place, "check")).exit_code == 0
