@@ -22,58 +22,59 @@ from aiokafka import AIOKafkaProducer
 
 from bench.common import PARTITIONS, STREAM, create_table, make_topics, write_settings
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.state import LightState, StateRecord
+from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.runtime.janitor import Janitor
 from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events.encoding import encode
+from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
     Body,
     CheckpointCompleted,
-    Event,
+    CutCommitted,
     FileInfo,
     FilesWritten,
-    RegionOpened,
+    Position,
+    RegionRegistered,
     StreamPolicy,
 )
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import CommitRequest
-from sluicegate.replay.comparison import digests_of
-from sluicegate.replay.course import Course
+from sluicegate.lakes.port import CommitRequest, Published
+from sluicegate.replay.fold import LogFold, Start
 
+HOME = partition_of(STREAM, PARTITIONS)
+OF_STREAM = (EventType.STREAM_POLICY, EventType.CUT_DECIDED, EventType.CUT_COMMITTED)
 LOSERS = 10
 """One event in so many is a loser."""
 
 
 class Log:
-    """Appends to the stream's partition, and follows what it amounts to."""
+    """Appends to the stream's partition, and folds what it has appended."""
 
     def __init__(self, producer: AIOKafkaProducer, topics: TopicNames) -> None:
         self._producer = producer
         self._topics = topics
         self._sent: list[Any] = []
         self.end = 0
-        self.course = Course(STREAM, None, 0)
+        self.fold = LogFold(STREAM, HOME, Start(0, LogState(), -1))
 
-    async def say(self, event_type: EventType, body: Body, checkpoint: int = -1, files: int = 0) -> str:
+    async def append(self, event_type: EventType, body: Body, checkpoint: int = -1, files: int = 0) -> str:
         """Append one event; returns its id."""
-        region = event_type not in (EventType.STREAM_POLICY, EventType.CUT_DECIDED)
-        names = ("r1", "q1.0") if region else ("", "")
-        written = (f"w{self.end}", files, uuid.uuid4().hex) if files else ()
+        names = ("", "") if event_type in OF_STREAM else ("r1", "q1")
+        written = (f"w{self.end}", uuid.uuid4().hex, files) if files else ()
         envelope = Envelope(uuid.uuid4().hex, event_type, STREAM, *names, checkpoint, *written)
-        message = encode(Event(envelope, body))
-        home = partition_of(STREAM, PARTITIONS)
+        now = time.time_ns() // 1_000_000
+        message = encode_event(envelope, body, now)
         sent = await self._producer.send(
-            self._topics.events, message.value, key=message.key, headers=message.headers, partition=home
+            self._topics.events, message.value, key=message.key, headers=message.headers, partition=HOME
         )
         self._sent.append(sent)
-        taken = self.course.take(self.end, time.time_ns() // 1_000_000, message.headers, message.value)
-        if taken is None or (taken.ignored and event_type is not EventType.STREAM_POLICY):
-            raise RuntimeError(f"{event_type} has no effect: {taken}")
+        step = self.fold.read(self.end, now, message.headers, message.value)
+        if step is None or step.applied.ignored is not None:
+            raise RuntimeError(f"{event_type} has no effect: {step}")
         self.end += 1
         if len(self._sent) >= 5_000:
             await self.flush()
@@ -84,29 +85,17 @@ class Log:
         await asyncio.gather(*self._sent)
         self._sent.clear()
 
-    async def record(self) -> None:
-        """Write the state record."""
-        state: LightState = self.course.book.state.model_copy(deep=True)
-        state.partition, state.committed, state.pending = partition_of(STREAM, PARTITIONS), state.decided, []
-        record = StateRecord(stream=STREAM, applied=self.end - 1, low_water=self.end, state=state)
-        await self._producer.send_and_wait(
-            self._topics.state,
-            record.model_dump_json().encode(),
-            key=STREAM.encode(),
-            partition=partition_of(STREAM, PARTITIONS),
-        )
-
 
 async def make_log(bootstrap: str, table: str, commits: int, events: int) -> tuple[TopicNames, int]:
-    """A log of so many commits of so many events, which the table has; returns how many records it has."""
+    """Make a log of so many commits of so many events, which the table has; return its number of records."""
     topics = await make_topics(bootstrap)
     committer = ADAPTER.open_committer(ADAPTER.parse_table(table), f"sluicegate-{STREAM}")
-    location = Path(table).as_uri()
+    location, identity, before = Path(table).as_uri(), committer.inspect().identity, None
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5) as producer:
         log = Log(producer, topics)
-        await log.say(EventType.STREAM_POLICY, StreamPolicy(number=1, allowed_locations=(location,)))
-        opened = RegionOpened(assignment=Assignment(number=0, regions=("r1",)))
-        await log.say(EventType.REGION_OPENED, opened)
+        await log.append(EventType.STREAM_POLICY, StreamPolicy(number=1, allowed_locations=(location,)))
+        registered = RegionRegistered(assignment=Assignment(number=0, regions=("r1",)))
+        await log.append(EventType.REGION_REGISTERED, registered)
         for checkpoint in range(commits):
             named: list[str] = []
             for number in range(events):
@@ -115,26 +104,31 @@ async def make_log(bootstrap: str, table: str, commits: int, events: int) -> tup
                 body = FilesWritten(
                     format="paimon", format_version=1, location=location, schema_id=0, files=(file,)
                 )
-                event = await log.say(EventType.FILES_WRITTEN, body, checkpoint, 1)
+                event = await log.append(EventType.FILES_WRITTEN, body, checkpoint, 1)
                 named += [event] if number % LOSERS else []
-            done = CheckpointCompleted(
-                events=tuple(named), predecessor=checkpoint - 1 if checkpoint else None, source_digest="d"
-            )
-            await log.say(EventType.CHECKPOINT_COMPLETED, done, checkpoint)
-            choice = cuts.choose(log.course.book)
+            done = CheckpointCompleted(events=tuple(named), predecessor=before, source_digest="d")
+            await log.append(EventType.CHECKPOINT_COMPLETED, done, checkpoint)
+            before = Position(incarnation="q1", checkpoint=checkpoint, digest="d")
+            choice = cuts.choose(log.fold.replica.log)
             if choice is None:
                 raise RuntimeError("nothing can be decided")
-            await log.say(EventType.CUT_DECIDED, choice)
-            (settled,) = log.course.finish()
-            head = committer.inspect().head
-            committer.publish(CommitRequest(checkpoint + 1, digests_of(settled)[0], head, None, []))
+            await log.append(EventType.CUT_DECIDED, choice)
+            made = log.fold.replica.state.pending
+            if made is None:
+                raise RuntimeError("nothing was decided")
+            request = CommitRequest(made.id, made.digest, committer.inspect().head, None, [])
+            published = committer.publish(request)
+            is_there = isinstance(published, Published)
+            if not is_there:
+                raise RuntimeError(f"not published: {published}")
+            outcome = CutCommitted(decision=made.id, digest=made.digest, table=identity)
+            await log.append(EventType.CUT_COMMITTED, outcome)
         await log.flush()
-        await log.record()
         return topics, log.end
 
 
 def run(config: Path, *arguments: str) -> tuple[float, dict[str, Any]]:
-    """Run a command; returns its seconds and what it printed."""
+    """Run a command; return its seconds and its output."""
     begun = time.monotonic()
     command = [sys.executable, "-c", "from sluicegate.cli import main; main()", *arguments]
     done = subprocess.run(
@@ -144,7 +138,7 @@ def run(config: Path, *arguments: str) -> tuple[float, dict[str, Any]]:
 
 
 async def lag_beside(settings: Settings | None, seconds: float = 3.0) -> tuple[float, float]:
-    """How late the event loop is, beside a sweep or alone: the 99th percentile and the worst, in ms."""
+    """Return the delay of the event loop, beside a sweep or alone: 99th percentile and worst, in ms."""
     lags = list[float]()
     janitor = Janitor(lambda: settings, lambda: {STREAM}) if settings else None
     sweeping = asyncio.create_task(janitor._sweep(STREAM)) if janitor is not None else None
@@ -168,9 +162,10 @@ def main() -> None:
         made = make_log(kafka.bootstrap, table, options.commits, options.events)
         topics, records = asyncio.run(made)
         config = write_settings(Path(folder), kafka.bootstrap, topics, table)
-        start, _ = run(config, "replay", "--dry-run", "--from", f"offset:{records}")
-        verified, found = run(config, "replay", "--verify")
-        searched, orphans = run(config, "orphans", "--grace", "1ms")
+        # A range that ends before the first decision: the command reads one batch.
+        start, _ = run(config, "replay", "verify", "--to", "offset:0")
+        verified, found = run(config, "replay", "verify")
+        searched, orphans = run(config, "orphans", "list", "--grace", "1ms")
         alone = asyncio.run(lag_beside(None))
         beside = asyncio.run(lag_beside(load(config, {})))
     pace = records / max(0.001, verified - start)
