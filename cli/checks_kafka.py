@@ -5,7 +5,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from aiokafka.protocol.group import HeartbeatRequest
 
 from sluicegate.cli.errors import kafka_away
-from sluicegate.cli.finding import Finding, fine, problem
+from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.cli.kafka import admin_client, patiently, security
 from sluicegate.coordinator.settings.model import Settings, SettingsError
 from sluicegate.kafka.internals import send_admin_request
@@ -37,7 +37,9 @@ async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
     findings: list[Finding] = []
     for spec in specs:
         wrong = [each for each in problems if each.topic == spec.name]
-        findings += [problem(_name(spec), f"{each.wrong}. {_remedy(each)}") for each in wrong]
+        for each in wrong:
+            find = warning if each.warning else problem
+            findings.append(find(_name(spec), f"{each.wrong}. {_remedy(each)}"))
         if not wrong:
             findings.append(fine(_name(spec), "created" if spec.name in created else "exists, settings fit"))
     return findings

@@ -24,8 +24,8 @@ def create(context: click.Context, settings: Settings) -> None:
     for spec in settings.kafka.topic_specs():
         click.echo(f"{'created' if spec.name in created else 'exists '}  {spec.name}")
     for problem in problems:
-        click.echo(f"PROBLEM  {problem}")
-    context.exit(1 if problems else 0)
+        click.echo(f"{'WARNING' if problem.warning else 'PROBLEM'}  {problem}")
+    context.exit(0 if all(problem.warning for problem in problems) else 1)
 
 
 async def _create(settings: Settings) -> tuple[list[str], list[TopicProblem]]:

@@ -51,6 +51,8 @@ class TopicProblem:
     """Instruction to fix the problem, with the command."""
     missing: bool = False
     """True if the topic does not exist."""
+    warning: bool = False
+    """True if the service runs all the same."""
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.wrong}. {self.remedy}"
@@ -65,6 +67,7 @@ class Requirement:
     holds: Callable[[str, TopicSpec, ObservedTopic], bool]
     because: str
     wanted: Callable[[str, TopicSpec], str] = lambda setting, spec: spec.settings[setting]
+    warning: bool = False
 
 
 ALL: Final = frozenset(TopicRole)
@@ -103,9 +106,16 @@ REQUIREMENTS: Final = (
     ),
     Requirement(
         "retention.ms",
-        frozenset({TopicRole.EVENTS, TopicRole.COMMITS}),
+        frozenset({TopicRole.EVENTS}),
+        lambda value, _, __: int(value) < 0,
+        "events are deleted at this age also if a stream still needs them",
+        warning=True,
+    ),
+    Requirement(
+        "retention.ms",
+        frozenset({TopicRole.COMMITS}),
         lambda value, spec, _: int(value) < 0 or int(value) >= int(spec.settings["retention.ms"]),
-        "messages would go earlier than the configured retention says",
+        "notifications would be deleted earlier than the configured retention says",
     ),
     Requirement(
         "retention.bytes",
@@ -177,7 +187,7 @@ def _misaligned(
             f"Add the partitions that are missing: kafka-topics.sh --bootstrap-server {servers} --alter "
             f"--topic {spec.name} --partitions {wanted}"
             if found < wanted
-            else "Kafka cannot take partitions away. If no stream was opened yet, delete it and "
+            else "Kafka cannot take partitions away. If no stream has registered yet, delete it and "
             "create it again; otherwise use another topic prefix, or another cluster, for new streams"
         )
         yield TopicProblem(
@@ -204,4 +214,5 @@ def _misconfigured(
                 f"{required.setting} is {value!r}: {required.because}",
                 f"Set it: kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics "
                 f"--entity-name {spec.name} --add-config {required.setting}={wanted}",
+                warning=required.warning,
             )

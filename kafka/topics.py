@@ -102,7 +102,9 @@ def topic_specs(
     durable = {"min.insync.replicas": "2"} if replication_factor > 1 else {}
     sized = {"max.message.bytes": str(max_message_bytes)}
     append_time = {"message.timestamp.type": "LogAppendTime"}
-    by_time = {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "retention.bytes": "-1"}
+    # The coordinators delete the events that nobody needs; see `coordinator/stream/retention.py`.
+    unlimited = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    by_time = {**unlimited, "retention.ms": str(retention_ms)}
     ordered = {**append_time, **sized, **durable, "unclean.leader.election.enable": "false"}
     compacted = {
         "cleanup.policy": "compact",
@@ -118,7 +120,7 @@ def topic_specs(
         **durable,
     }
     return (
-        TopicSpec(names.events, TopicRole.EVENTS, partitions, replication_factor, {**by_time, **ordered}),
+        TopicSpec(names.events, TopicRole.EVENTS, partitions, replication_factor, {**unlimited, **ordered}),
         TopicSpec(names.commits, TopicRole.COMMITS, partitions, replication_factor, {**by_time, **ordered}),
         TopicSpec(names.state, TopicRole.STATE, partitions, replication_factor, {**compacted, **ordered}),
         TopicSpec(names.dead_letters, TopicRole.DEAD_LETTERS, 1, replication_factor, dead_letters),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
@@ -23,6 +24,8 @@ from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.registry import adapter
 from sluicegate.state_store import StateStore
 
+log = structlog.get_logger(__name__)
+
 RETRY = 2.0
 
 
@@ -37,8 +40,11 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
     specs = kafka.topic_specs()
     while True:
         try:
-            problems = await verify_topics(servers, specs, options)
-            if problems:
+            found = await verify_topics(servers, specs, options)
+            for each in found:
+                if each.warning:
+                    log.warning("topic setting", topic=each.topic, problem=each.wrong, remedy=each.remedy)
+            if problems := [each for each in found if not each.warning]:
                 raise TopicsRefused(_told(problems))
             return await _count(settings, topics)
         except (BrokersUnavailable, KafkaError) as error:

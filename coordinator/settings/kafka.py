@@ -36,7 +36,7 @@ class KafkaSettings(Connection):
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
     """Of topics when they are created; 3 where there are that many brokers."""
     retention: Seconds = 7 * 86_400.0
-    """Retention of events and commits."""
+    """Retention of the commits topic. Events stay until nobody needs them, see `replay_window`."""
     max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
     """Largest size of a message in the topics; writers split larger events."""
     session_timeout: Seconds = 10.0

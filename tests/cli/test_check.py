@@ -86,7 +86,9 @@ async def _compact(kafka: KafkaSettings) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     await admin.start()
     try:
-        wanted = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+        # The request replaces all settings of the topic.
+        kept = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
+        wanted = {**kept, "cleanup.policy": "compact"}
         topic = ConfigResource(ConfigResourceType.TOPIC, kafka.topic_names().events, wanted)
         await admin.alter_configs([topic])
     finally:

@@ -126,7 +126,8 @@ WRONG = [
     (TopicRole.STATE, "cleanup.policy", "compact,delete", "compact"),
     (TopicRole.EVENTS, "max.message.bytes", "1000", "1048588"),
     (TopicRole.DEAD_LETTERS, "max.message.bytes", "1048588", "1114124"),
-    (TopicRole.EVENTS, "retention.ms", "3600000", "604800000"),
+    (TopicRole.EVENTS, "retention.ms", "3600000", "-1"),
+    (TopicRole.COMMITS, "retention.ms", "3600000", "604800000"),
     (TopicRole.EVENTS, "retention.bytes", "1000000000", "-1"),
     (TopicRole.STATE, "unclean.leader.election.enable", "true", "false"),
     (TopicRole.EVENTS, "min.insync.replicas", "2", "1"),
@@ -152,6 +153,7 @@ async def test_every_setting_that_matters_is_checked_against_the_broker(kafka_bo
         assert [problem.topic for problem in problems] == [f"{names.prefix}.{role}"], (setting, value)
         (problem,) = problems
         assert problem.wrong.startswith(f"{setting} is {value!r}: ")
+        assert problem.warning is ((role, setting) == (TopicRole.EVENTS, "retention.ms"))
         assert problem.remedy == (
             f"Set it: kafka-configs.sh --bootstrap-server {kafka_bootstrap} --alter --entity-type topics "
             f"--entity-name {problem.topic} --add-config {setting}={mended}"

@@ -303,7 +303,8 @@ def test_topics_follow_the_settings() -> None:
     specs = {spec.role: spec for spec in kafka.topic_specs()}
     assert specs[TopicRole.EVENTS].name == kafka.topic_names().events == "mine.events"
     assert specs[TopicRole.EVENTS].partitions == 3
-    assert specs[TopicRole.EVENTS].settings["retention.ms"] == "3600000"
+    assert specs[TopicRole.COMMITS].settings["retention.ms"] == "3600000"
+    assert specs[TopicRole.EVENTS].settings["retention.ms"] == "-1"
 
 
 def test_policy_says_what_the_stream_wants() -> None:
