@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     state_record_interval: Seconds = 3_600.0
     """Time between two state records.
 
-    At most a quarter of the shorter retention, of the log and of the tables' snapshots.
+    At most a quarter of the retention of the tables' snapshots.
     """
     table_check_interval: Seconds = 60.0
     """Time between two checks of an idle stream's table for a replacement or a rollback.
