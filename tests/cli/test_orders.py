@@ -362,6 +362,7 @@ def test_a_new_assignment_is_withdrawn(history: History) -> None:
         (("stream", "resume", "--stream", "flihgts"), "configured are: flights"),
         (("stream", "resume", *STREAM, "--head", "seven"), "is not SNAPSHOT:IDENTITY"),
         (("stream", "resume", *STREAM, "--head", "7:"), "is not SNAPSHOT:IDENTITY"),
+        (("stream", "resume", *STREAM, "--committed"), "--committed needs --head"),
         (("stream", "savepoint", *STREAM, "--name", "a/b"), "name 'a/b' cannot be ordered"),
         (("stream", "drain", *STREAM, "--timeout", "soon"), "must be a duration"),
         (("stream", "cancel", *STREAM, "--name", "s9"), "waits for: none"),
