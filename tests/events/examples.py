@@ -90,7 +90,13 @@ BODIES: Final[dict[EventType, Body]] = {
         single_region="fixed-buckets",
     ),
     EventType.STREAM_COMMAND: StreamCommand(
-        command="revert", region="EWR", number=1, decision=5, name="upgrade", head=HEAD
+        command="revert",
+        region="EWR",
+        number=1,
+        decision=5,
+        name="upgrade",
+        head=HEAD,
+        committed=True,
     ),
     EventType.CUT_DECIDED: CutDecided(
         decision=5, cut={"EWR": POSITION, "JFK": OTHER}, final=True, digest="d5", head=HEAD
