@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CutCommitted
+from sluicegate.events.notifications import Committed, NotificationType
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
@@ -44,10 +43,10 @@ async def test_a_finished_query_holds_nobody_back_and_goes_on(place: Place, spar
             await committed(place, range(8))
         finally:
             await spark.call(query.stop)
-        told = {
-            (event.envelope.type, tuple(event.body.fallbacks))
+        announced = {
+            (event.type, tuple(event.body.fallbacks))
             for event in await until(watcher.notifications)
-            if isinstance(event.body, CutCommitted)
+            if isinstance(event.body, Committed)
         }
-    assert told == {(EventType.CUT_COMMITTED, ())}
+    assert announced == {(NotificationType.COMMITTED, ())}
     assert finished.names("commits") == ["0", "1", "2"]

@@ -160,8 +160,8 @@ async def test_broken_headers_are_put_aside_and_the_stream_goes_on(place: Place)
         second = await put_raw(job, None, {})
         await job.run_batch([2])
         await job.committed([1, 2])
-        found = dict(await until(lambda: codes(job), lambda seen: len(seen) == 2))
-        assert found == {
+        found = await until(lambda: codes(job), lambda seen: len(seen) == 2)
+        assert dict(found) == {
             source(job, first): Code.MALFORMED_ATTRIBUTE,
             source(job, second): Code.NO_EVENT,
         }

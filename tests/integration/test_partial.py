@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Final
 
 import pytest
 
 from sluicegate.coordinator.runtime.service import Service
 from sluicegate.coordinator.telemetry.metrics import PREFIX
-from sluicegate.events.models import CutAbandoned
+from sluicegate.events.models import CutAbandoned, Position
 from sluicegate.events.notifications import Committed, NotificationType
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
@@ -43,10 +43,10 @@ async def test_healthy_regions_go_on_without_a_silent_one(place: Place) -> None:
     assert second[1].keys() == {"r2"}
 
 
-_FULL = (NotificationType.COMMITTED, {})
+_FULL: Final[tuple[NotificationType, dict[str, Position | None]]] = (NotificationType.COMMITTED, {})
 
 
-async def _cuts(job: Job) -> list[tuple[NotificationType, dict[str, Any]]]:
+async def _cuts(job: Job) -> list[tuple[NotificationType, dict[str, Position | None]]]:
     """Return the commits that were announced, with their fallbacks."""
     return [
         (each.type, dict(each.body.fallbacks))
