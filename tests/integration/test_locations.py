@@ -1,7 +1,6 @@
-"""Checkpoint locations that are not what was committed: they are refused, and the advice ends exact."""
+"""Checkpoint locations that differ from the committed data are refused, and no row is lost or doubled."""
 
 import json
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +11,7 @@ from pyspark.errors import StreamingQueryException
 
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import read_ids
-from tests.integration.letters import stalls
+from tests.integration.job import read_ids, read_records
 from tests.integration.orders import invoke, sluicegate
 from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.waiting import until
@@ -39,9 +37,9 @@ class FilesJob(SparkJob):
                 for name in (str(number), f".{number}.crc"):
                     (self.checkpoint / folder / name).unlink(missing_ok=True)
 
-    def anew(self, *ids: Sequence[int], folder: str = "anew") -> "FilesJob":
-        """The query in an empty location, whose source begins with these."""
-        job = FilesJob(self.spark, self.place, self.region, folder, self.options)
+    def elsewhere(self, *ids: Sequence[int]) -> "FilesJob":
+        """Return the query in an empty location, whose source begins with these."""
+        job = FilesJob(self.spark, self.place, self.region, "elsewhere", self.options)
         job.feed(*ids)
         return job
 
@@ -68,23 +66,22 @@ def restore(job: FilesJob, copy: Path) -> None:
     shutil.copytree(copy, job.checkpoint)
 
 
+def data_files(place: Place) -> set[Path]:
+    return {*Path(place.table).rglob("*.parquet")}
+
+
 async def refused(job: FilesJob) -> str:
-    """Run into a refusal, and return its text."""
-    with pytest.raises(StreamingQueryException, match="OpeningRefused") as failure:
+    """Run into a refusal, which writes no file, and return its text."""
+    files = data_files(job.place)
+    with pytest.raises(StreamingQueryException, match="RegistrationRefused") as failure:
         await job.run_all()
+    assert data_files(job.place) == files
     return str(failure.value)
 
 
-def rewinding(job: FilesJob) -> tuple[str, ...]:
+def resetting(job: FilesJob) -> tuple[str, ...]:
     where = ("--stream", "flights", "--region", job.region, "--checkpoint-location", str(job.checkpoint))
-    return ("rewind", *where, "--silence", "10ms")
-
-
-async def accept(place: Place, job: FilesJob, refusal: str) -> str:
-    """Do what a refusal names."""
-    found = re.search(r"sluicegate (accept --stream \S+ --region \S+ --lineage [\w.-]+\d)", refusal)
-    assert found is not None, refusal
-    return await sluicegate(place, *found[1].split())
+    return ("region", "reset", *where, "--silence", "10ms")
 
 
 async def test_a_location_one_batch_behind_is_refused_and_put_back(
@@ -96,31 +93,35 @@ async def test_a_location_one_batch_behind_is_refused_and_put_back(
         newest = backup(job, tmp_path)
         job.set_back()
         job.feed([4])
-        said = await refused(job)
-        assert "checkpoint 2 of lineage" in said
-        assert "is committed with other source data" in said
+        refusal = await refused(job)
+        assert "source-differs" in refusal
+        assert "checkpoint 2 of its checkpoint location has another source range" in refusal
         restore(job, newest)
         await job.run_all()
         job.feed([5])
         await job.run_all()
         await holds(place, 1, 2, 3, 4, 5)
-        verified = json.loads(await sluicegate(place, "replay", "--stream", "flights", "--verify", "--json"))
+        verified = json.loads(await sluicegate(place, "replay", "verify", "--stream", "flights", "--json"))
         assert not verified["different"], verified
 
 
 async def test_a_location_that_is_lost_for_good_is_followed_by_an_empty_one(
     place: Place, spark: SparkThread
 ) -> None:
+    """The newest state of the location does not exist any more; each advice is followed in its turn."""
     job = FilesJob(spark, place)
     async with running(place.settings()):
         await batches(place, job, [1], [2], [3])
         job.set_back()
         job.feed([4])
-        assert "start the query in an empty one" in await refused(job)
-        fresh = job.anew([4], [5])
-        said = await accept(place, fresh, await refused(fresh))
-        assert "committed up to: checkpoint 2 of lineage" in said
-        await fresh.run_all()
+        assert "sluicegate region reset" in await refused(job)
+        reset = await invoke(place, *resetting(job))
+        assert (reset.exit_code, "reset the region with an empty location" in reset.stderr) == (2, True)
+        other = job.elsewhere([4], [5])
+        assert "was empty: its source must begin right after" in await sluicegate(place, *resetting(other))
+        await other.run_all()
+        await holds(place, 1, 2, 3, 4, 5)
+        assert "incarnation-ended" in await refused(job)
         await holds(place, 1, 2, 3, 4, 5)
 
 
@@ -159,9 +160,7 @@ async def test_a_source_log_that_is_behind_is_refused_though_its_source_had_noth
             (job.checkpoint / "sources" / "1" / name).unlink(missing_ok=True)
         job.feed_beside(103)
         job.feed([4])
-        said = await refused(job)
-        assert "checkpoint 2 of lineage" in said
-        assert "is committed with other source data" in said
+        assert "source-differs" in await refused(job)
         restore(job, newest)
         await job.run_all()
         await holds(place, 1, 2, 3, 4, 101, 102, 103)
@@ -176,49 +175,44 @@ async def test_a_location_several_batches_behind_is_refused(
         newest = backup(job, tmp_path)
         job.set_back(2)
         job.feed([4])
-        said = await refused(job)
-        assert "knows batches up to 1 only" in said
+        refusal = await refused(job)
+        assert "ends at checkpoint 1, before the committed checkpoint 2" in refusal
+        reset = await invoke(place, *resetting(job))
+        assert (reset.exit_code, "Put the newer location back" in reset.stderr) == (2, True)
         restore(job, newest)
         job.feed([5])
         await job.run_all()
         await holds(place, 1, 2, 3, 4, 5)
 
 
-async def test_a_location_behind_that_runs_without_a_coordinator_ends_once_one_answers(
+async def test_a_location_behind_writes_nothing_until_a_coordinator_refuses_it(
     place: Place, spark: SparkThread, tmp_path: Path
 ) -> None:
-    """Its numbers are below the committed one, so no completion contradicts; only the answer tells."""
     job = FilesJob(spark, place)
     async with running(place.settings()):
         await batches(place, job, [1], [2], [3], [4], [5])
-    newest, patience = backup(job, tmp_path), dict(job.options)
+    newest, files = backup(job, tmp_path), data_files(place)
+    before = len(await read_records(place.bootstrap, place.topics.events))
     job.set_back(4)
-    job.options["opening.timeout"] = "1"  # time: it has given up before the answer is there
     rows = await spark.call(job.rows)
     query = await spark.call(lambda: job.start(rows, processingTime="100 milliseconds"))
-    await until(lambda: "1" in job.names("commits") or not query.isActive)
-    assert query.isActive, query.exception()
+    # Its registration is in the log, so it waits for the answer.
+    await until(lambda: read_records(place.bootstrap, place.topics.events), lambda found: len(found) > before)
+    assert (query.isActive, data_files(place)) == (True, files)
     async with running(place.settings()):
-        numbers = iter(range(6, 100_000))
-
-        def has_ended() -> bool:
-            job.feed([next(numbers)])
-            return not query.isActive
-
-        await until(has_ended)
-        assert "Opening" in str(query.exception())
-        job.options = patience
-        assert "its checkpoint location knows batches up to" in await refused(job)
+        await until(lambda: not query.isActive)
+        assert "location-older" in str(query.exception())
+        assert data_files(place) == files
         restore(job, newest)
+        job.feed([6])
         await job.run_all()
-        fed = sorted(int(path.stem) for path in job.source.iterdir())
-        await holds(place, *fed)
+        await holds(place, 1, 2, 3, 4, 5, 6)
 
 
-async def test_a_location_that_has_the_same_batch_planned_again_goes_on(
+async def test_a_location_that_has_the_same_batch_planned_again_continues(
     place: Place, spark: SparkThread
 ) -> None:
-    """Spark died before it noted that the batch is finished; its plan is there."""
+    """Spark died before it logged the batch as finished; its plan is there."""
     job = FilesJob(spark, place)
     async with running(place.settings()):
         await batches(place, job, [1], [2], [3])
@@ -229,7 +223,7 @@ async def test_a_location_that_has_the_same_batch_planned_again_goes_on(
         await holds(place, 1, 2, 3, 4)
 
 
-async def test_a_rewind_of_a_location_with_another_batch_is_refused(
+async def test_a_reset_of_a_location_with_another_batch_is_refused(
     place: Place, spark: SparkThread, tmp_path: Path
 ) -> None:
     job = FilesJob(spark, place)
@@ -239,95 +233,44 @@ async def test_a_rewind_of_a_location_with_another_batch_is_refused(
         job.set_back()
         job.feed([4])
         await refused(job)
-        marker = (job.checkpoint / "sluicegate" / "lineage.json").read_bytes()
-        rewound = await invoke(place, *rewinding(job))
-        assert rewound.exit_code == 2
-        assert "batch 2 is committed with other source data" in rewound.stderr
-        assert (job.checkpoint / "sluicegate" / "lineage.json").read_bytes() == marker
+        marker = (job.checkpoint / "sluicegate" / "incarnation.json").read_bytes()
+        reset = await invoke(place, *resetting(job))
+        assert reset.exit_code == 2
+        assert "batch 2 is committed with other source data" in reset.stderr
+        assert (job.checkpoint / "sluicegate" / "incarnation.json").read_bytes() == marker
         restore(job, newest)
-        assert "is set back to checkpoint 2; 0 batches" in await sluicegate(place, *rewinding(job))
+        output = await sluicegate(place, *resetting(job))
+        assert "region r1 continues after checkpoint 2 of" in output
+        assert "later batches" not in output
         job.feed([5])
         await job.run_all()
         await holds(place, 1, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("sources", [True, False], ids=["files tell", "offsets tell"])
-async def test_what_was_completed_while_no_coordinator_ran_is_seen(
-    place: Place, spark: SparkThread, tmp_path: Path, sources: bool
-) -> None:
-    """The region stalls; what the reason says is done, first with the wrong location in its place."""
-    job = FilesJob(spark, place)
-    async with running(place.settings()):
-        await batches(place, job, [1], [2], [3])
-    newest = backup(job, tmp_path)
-    job.set_back(sources=sources)
-    job.feed([4])
-    await job.run_all()
-    async with running(place.settings()), place.job() as ear:
-        await until(
-            lambda: stalls(ear), lambda found: any("put the newer one back first" in x for x in found)
-        )
-        rewound = await invoke(place, *rewinding(job))
-        assert (rewound.exit_code, "Put the newer location back" in rewound.stderr) == (2, True), rewound
-        restore(job, newest)
-        assert "is set back to checkpoint 2" in await sluicegate(place, *rewinding(job))
-        job.feed([5])
-        await job.run_all()
-        await holds(place, 1, 2, 3, 4, 5)
-
-
-async def test_a_source_that_begins_elsewhere_is_accepted_in_another_empty_location(
-    place: Place, spark: SparkThread
-) -> None:
-    job = FilesJob(spark, place)
-    async with running(place.settings()):
-        await batches(place, job, [1], [2], [3])
-        shutil.rmtree(job.checkpoint)
-        said = await refused(job)
-        assert "If it begins elsewhere, start the query in another empty location" in said
-        fresh = job.anew([4])
-        await accept(place, fresh, await refused(fresh))
-        job.checkpoint.rename(job.root / "aside")
-        await fresh.run_all()
-        await holds(place, 1, 2, 3, 4)
-        # Accepted when less was committed: the old location is there again, and its query runs on.
-        late = job.anew([6], folder="late")
-        await accept(place, late, await refused(late))
-        fresh.feed([5])
-        await fresh.run_all()
-        await holds(place, 1, 2, 3, 4, 5)
-        again = await refused(late)
-        assert "start the new one in another empty location" in again
-        last = job.anew([6], folder="last")
-        await accept(place, last, await refused(last))
-        await last.run_all()
-        await holds(place, 1, 2, 3, 4, 5, 6)
-
-
-async def test_a_location_behind_what_is_pending_is_set_back_to_what_is_committed(
+async def test_a_location_behind_the_pending_checkpoints_is_set_to_the_committed_position(
     place: Place, spark: SparkThread
 ) -> None:
     job = FilesJob(spark, place)
     async with running(place.settings()):
         await batches(place, job, [1])
-        await sluicegate(place, "pause", "--stream", "flights")
+        await sluicegate(place, "stream", "pause", "--stream", "flights")
         for group in ([2], [3]):
             job.feed(group)
             await job.run_all()
         job.set_back()
         job.feed([4])
-        said = await refused(job)
-        assert "was completed with other source data" in said
-        assert "set the query back to its committed checkpoint: sluicegate rewind" in said
-        await sluicegate(place, *rewinding(job))
-        await sluicegate(place, "resume", "--stream", "flights")
+        refusal = await refused(job)
+        assert "set this one to the committed position: `sluicegate region reset" in refusal
+        await sluicegate(place, *resetting(job))
+        await sluicegate(place, "stream", "resume", "--stream", "flights")
         job.feed([5])
         await job.run_all()
         await holds(place, 1, 2, 3, 4, 5)
 
 
-async def test_a_location_that_is_deleted_before_anything_is_committed_begins_again(
-    place: Place, spark: SparkThread
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "kept"])
+async def test_a_region_of_which_nothing_is_committed_begins_again(
+    place: Place, spark: SparkThread, deleted: bool
 ) -> None:
     options = {"regions": "r1,r2", "assignment": "1"}
     job, other = (FilesJob(spark, place, name, options=options) for name in ("r1", "r2"))
@@ -335,9 +278,12 @@ async def test_a_location_that_is_deleted_before_anything_is_committed_begins_ag
         for group in ([1], [2], [3]):
             job.feed(group)
             await job.run_all()
-        said = await invoke(place, *rewinding(job))
-        assert (said.exit_code, "Delete the checkpoint location" in said.stderr) == (2, True), said
-        shutil.rmtree(job.checkpoint)
+        if deleted:
+            shutil.rmtree(job.checkpoint)
+            assert "incarnation-live" in await refused(job)
+            shutil.rmtree(job.checkpoint)
+        output = await sluicegate(place, *resetting(job))
+        assert "region r1 begins again: nothing of it is committed" in output
         await job.run_all()
         other.feed([101])
         await other.run_all()
@@ -366,11 +312,9 @@ async def test_a_query_with_state_finishes_its_batch_before_it_is_set_back(
         await holds(place, 1, 2, 3)
         for name in ("2", ".2.crc"):
             (job.checkpoint / "commits" / name).unlink()
-        said = await invoke(place, *rewinding(job))
-        assert (said.exit_code, "start it once, so that it does, and repeat" in said.stderr) == (2, True), (
-            said
-        )
+        reset = await invoke(place, *resetting(job))
+        assert (reset.exit_code, "start it once, so that it does, and repeat" in reset.stderr) == (2, True)
         await run()
-        assert "is set back to checkpoint 2" in await sluicegate(place, *rewinding(job))
+        assert "region r1 continues after checkpoint 2 of" in await sluicegate(place, *resetting(job))
         await run(4)
         await holds(place, 1, 2, 3, 4)
