@@ -25,6 +25,12 @@ class Conditions:
     refused: Mapping[str, Problem]
     """By region, the refusal of its newest registration."""
 
+    def stalls(self, stall: Problem | None) -> list[Problem]:
+        """Return the problems of the conditions that are stalls, the gravest first."""
+        found = [stall] if stall is not None else []
+        found += [each.problem for each in self.retries.conditions() if each.kind == "stall"]
+        return [*found, *self._of_regions()]
+
     def all(self, stall: Problem | None, retry_in: int) -> list[Condition]:
         """Return every condition, the gravest first; `stall` is that of the whole stream."""
         found = [Condition(kind="stall", problem=stall, retry_in=retry_in)] if stall is not None else []

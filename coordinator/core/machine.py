@@ -194,7 +194,7 @@ class StreamMachine:
         self._candidate.read_upto(self.position)
         if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
             self._answers.send(None if self.ready else self._stall or self._retries.stall)
-        self.outbox.stalls(self.conditions(), self.replica.applied)
+        self.outbox.stalls(self._conditions.stalls(self._stall), self.replica.applied)
 
     def _become_ready(self, found: TableState) -> None:
         """Start to act, unless partition, log, table and state record contradict each other."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
 from sluicegate.coordinator.core.log_state import Decision, LogState, Savepoint
 from sluicegate.coordinator.core.replica import Applied
-from sluicegate.coordinator.core.state_record import Condition, Due, Notification, StateRecord
+from sluicegate.coordinator.core.state_record import Due, Notification, StateRecord
 from sluicegate.events.envelope import Envelope, LogRecord
 from sluicegate.events.models import (
     CutAbandoned,
@@ -114,10 +114,9 @@ class Outbox:
         )
         self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
 
-    def stalls(self, conditions: list[Condition], applied: int) -> None:
+    def stalls(self, problems: list[Problem], applied: int) -> None:
         """Announce each stall once, and its end. The gravest one of a region, or of the stream, counts."""
-        problems = [each.problem for each in reversed(conditions) if each.kind == "stall"]
-        current = {each.region or "": each for each in problems}
+        current = {each.region or "": each for each in reversed(problems)}
         for scope, problem in current.items():
             known = self.announced.get(scope)
             if known is None or known.identity != problem.identity:

@@ -79,8 +79,7 @@ class Overdue:
 
     def problems(self) -> Iterator[Problem]:
         """Yield the lacks that are overdue, and completions that cannot be read."""
-        still = {*self._lacks()}
-        for lack in sorted(self._overdue & still):
+        for lack in sorted(self._overdue.intersection(self._lacks())) if self._overdue else ():
             yield self._problem(lack)
         for name, pending in self._log.pending.items():
             for number in sorted(pending.unreadable)[:1]:

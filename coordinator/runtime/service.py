@@ -330,7 +330,7 @@ class Service:
             turns += 1
             for runner in list(self._runners.values()):
                 if runner.started:
-                    runner.pump()
+                    runner.tick()
                     if turns % 10 == 0:
                         runner.measure(time.time_ns() // 1_000_000)
             links.threads.relieve()

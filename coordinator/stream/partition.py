@@ -225,6 +225,11 @@ class PartitionRunner:
         for runner in self.streams.values():
             runner.pump()
 
+    def tick(self) -> None:
+        """Let every stream start the effects that time makes due, and report its conditions."""
+        for runner in self.streams.values():
+            runner.tick()
+
     async def refuse(self) -> None:
         """Stall every stream of the partition: its log cannot be read further. Raises KafkaError."""
         begin, end = await self.range()

@@ -121,6 +121,10 @@ class StreamRunner:
             task = asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def tick(self) -> None:
+        """Start the effects that time makes due, and report the conditions."""
+        self.pump()
         self.telemetry.conditions(self.machine.conditions())
 
     async def stop(self, grace: float) -> None:
