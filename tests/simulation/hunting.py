@@ -16,7 +16,7 @@ from sluicegate.simulator.shrink import attempt
 from tests.simulation.defects import DEFECTS
 from tests.simulation.seams import planted
 
-SEEN_WITHIN: Final = 300
+SEEN_WITHIN: Final = 1_000
 FILE: Final = Path(__file__).parent / "seeds.json"
 SEEDS: Final[dict[str, int]] = json.loads(FILE.read_text(encoding="utf-8"))
 """By defect, a seed that saw it when the file was written."""
