@@ -13,9 +13,10 @@ from sluicegate.cli.group import LazyCommands
         "drain": "savepoint",
         "forget": "forget",
         "pause": "pausing",
+        "recover": "recover",
         "resume": "pausing",
         "savepoint": "savepoint",
     },
 )
 def stream() -> None:
-    """Pause and resume a stream, take savepoints of it, wait for its end, or forget it."""
+    """Pause and resume a stream, take savepoints of it, wait for its end, recover or forget it."""

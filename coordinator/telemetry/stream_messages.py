@@ -108,7 +108,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.STATE_RECORD_MALFORMED: Message(
         _STALLED,
         "its state record cannot be read[ at {first}][: {detail}]",
-        "If nobody but sluicegate writes to the state topic, report a defect. To read the log from its start "
-        "instead, see `sluicegate stream forget --help`",
+        "If nobody but sluicegate writes to the state topic, report a defect. To read the log again "
+        "instead: `sluicegate stream recover --stream {stream}`; then restart the coordinators",
     ),
 }

@@ -1,0 +1,96 @@
+"""`sluicegate stream recover`: replace a state record that cannot be read, so that the log is read again."""
+
+import click
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import StateKey, partition_count, read_state_keys
+from sluicegate.cli.options import config_option, require_stream, stream_option
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator.core.retention import recovery_record
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.records import Held, read_held
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.starting import start_client
+
+
+@click.command()
+@config_option
+@stream_option
+def recover(settings: Settings, stream: str) -> None:
+    """Replace a malformed state record. The stream continues from its base record and the log.
+
+    Without a base record, the whole log is read again. If the log has lost events that are needed, the
+    command changes nothing. Restart the coordinators afterwards: a stalled stream does not read its record
+    again.
+    """
+    require_stream(settings, stream)
+    record = run_async(settings, _recover(settings, stream))
+    click.echo(
+        f"stream {stream} has a new state record: its log is read again from offset {record.low_water}. "
+        "Restart the coordinators"
+    )
+
+
+async def _recover(settings: Settings, stream: str) -> StateRecord:
+    """Write the record from which the stream recovers, and return it. Raises KafkaError, UserError."""
+    topic = settings.kafka.topic_names().state
+    count = await partition_count(settings, topic)
+    kafka = settings.kafka
+    found = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
+    held = found.get(stream)
+    if held is None or not _malformed(held):
+        raise UserError(
+            f"the state record of stream {stream} is not malformed, so it is not replaced. See: "
+            f"sluicegate status --stream {stream}"
+        )
+    record = _start(stream, held, await _first_offset(settings, stream))
+    keys = [each for each in await read_state_keys(settings, stream) if each.name == stream]
+    await _write(settings, keys, record)
+    return record
+
+
+def _malformed(held: Held) -> bool:
+    return isinstance(held.record, Problem) and held.record.code is Code.STATE_RECORD_MALFORMED
+
+
+async def _first_offset(settings: Settings, stream: str) -> int:
+    """Return the first offset of the stream's log. Raises KafkaError, UserError."""
+    topic = settings.kafka.topic_names().events
+    source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
+    consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
+    try:
+        await start_client(consumer)
+        first: int = (await consumer.beginning_offsets([source]))[source]
+        return first
+    finally:
+        await consumer.stop()
+
+
+def _start(stream: str, held: Held, begin: int) -> StateRecord:
+    """Return the record to begin with, in a log that begins at this offset. Raises UserError."""
+    base = recovery_record(None, held.bases, begin)
+    if base is not None:
+        return base
+    if begin > 0:
+        raise UserError(
+            f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
+            "that. Give the stream another name, another commit_user and empty checkpoint locations"
+        )
+    return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
+
+
+async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) -> None:
+    producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
+    topic = settings.kafka.topic_names().state
+    try:
+        await start_client(producer)
+        for each in keys:
+            await producer.send_and_wait(
+                topic, encode_record(record), key=each.name.encode(), partition=each.partition
+            )
+    finally:
+        await producer.stop()
