@@ -42,7 +42,7 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
             # The coordinator continues from the head: nothing of the stream can be in it that it misses.
             return Comparison(fine(named, f"{_agreement(state, found)}; the recorded snapshot has expired"))
         case Unproven(reason):
-            unproven = Problem(code=Code.TABLE_CONTRADICTS, number=expected, detail=reason)
+            unproven = Problem(code=Code.TABLE_CONTRADICTS, number=state.decided, detail=reason)
             return Comparison(problem(named, format_problem(unproven, stream)))
         case TableReplaced(other):
             replaced = Problem(code=Code.TABLE_REPLACED, detail=other)

@@ -71,15 +71,22 @@ def revert(
     context.exit(0 if ordered.effect == "reverted" else UNFINISHED)
 
 
+def _newest(state: LogState) -> str:
+    """Format the newest decision, with its outcome."""
+    if state.pending is not None:
+        return f"That is decision {state.pending.id}"
+    if state.decided:
+        return f"The newest decision is {state.decided}, and it has its outcome"
+    return "The stream has decided nothing yet"
+
+
 def _require_unresolved(stream: str, state: LogState, decision: int, region: str) -> None:
     """Refuse a decision or a region that cannot be reverted. Raises UserError."""
     pending = state.pending
     if pending is None or pending.id != decision:
-        unresolved = "none has no outcome now" if pending is None else f"now it is decision {pending.id}"
-        last = f"the last one is {state.decided}" if state.decided else "there is none"
         raise UserError(
             f"decision {decision} of stream {stream} cannot be reverted: only a decision without an outcome "
-            f"can, and {unresolved} ({last})"
+            f"can. {_newest(state)}"
         )
     if region not in pending.moves:
         raise UserError(

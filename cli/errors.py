@@ -45,8 +45,9 @@ def as_user_errors(settings: Settings) -> Iterator[None]:
     except _AWAY as error:
         raise UserError(kafka_away(settings, error)) from error
     except KafkaError as error:
-        if error.retriable:
-            # For example while a group's coordinator is being elected.
+        if error.retriable or type(error) is KafkaError:
+            # For example while a group's coordinator is being elected. The plain class is raised if no broker
+            # answers a request for metadata.
             raise UserError(kafka_away(settings, error)) from error
         servers = settings.kafka.bootstrap_servers
         raise UserError(

@@ -80,7 +80,7 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
     if head is not None:
         place, decision = place_of(ordered, settings), ordered.command.decision
         click.echo(
-            f"stream {stream} takes your word {place}: decision {decision} is "
+            f"your statement about stream {stream} is in the log {place}: decision {decision} is "
             f"{'' if committed else 'not '}in the table at or before snapshot {head.snapshot}"
         )
     elif was_paused:

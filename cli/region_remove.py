@@ -49,6 +49,11 @@ def _require_region(stream: str, state: LogState, region: str, *, discard: bool)
             f"{', '.join(assignment.regions)}"
         )
     held = state.regions.get(region)
+    if held is not None and held.removed and held.gone:
+        raise UserError(
+            f"region {region} of stream {stream} was removed already, and nothing of it waits for a commit; "
+            f"{_end(state, region)}"
+        )
     if held is not None and held.removed and not discard:
         raise UserError(
             f"region {region} of stream {stream} was removed already; {_end(state, region)}. To discard what "

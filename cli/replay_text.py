@@ -28,7 +28,8 @@ class Output(NamedTuple):
 def verdict_output(stream: str, verdict: Verdict) -> Output:
     """Format the result of a verification."""
     counts, lines = verdict.counts, _range(stream, verdict.done)
-    lines.append(f"  {counts.get(CommitStatus.THERE, 0)} are in the table, each once and with its digest")
+    there = counts.get(CommitStatus.THERE, 0)
+    lines.append(f"  {there} {'is' if there == 1 else 'are'} in the table, each once and with its digest")
     limits = _limits(verdict)
     lines += [f"  {limit}" for limit in limits]
     if verdict.replaced:
@@ -82,7 +83,7 @@ def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Outp
     lines = _range(stream, made.done) if made.done else []
     lines.append(f"  {did} in {table}: {made.commits} commits of {made.files} files ({made.bytes:,} bytes)")
     if made.found:
-        lines.append(f"  {made.found} commits were there, from an earlier run that was interrupted")
+        lines.append(f"  {made.found} commits were there already, from an earlier run")
     if made.left:
         lines.append("  left out: the last decision, which an operator ordered to revert")
     values = {

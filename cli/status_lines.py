@@ -160,7 +160,7 @@ def _incarnation(incarnation: str, *, verbose: bool) -> str:
 
 
 def _amount(files: int, rows: int, age: float) -> str:
-    some = f" with {rows:,} rows" if rows else ""
+    some = f" with {rows:,} {'row' if rows == 1 else 'rows'}" if rows else ""
     return f"{_files(files)}{some}, the oldest for {duration(age)}"
 
 

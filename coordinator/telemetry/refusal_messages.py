@@ -82,8 +82,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _REFUSED,
         "the incarnation[ {incarnation}] of its checkpoint location has ended: it was replaced, removed or "
         "reverted",
-        "Stop this query if another one has replaced it. Else set the location to the committed position: "
-        + RESET,
+        "Stop this query if another one has replaced it, or an operator removed its region or closed its "
+        "assignment. Else set the location to the committed position: " + RESET,
     ),
     Code.INCARNATION_OF_OTHER_REGION: Message(
         _REFUSED,

@@ -68,9 +68,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.TABLE_CONTRADICTS: Message(
         _STALLED,
-        "the table contradicts decision {number} of the log[: digest {first}][: {detail}]. It was rolled "
-        "back, "
-        "or another job commits as the same user",
+        "the table contradicts decision {number} of the log[: digest {first}][: {detail}]. Usual causes are "
+        "a table that was rolled back, and another job with the same commit user",
         "Compare them: " + VERIFY + ". Put the lost snapshots back, or commit them again: `sluicegate replay "
         "repair --stream {stream}`",
     ),

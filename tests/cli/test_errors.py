@@ -6,7 +6,7 @@ import types
 
 import click
 import pytest
-from aiokafka.errors import GroupAuthorizationFailedError, NotCoordinatorForGroupError
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, NotCoordinatorForGroupError
 from click.testing import CliRunner
 
 from sluicegate.cli import main
@@ -37,6 +37,8 @@ def test_kafka_that_is_away(nobody: Deployment, arguments: tuple[str, ...]) -> N
 def test_an_error_that_passes_by_itself_is_no_refusal(nobody: Deployment) -> None:
     with pytest.raises(UserError, match="does not answer"), as_user_errors(nobody.settings):
         raise NotCoordinatorForGroupError
+    with pytest.raises(UserError, match="does not answer"), as_user_errors(nobody.settings):
+        raise KafkaError("Unable to get cluster metadata over all known brokers")
     with pytest.raises(UserError, match="refuses"), as_user_errors(nobody.settings):
         raise GroupAuthorizationFailedError
 

@@ -132,6 +132,10 @@ def test_a_removed_region_ends_at_its_last_completed_checkpoint(history: History
     assert discard in again.stderr.replace("\n", " ")
     assert history.run(*discard.split()[1:]).exit_code == 0
     assert history.state.regions["EWR"].final is None
+    for order in (("--region", "EWR"), ("--region", "EWR", "--discard")):
+        result = history.run("region", "remove", *STREAM, *order)
+        assert (result.exit_code, "nothing of it waits for a commit" in result.stderr) == (2, True)
+        assert "--discard" not in result.stderr
     assert [each.command for each in commands(history.deployment)] == ["remove", "discard"]
 
 
@@ -367,7 +371,10 @@ def test_a_new_assignment_is_withdrawn(history: History) -> None:
         (("stream", "drain", *STREAM, "--timeout", "soon"), "must be a duration"),
         (("stream", "cancel", *STREAM, "--name", "s9"), "waits for: none"),
         (("region", "remove", *STREAM, "--region", "EWX"), "has no region EWX; it has: EWR, JFK"),
-        (("commit", "revert", *STREAM, "--decision", "1", "--region", "EWR"), "(the last one is 1)"),
+        (
+            ("commit", "revert", *STREAM, "--decision", "1", "--region", "EWR"),
+            "The newest decision is 1, and it has its outcome",
+        ),
         (("commit", "revert", *STREAM, "--decision", "0", "--region", "EWR"), "is not in the range"),
         (("assignment", "close", *STREAM, "--number", "3"), "that is assignment 0"),
         (("assignment", "withdraw", *STREAM), "has decided a commit"),

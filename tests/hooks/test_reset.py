@@ -371,7 +371,7 @@ def test_purged_offsets_and_foreign_locations_are_refused(stream: Stream, tmp_pa
     other = tmp_path / "other"
     plan(other, *range(6))
     with pytest.raises(
-        BadCheckpointLocation, match=r"is no checkpoint location.*give the checkpointLocation"
+        BadCheckpointLocation, match=r"was refused.*with an empty one. Else give the checkpointLocation"
     ):
         stream.reset(other)
     marker = IncarnationMarker(query="q7", incarnation="x", stream="s", region="LGA")

@@ -301,8 +301,9 @@ class Reset:
             if self._checkpoint.newest_planned() is None:
                 return None
             raise BadCheckpointLocation(
-                f"{uri} is no checkpoint location of a query that writes with Sluicegate: it has no "
-                f"{MARKER_FILE} of its query; give the checkpointLocation of region {order.region}"
+                f"{uri} has batches of a query, but no {MARKER_FILE}: no query has written region "
+                f"{order.region} from there. A query that was refused leaves such a location: then repeat "
+                f"the command with an empty one. Else give the checkpointLocation of region {order.region}"
             )
         place = (marker.stream or order.stream, marker.region or order.region)
         if place != (order.stream, order.region):
