@@ -34,14 +34,17 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.LOG_DISCONTINUOUS: Message(
         _STALLED,
         "events that it needs[, from offset {number} on,] are not in the events topic[: {detail}]",
-        "Restore the topic. If that is impossible, " + NEW_STREAM + ". To make a table of the rest of the "
-        "log, see `sluicegate replay rebuild --help`",
+        "Restore the topic, then restart the coordinators. If that is impossible, "
+        + NEW_STREAM
+        + ". To make "
+        "a table of the rest of the log, see `sluicegate replay rebuild --help`",
     ),
     Code.OTHER_PARTITION: Message(
         _STALLED,
         "its events are in partition {number}, and it now belongs to partition {other}: the events topic got "
         "more partitions",
-        "Restore the topic with its former number of partitions, or " + NEW_STREAM,
+        "Restore the topic with its former number of partitions, then restart the coordinators. Or "
+        + NEW_STREAM,
     ),
     Code.OTHER_COMMIT_USER: Message(
         _STALLED,
