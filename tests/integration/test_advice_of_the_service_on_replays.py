@@ -88,6 +88,22 @@ async def test_what_is_doubled_is_settled_by_what_verify_tells(place: Place) -> 
     assert read_ids(place.table) == [1, 2, 3]
 
 
+async def test_a_gap_that_cannot_be_filled_is_left_behind_in_a_fresh_table(place: Place) -> None:
+    """Someone put back the last decision alone after the table was rolled back."""
+    async with place.job() as job:
+        await three_commits(place, job)
+    digest = ADAPTER.open_maintenance(ADAPTER.parse_table(place.table)).history().commits[0].digest
+    assert digest is not None
+    forget(Path(place.table), 2, 3)
+    publish(place.table, 3, digest)
+    told = await refusal(place, *REPAIR)
+    assert "decision 2 is not in the table, but 3 is" in told
+    assert "Build a fresh table: sluicegate replay rebuild --stream flights --into TABLE" in told
+    fresh = str(place.root / "db.db" / "fresh")
+    await output(place, *REBUILD, "--into", fresh)
+    assert read_ids(fresh) == [1, 2, 3]
+
+
 async def test_a_replaced_table_is_put_back(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)

@@ -1,22 +1,20 @@
-"""A query goes on in another stream, or under another assignment: what is advised on the way ends exact."""
+"""A query continues in another stream or assignment as the refusals advise: no row is lost or doubled."""
 
 import re
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.writer_hooks import start_lineage
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks import start_incarnation
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.letters import stalls
+from tests.integration.job import delete_records
 from tests.integration.orders import invoke, sluicegate
 from tests.integration.sparkjob import SparkThread
-from tests.integration.test_locations import FilesJob, batches, holds, refused, rewinding
-from tests.integration.test_refusals import delete_records
-from tests.integration.waiting import until
+from tests.integration.test_locations import FilesJob, batches, holds, refused, resetting
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+FLIGHTS = ("--stream", "flights")
 NEW = {"stream": "flights2"}
 
 
@@ -24,42 +22,42 @@ async def told_to_begin(job: FilesJob) -> tuple[str, int]:
     """Run into the refusal of a location that wrote to another stream; returns it, and the batch it names."""
     with pytest.raises(StreamingQueryException, match="wrote to the stream flights so far") as failure:
         await job.run_all()
-    found = re.search(r"start_lineage\(location, first=(\d+)\)", str(failure.value))
+    found = re.search(r"start_incarnation\(location, first=(\d+)\)", str(failure.value))
     assert found is not None, failure.value
     return str(failure.value), int(found[1])
 
 
-async def test_a_stream_whose_events_were_deleted_goes_on_in_a_new_one(
+async def test_a_stream_whose_events_were_deleted_continues_in_a_new_one(
     place: Place, spark: SparkThread
 ) -> None:
     job = FilesJob(spark, place)
     async with running(place.settings()):
         await batches(place, job, [1], [2])
-    job.feed([3])
-    await job.run_all()
-    await delete_records(place, -1)
+        await sluicegate(place, "stream", "pause", *FLIGHTS)
+        job.feed([3])
+        await job.run_all()
+    await delete_records(place.bootstrap, place.topics.events, "flights")
     async with running(place.settings("flights", "flights2")):
         job.feed([4])
-        said = await refused(job)
-        assert "were deleted before they were committed" in said
-        assert "go on in a new stream with a commit_user of its own, in empty checkpoint locations" in said
-        assert "with sources that begin right after the committed rows" in said
-        shown = await sluicegate(place, "status", "--stream", "flights")
-        assert "checkpoint 1" in shown
-        anew = FilesJob(spark, place, folder="anew", options=NEW)
-        anew.feed([3], [4])
-        await anew.run_all()
-        anew.feed([5])
-        await anew.run_all()
+        refusal = await refused(job)
+        assert "log-discontinuous" in refusal
+        assert "begin with a new stream: a new name in the settings, and empty checkpoint loc" in refusal
+        shown = await sluicegate(place, "status", *FLIGHTS)
+        assert re.search(r"r1 .*checkpoint 1\b", shown), shown
+        new = FilesJob(spark, place, folder="new", options=NEW)
+        new.feed([3], [4])
+        await new.run_all()
+        new.feed([5])
+        await new.run_all()
         await holds(place, 1, 2, 3, 4, 5)
 
 
 async def taken_along(place: Place, job: FilesJob) -> None:
-    """Go on in the new stream as the refusal says, behind two batches that the old one has."""
+    """Continue in the new stream as the refusal says, after two batches that the old one has."""
     job.options = NEW
     job.feed([3])
     _, first = await told_to_begin(job)
-    start_lineage(str(job.checkpoint), first=first)
+    start_incarnation(str(job.checkpoint), first=first)
     await job.run_all()
     await holds(place, 1, 2, 3)
 
@@ -79,74 +77,74 @@ async def test_a_batch_that_the_old_stream_has_is_finished_there(place: Place, s
         for name in ("1", ".1.crc"):
             (job.checkpoint / "commits" / name).unlink(missing_ok=True)
         job.options = NEW
-        said, first = await told_to_begin(job)
+        refusal, first = await told_to_begin(job)
         assert first == 1
-        assert "If batch 1 is committed in flights too, start the query in that stream once more" in said
+        assert "If batch 1 is committed in flights too, start the query in that stream once more" in refusal
         job.options = {}
         await job.run_all()
         await taken_along(place, job)
 
 
-async def test_a_region_that_others_went_on_from_begins_a_new_lineage_there(
+def of_assignment(number: int, regions: str, after: int = 0) -> dict[str, str]:
+    return {"regions": regions, "assignment": str(number), "assignment.after": str(after)}
+
+
+async def close(place: Place) -> int:
+    """Close the assignment in force; returns the decision that the next one follows."""
+    closed = await sluicegate(place, "assignment", "close", *FLIGHTS, "--wait")
+    found = re.search(r"assignment\.after = (\d+)", closed)
+    assert found is not None, closed
+    return int(found[1])
+
+
+async def test_a_region_is_divided_in_the_next_assignment_where_it_has_ended(
     place: Place, spark: SparkThread
 ) -> None:
-    old = FilesJob(spark, place, options={"regions": "r1", "assignment": "1"})
+    """Each refusal on the way is met, and followed."""
+    old = FilesJob(spark, place, options=of_assignment(1, "r1"))
     async with running(place.settings()):
         await batches(place, old, [1], [2])
-        both = {"regions": "r1,r2", "assignment": "2"}
-        other = FilesJob(spark, place, region="r2", options={**both, "parents.from": str(old.checkpoint)})
-        other.feed([11])
-        await other.run_all()
-        old.options = both
+        new = [FilesJob(spark, place, name, options=of_assignment(2, "r2,r3")) for name in ("r2", "r3")]
+        for number, job in enumerate(new):
+            job.feed([11 + 10 * number])
+        refusal = await refused(new[0])
+        assert "assignment-open" in refusal
+        assert "sluicegate assignment close --stream flights" in refusal
+        after = await close(place)
+        assert f"then set `assignment.after` to {after}" in await refused(new[0])
+        for job in new:
+            job.options = of_assignment(2, "r2,r3", after)
+            await job.run_all()
+        await holds(place, 1, 2, 11, 21)
         old.feed([3])
-        said = await refused(old)
-        assert "once checkpoint 1 is committed, sluicegate rewind" in said
-        assert "is set back to checkpoint 1" in await sluicegate(place, *rewinding(old))
-        await old.run_all()
-        await holds(place, 1, 2, 3, 11)
+        refusal = await refused(old)
+        assert "assignment-older" in refusal
+        assert "Stop this query if a newer job has replaced it" in refusal
+        await holds(place, 1, 2, 11, 21)
 
 
-async def test_a_location_that_has_forgotten_its_old_stream_begins_anew(
-    place: Place, spark: SparkThread
-) -> None:
-    """A refusal in the old stream makes the location forget it; the numbers go on in the new one."""
-    job = FilesJob(spark, place)
-    async with running(place.settings("flights", "flights2")), place.job("flights2") as ear:
-        await batches(place, job, [1], [2])
-        Checkpoint(str(job.checkpoint)).forget_opened(job.lineage())
-        job.options = NEW
-        job.feed([3])
-        await job.run_all()
-        reasons = await until(lambda: stalls(ear))
-        assert "checkpoint 2 of lineage" in reasons[-1]
-        assert "follows 1, which was never completed in this stream" in reasons[-1]
-        assert (
-            "start it in an empty checkpoint location, with a source that begins right after" in reasons[-1]
-        )
-        anew = job.anew([3])
-        await anew.run_all()
-        anew.feed([4])
-        await anew.run_all()
-        await holds(place, 1, 2, 3, 4)
-
-
-async def test_a_refused_rewind_leaves_the_query_as_it_was(place: Place, spark: SparkThread) -> None:
-    """What mends the refusal is a start of the query, under a higher assignment."""
-    old = FilesJob(spark, place, options={"regions": "r1", "assignment": "1"})
+async def test_a_refused_reset_leaves_the_query_as_it_was(place: Place, spark: SparkThread) -> None:
+    """A region that the assignment in force does not have comes back with the assignment after it."""
+    old = FilesJob(spark, place, options=of_assignment(1, "r1"))
     async with running(place.settings()):
         await batches(place, old, [1], [2])
-        other = FilesJob(spark, place, region="r2", options={"regions": "r2", "assignment": "2"})
+        after, incarnation = await close(place), old.incarnation()
+        other = FilesJob(spark, place, region="r2", options=of_assignment(2, "r2", after))
         other.feed([11])
         await other.run_all()
         await holds(place, 1, 2, 11)
-        refusal = await invoke(place, *rewinding(old))
+        refusal = await invoke(place, *resetting(old))
         assert refusal.exit_code == 2
-        assert "start the job with assignment 2 or a higher number. Mend that and repeat" in refusal.stderr
-        old.options = {"regions": "r1,r2", "assignment": "3"}
-        old.feed([3])
-        await old.run_all()
-        await holds(place, 1, 2, 3, 11)
-        assert "is set back to checkpoint 2" in await sluicegate(place, *rewinding(old))
-        old.feed([4])
-        await old.run_all()
-        await holds(place, 1, 2, 3, 4, 11)
+        assert "assignment 2 of stream flights has no region r1; it has: r2" in refusal.stderr
+        assert old.incarnation() == incarnation
+        both = of_assignment(3, "r1,r2", await close(place))
+        for job, ids in ((old, [3]), (other, [12])):
+            job.options = both
+            job.feed(ids)
+            await job.run_all()
+        await holds(place, 1, 2, 3, 11, 12)
+        assert "continues after checkpoint 2" in await sluicegate(place, *resetting(old))
+        for job, ids in ((old, [4]), (other, [13])):
+            job.feed(ids)
+            await job.run_all()
+        await holds(place, 1, 2, 3, 4, 11, 12, 13)

@@ -1,4 +1,4 @@
-"""What a rewind advises that is given the wrong names is followed here, and the queries go on exact."""
+"""What a reset advises that is given wrong names is followed here: no row is lost or doubled."""
 
 import shutil
 
@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 OPTIONS = {"regions": "r1,r2", "assignment": "1"}
 
 
-def rewinding(region: str, job: SparkJob) -> tuple[str, ...]:
+def resetting(region: str, job: SparkJob) -> tuple[str, ...]:
     where = ("--region", region, "--checkpoint-location", str(job.checkpoint), "--silence", "10ms")
-    return ("rewind", "--stream", "flights", *where)
+    return ("region", "reset", "--stream", "flights", *where)
 
 
 async def test_the_location_of_that_region_is_given(place: Place, spark: SparkThread) -> None:
@@ -37,13 +37,13 @@ async def test_the_location_of_that_region_is_given(place: Place, spark: SparkTh
         first.feed([1])
         await run_both()
         await until(lambda: read_ids(place.table), lambda found: found == [1, 1])
-        wrong = await invoke(place, *rewinding("r1", second))
+        wrong = await invoke(place, *resetting("r1", second))
         assert wrong.exit_code == 2, wrong.output
-        assert "the location belongs to region r2 of stream flights, not to r1 of flights" in wrong.stderr
-        assert "give the one of that region" in wrong.stderr
-        assert "is set back to checkpoint 0" in await sluicegate(place, *rewinding("r1", first))
+        assert "belongs to region r2 of stream flights, not to r1 of flights" in wrong.stderr
+        assert "give the checkpointLocation of that region" in wrong.stderr
+        assert "region r1 continues after checkpoint 0" in await sluicegate(place, *resetting("r1", first))
         # The other location is as it was. It is set back as well, so that both have work.
-        await sluicegate(place, *rewinding("r2", second))
+        await sluicegate(place, *resetting("r2", second))
         first.feed([2])
         await run_both()
         await until(lambda: read_ids(place.table), lambda found: found == [1, 1, 2, 2])
@@ -56,10 +56,10 @@ async def test_the_region_of_that_location_is_given(place: Place, spark: SparkTh
         job.feed([1])
         await job.run()
         await until(lambda: read_ids(place.table), lambda found: found == [1])
-        wrong = await invoke(place, *rewinding("r2", job))
+        wrong = await invoke(place, *resetting("r2", job))
         assert wrong.exit_code == 2, wrong.output
-        assert "to set region r1 back, give --region r1" in wrong.stderr
-        assert "is set back to checkpoint 0" in await sluicegate(place, *rewinding("r1", job))
+        assert "belongs to region r1 of stream flights, not to r2" in wrong.stderr
+        assert "region r1 continues after checkpoint 0" in await sluicegate(place, *resetting("r1", job))
         job.feed([2])
         await job.run()
         await until(lambda: read_ids(place.table), lambda found: found == [1, 2])
