@@ -33,6 +33,7 @@ from tests.integration.test_replay import (
     three_commits,
     verified,
 )
+from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 ORPHANS = ("orphans", "list", "--stream", "flights", "--grace", "1ms")
@@ -102,6 +103,25 @@ async def test_a_gap_that_cannot_be_filled_is_left_behind_in_a_fresh_table(place
     fresh = str(place.root / "db.db" / "fresh")
     await output(place, *REBUILD, "--into", fresh)
     assert read_ids(fresh) == [1, 2, 3]
+
+
+async def test_orphans_are_deleted_by_the_command_that_the_list_names(place: Place) -> None:
+    async with place.job() as job, running(place.settings()):
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
+        discarded = job.write_files([99])
+        await job.written(discarded)
+        assert (await job.begin("q2")).accepted
+        await job.run_batch([2])
+        await job.committed([1, 2])
+        await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 2)
+    told = await output(place, *ORPHANS)
+    assert discarded.files[0].path in told
+    assert "To delete them: sluicegate orphans delete --stream flights" in told
+    await output(place, "orphans", "delete", "--stream", "flights", "--grace", "1ms")
+    assert not (Path(place.table) / discarded.files[0].path).exists()
+    assert read_ids(place.table) == [1, 2]
 
 
 async def test_a_replaced_table_is_put_back(place: Place) -> None:

@@ -5,10 +5,23 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.problems import Code
+from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.letters import Sent, judge
+from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job
-from tests.integration.letters import RawName, headers_of, home_of, letters, put_batch, put_raw, typed
+from tests.integration.letters import (
+    RawName,
+    headers_of,
+    home_of,
+    letters,
+    put_batch,
+    put_raw,
+    stalled,
+    typed,
+)
 from tests.integration.orders import invoke_here
 from tests.integration.waiting import until
 
@@ -50,8 +63,8 @@ async def test_letters_are_listed_shown_and_dropped(place: Place) -> None:
         assert [each["stream"] for each in await listed(place, "--stream", "flights")] == ["flights"]
         number = str(found[0]["offset"])
         shown = (await invoke_here(place, LETTERS, "show", "--offset", number)).stdout
-        assert "checkpoint.completed is malformed" in shown
-        assert "ce_lineage: q1.0" in shown
+        assert "The message is not used: its body is malformed" in shown
+        assert "ce_incarnation: q1" in shown
         assert "x-token: [secret]" in shown
         assert '"api_key": "[secret]"' in shown
         assert "hush" not in shown
@@ -69,7 +82,7 @@ async def test_letters_are_listed_shown_and_dropped(place: Place) -> None:
 async def test_a_letter_that_is_sent_again_counts_once(place: Place) -> None:
     """It stood on the wrong partition, for which the stream stalls."""
     async with place.job() as job:
-        async with running(place.settings()):
+        async with running(place.settings()) as service:
             await job.register()
             await job.run_batch([1])
             await job.committed([1])
@@ -77,22 +90,34 @@ async def test_a_letter_that_is_sent_again_counts_once(place: Place) -> None:
             event = await job.written(job.write_files([2]), partition=wrong)
             await job.complete(event)
             await put_aside(job, 1)
+            await until(lambda: stalled(service), lambda code: code == Code.EVENTS_MISSING)
         (letter,) = await listed(place)
         sent = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]))
         assert sent.exit_code == 0, sent.output
-        assert "it counts, by the log and as this release reads it" in sent.stdout
+        assert "it has an effect, by the rules of the log" in sent.stdout
         assert "not known from here: whether the settings of the coordinators still have" in sent.stdout
-        assert "sluicegate resume --stream flights" in sent.stdout
+        assert "1 of its events have not arrived" in sent.stdout
         assert "no coordinator runs" in sent.stdout
         assert await listed(place) == []
         again = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]), "--json")
         told = json.loads(again.stdout)
-        assert (told["counts"], told["no_effect"]) == (False, "the log has it already, by its id")
-        assert (await invoke_here(place, "resume", "--stream", "flights")).exit_code == 0
+        assert told["counts"] is False
+        assert "the same one was applied before" in told["no_effect"]
         async with running(place.settings()):
             await job.committed([1, 2])
         late = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]))
-        assert "it has no effect: its checkpoint is committed or void" in late.stdout
+        assert "The event has no effect: its checkpoint was decided before" in late.stdout
+
+
+async def test_another_message_at_the_offset_of_one_that_was_sent_again_is_noticed(place: Place) -> None:
+    """As in a topic that was created again meanwhile."""
+    async with place.job(neighbour("flights", same=True)) as other:
+        offset = await put_raw(other, b"{}", headers_of(other, typed("checkpoint.completed"), checkpoint=0))
+    envelope = Envelope("lost", EventType.CHECKPOINT_COMPLETED, "flights", "r1", "q1", 0)
+    sent = Sent("flights", envelope, home_of("flights"), offset)
+    with pytest.raises(ReplayRefused, match=r"where it was appended.*See: sluicegate check"):
+        await judge(place.settings(), sent)
+    assert (await invoke_here(place, "check")).exit_code == 0
 
 
 async def test_a_body_that_was_found_malformed_late_and_a_name_that_nobody_can_read(place: Place) -> None:
@@ -111,7 +136,7 @@ async def test_a_body_that_was_found_malformed_late_and_a_name_that_nobody_can_r
         assert [(each["body"], each["code"]) for each in named] == [("no json", "malformed-body")]
         assert named[0]["headers"]["ce_id"] == headers["ce_id"].decode()
         refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["no json"])
-        assert (refused.exit_code, "files.written is malformed" in refused.stderr) == (2, True)
+        assert (refused.exit_code, "its body is malformed" in refused.stderr) == (2, True)
         refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["x"])
         assert (refused.exit_code, "not UTF-8" in refused.stderr) == (2, True)
 
