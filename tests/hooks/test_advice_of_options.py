@@ -17,8 +17,6 @@ from sluicegate.writer_hooks import (
     BadOption,
     EventTooLarge,
     PreflightFailed,
-    PublishFailed,
-    RegistrationUnanswered,
     preflight,
 )
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -31,6 +29,7 @@ from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
 from tests.hooks.test_publisher import completion
 from tests.hooks.test_thin_install import without
+from tests.hooks.unanswered import unanswered
 from tests.integration.coordinator import running, settings_for
 from tests.integration.waiting import BACKSTOP
 from tests.tls import KEY_WORD, make_certificates
@@ -189,28 +188,12 @@ def test_a_wrong_address_of_kafka_is_corrected(tmp_path: Path, log: Log) -> None
     assert list(troubles(right, BACKSTOP)) == []
 
 
-def unanswered(options: dict[str, str]) -> str:
-    """Register where nobody answers; return the error. The limit suffices to publish on any machine."""
-    limit = 1
-    while True:
-        region = SinkOptions.parse(options | {"registration.timeout": str(limit)}).region
-        try:
-            ask(region, registration_event(region, "i", None))
-        except RegistrationUnanswered as error:
-            return str(error)
-        except PublishFailed:
-            assert limit < BACKSTOP
-            limit *= 4
-        else:
-            pytest.fail("somebody has answered")
-
-
 @pytest.mark.kafka
 def test_a_registration_is_answered_once_a_coordinator_runs_there(tmp_path: Path, log: Log) -> None:
     options = kafka_options(tmp_path, log.bootstrap, log.names.prefix)
     log.answer = silent
     advice = f"Check that a coordinator runs against {log.bootstrap} with the topic prefix {log.names.prefix}"
-    assert advice in unanswered(options)
+    assert advice in unanswered(options)[1]
     log.answer = None
     patient = SinkOptions.parse(options | {"registration.timeout": str(BACKSTOP)}).region
     assert ask(patient, registration_event(patient, "i", None)).live == "i"
