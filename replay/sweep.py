@@ -36,7 +36,7 @@ async def sweep(settings: Settings, stream: str) -> Swept:
     deleted = size = 0
     async with open_search(settings, stream, grace, lambda _: None) as search:
         found = await search.find(now)
-        async for file, fate in search.delete(found.files, now):
-            if fate is FileStatus.DELETED:
+        async for file, status in search.delete(found.files, now):
+            if status is FileStatus.DELETED:
                 deleted, size = deleted + 1, size + file.size
     return Swept(deleted, size, len(found.files) - deleted, found.young)

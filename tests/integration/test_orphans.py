@@ -90,7 +90,7 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
             path_of(discarded): "incarnation q1 of region r1 has ended",
         }
         done = await printed(place, *DELETE, *AT_ONCE)
-        assert {each["fate"] for each in done["files"]} == {"deleted"}
+        assert {each["status"] for each in done["files"]} == {"deleted"}
         there = [loser, path_of(discarded), path_of(unnamed), path_of(pending)]
         assert [(table / path).exists() for path in there] == [False, False, True, True]
         assert read_ids(place.table) == [1, 2]
@@ -116,8 +116,8 @@ async def test_what_happens_between_the_look_and_the_deletion_counts(place: Plac
             os.unlink(table / path_of(cleaned))
             other = ADAPTER.open_committer(ADAPTER.parse_table(place.table), "another-product")
             other.publish(CommitRequest(1, "x", other.inspect().head, None, [taken]))
-            fates = {file.path: fate async for file, fate in search.delete(found.files, now)}
-        assert fates == {
+            statuses = {file.path: status async for file, status in search.delete(found.files, now)}
+        assert statuses == {
             path_of(named): FileStatus.REFERENCED,
             path_of(cleaned): FileStatus.GONE,
             path_of(taken): FileStatus.REFERENCED,
@@ -144,7 +144,7 @@ async def test_a_winner_whose_upload_comes_while_the_janitor_looks_is_no_orphan(
             # Its completion names an attempt that was just looked at, and the other attempt loses by it.
             await job.complete(await job.written(late))
             await job.committed([1, 2])
-            assert {file.path: fate async for file, fate in search.delete(found.files, now)} == {
+            assert {file.path: status async for file, status in search.delete(found.files, now)} == {
                 loser: FileStatus.DELETED
             }
         assert (Path(place.table) / path_of(other)).exists()
