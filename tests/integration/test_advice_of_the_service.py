@@ -13,12 +13,13 @@ from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.records import read_held
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
+from sluicegate.events.notifications import SavepointTaken
 from sluicegate.events.problems import Code
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, NotPublished, Publication, Refused
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, create_table, make_topics, read_ids
+from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
 from tests.integration.letters import home_of, stalls
 from tests.integration.orders import Spoken, invoke, invoke_here, sluicegate
 from tests.integration.test_replay import REPAIR, forget, three_commits
@@ -42,6 +43,16 @@ async def test_a_service_listens_on_another_port(place: Place) -> None:
             await job.committed([1])
 
 
+async def done(job: Job) -> list[str]:
+    """Wait for a savepoint, and return the names of those that were taken."""
+
+    async def taken() -> list[str]:
+        bodies = [each.body for each in await job.notifications()]
+        return [each.name for each in bodies if isinstance(each, SavepointTaken)]
+
+    return await until(taken)
+
+
 async def test_an_order_says_why_its_effect_does_not_come(
     place: Place, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,16 +67,17 @@ async def test_an_order_says_why_its_effect_does_not_come(
         await job.run_batch([1])
         await job.committed([1])
         await job.run_batch([2])
-        said = await until(
-            lambda: invoke(place, *SAVEPOINT, "--timeout", "1s"),
-            lambda found: "the store is away" in found.stderr,
-        )
+        await until(lambda: sluicegate(place, "status"), lambda shown: "the store is away" in shown)
+        said = await invoke(place, *SAVEPOINT, "--timeout", "1s")
         assert said.exit_code == 1
+        assert "The order stays in force" in said.stderr
+        assert "the store is away" in said.stderr
         assert "Remove the cause, such as an outage of Kafka or of the storage" in said.stderr
-        assert "the store is away" in await sluicegate(place, "status")
         monkeypatch.undo()
-        await sluicegate(place, *SAVEPOINT)
-        assert read_ids(place.table) == [1, 2]
+        await job.committed([1, 2])
+        await job.run_batch([3])
+        await job.committed([1, 2, 3])
+        assert await done(job) == ["before-upgrade"]
 
 
 async def test_an_order_is_carried_out_once_a_coordinator_runs(place: Place) -> None:
@@ -81,8 +93,8 @@ async def test_an_order_is_carried_out_once_a_coordinator_runs(place: Place) -> 
         assert "Start one: sluicegate run" in said.stderr
         assert "no coordinator is running" in (await invoke_here(place, "status")).stdout
         async with running(place.settings()):
-            await sluicegate(place, *SAVEPOINT)
-            assert read_ids(place.table) == [1, 2]
+            await job.committed([1, 2])
+            assert await done(job) == ["before-upgrade"]
 
 
 async def test_only_the_decision_that_waits_is_reverted(
