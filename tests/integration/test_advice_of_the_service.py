@@ -118,7 +118,7 @@ async def test_only_the_decision_that_waits_is_reverted(
         assert (problem.code, problem.number) == (Code.COMMIT_REFUSED, 2)
         done = await invoke(place, *order(1))
         assert done.exit_code == 2
-        assert "only a decision without an outcome can, and now it is decision 2" in done.stderr
+        assert "only a decision without an outcome can. That is decision 2" in done.stderr
         assert "sluicegate commit revert --stream flights --decision 2" in await sluicegate(place, "status")
         await sluicegate(place, *order(2))
         assert (await job.begin("q2")).accepted
