@@ -151,11 +151,12 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
     for other, each in regions.items():
         if each.incarnation is not None and each.incarnation.id == incarnation and other != name:
             return Problem(code=Code.INCARNATION_OF_OTHER_REGION, region=name, names=(other,))
+    if current is not None and same_assignment and region.removed:
+        # Comes first: no reset brings back an incarnation of a removed region.
+        return _removed_problem(log, name, current)
     newest = [region.incarnation.id] if region.incarnation is not None else []
     if incarnation in (*newest, *suspended(log.state.former), *log.state.ended):
         return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
-    if same_assignment and region.removed:
-        return Problem(code=Code.REGION_REMOVED, region=name)
     if body.replaces != live:
         # A driver without knowledge of the live incarnation may not discard its checkpoints.
         return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)
@@ -163,6 +164,14 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
         # The answer contains the position, so the driver can begin there.
         return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
     return None
+
+
+def _removed_problem(log: Log, name: str, current: AssignmentState) -> Problem:
+    """Return the refusal of a removed region: with the regions that continue, or else with the assignment."""
+    regions = log.state.regions
+    going = tuple(each for each in current.regions if each not in regions or not regions[each].closed)
+    number = None if going else current.number
+    return Problem(code=Code.REGION_REMOVED, region=name, names=going, number=number)
 
 
 def _restart_problem(log: Log, name: str, region: RegionState, body: RegionRegistered) -> Problem | None:

@@ -74,16 +74,18 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.REGION_REMOVED: Message(
         _REFUSED,
-        "an operator removed the region, and it does not come back under this assignment",
-        "Stop its query. To write with it again, end the assignment (`sluicegate assignment close --stream "
-        "{stream}`) and start all queries with the next number",
+        "an operator removed the region[, and assignment {number} has ended][; the stream goes on with "
+        "{names}]",
+        "It comes back with a new assignment only[. To begin one, end this one: `sluicegate assignment close "
+        "--stream {stream} --wait`. That ends {names} too][. Start all queries with the option `assignment` "
+        "{next}, and with the `assignment.after` that `sluicegate status --stream {stream}` names]",
     ),
     Code.INCARNATION_ENDED: Message(
         _REFUSED,
-        "the incarnation[ {incarnation}] of its checkpoint location has ended: it was replaced, removed or "
-        "reverted",
-        "Stop this query if another one has replaced it, or an operator removed its region or closed its "
-        "assignment. Else set the location to the committed position: " + RESET,
+        "the incarnation[ {incarnation}] of its checkpoint location has ended: it was replaced, withdrawn "
+        "or reverted",
+        "Stop this query if another one has replaced it. Else set the location to the committed position: "
+        + RESET,
     ),
     Code.INCARNATION_OF_OTHER_REGION: Message(
         _REFUSED,

@@ -146,7 +146,7 @@ def test_a_region_that_was_removed_is_written_again_with_the_next_assignment(job
     job.log.judges.commit(stream)
     job.log.judges.order(stream, StreamCommand(command="remove", region="JFK", number=0))
     job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*incarnation-ended"):
+    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*region-removed"):
         job.run()
     job.options |= {"assignment": "1", "assignment.after": "1"}
     job.run()

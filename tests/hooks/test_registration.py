@@ -274,7 +274,7 @@ def test_a_driver_whose_region_was_removed_stops(query: Query) -> None:
     query.write(0)
     _, registered = query.register()
     query.order(command="remove", region="JFK", number=0)
-    with pytest.raises(RegionReplaced, match="has ended: it was replaced, removed or reverted"):
+    with pytest.raises(RegionReplaced, match="an operator removed the region, and assignment 0 has ended"):
         check_live(query.options, registered)
 
 

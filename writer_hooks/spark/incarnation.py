@@ -27,6 +27,7 @@ _ENDED = frozenset(
         Code.ASSIGNMENT_OLDER,
         Code.ASSIGNMENT_WITHDRAWN,
         Code.INCARNATION_ENDED,
+        Code.REGION_REMOVED,
     }
 )
 """Answers to a probe of the own incarnation which state that it has ended."""

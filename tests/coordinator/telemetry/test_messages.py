@@ -50,6 +50,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.ASSIGNMENT_OPEN: ("number", "names"),
     Code.ASSIGNMENT_UNRESOLVED: ("number", "other"),
     Code.ASSIGNMENT_AFTER_OTHER_CUT: ("number", "other"),
+    Code.REGION_REMOVED: ("region", "number", "names"),
     Code.INCARNATION_ENDED: ("region", "incarnation"),
     Code.INCARNATION_OF_OTHER_REGION: ("region", "first"),
     Code.INCARNATION_LIVE: ("region", "incarnation"),
@@ -193,3 +194,18 @@ def test_long_lists_and_ids_are_short() -> None:
     assert listed(tuple("abcdefghij")) == "a, b, c, d, e, f, g, h and 2 more"
     assert short_id("i1") == "i1"
     assert short_id("3f3fce50-8a21-4f4e-9d5e-1c1f1d6c7b11") == "3f3fce50…"
+
+
+def test_a_removed_region_of_an_assignment_that_goes_on_comes_back_after_its_end() -> None:
+    problem = Problem(code=Code.REGION_REMOVED, region="EWR", names=("JFK",))
+    text = format_problem(problem, "flights")
+    assert "the stream goes on with JFK" in text
+    assert "`sluicegate assignment close --stream flights --wait`" in text
+    assert "assignment.after" not in text
+
+
+def test_a_region_of_an_assignment_that_has_ended_comes_back_with_the_next_one() -> None:
+    text = format_problem(Problem(code=Code.REGION_REMOVED, region="EWR", number=4), "flights")
+    assert "`assignment` 5, and with the `assignment.after` that `sluicegate status" in text
+    assert "assignment close" not in text
+    assert "region reset" not in text
