@@ -152,10 +152,21 @@ def _conclusion(stream: str, verdict: Verdict, *, unproven: bool) -> str:
         if verdict.counts.get(CommitStatus.UNRESOLVED, 0):
             ground += "except for a decision whose commit is under way, "
         return f"{ground}the table has the decisions of the log of stream {stream}, and no others in its name"
+    return f"THE TABLE DIFFERS from the log of stream {stream}{_way_out(stream, verdict)}"
+
+
+def _way_out(stream: str, verdict: Verdict) -> str:
+    """Return the advice if decisions are missing, and nothing else is wrong."""
     missing = [each.status is CommitStatus.MISSING for each in verdict.findings]
-    only_missing = missing and all(missing) and not verdict.foreign and not verdict.replaced
-    way = f". Commit the missing ones: sluicegate replay repair --stream {stream}" if only_missing else ""
-    return f"THE TABLE DIFFERS from the log of stream {stream}{way}"
+    if not missing or not all(missing) or verdict.foreign or verdict.replaced:
+        return ""
+    if any(each.decision < (verdict.history.newest or 0) for each in verdict.findings):
+        # Commits are made in order, so `repair` cannot fill a hole.
+        return (
+            f". Later decisions are there: build a fresh table with sluicegate replay rebuild --stream {stream} "
+            "--into TABLE"
+        )
+    return f". Commit the missing ones: sluicegate replay repair --stream {stream}"
 
 
 def _finding(finding: Finding) -> str:

@@ -118,8 +118,10 @@ class Committing:
             case Unproven() if (vouched := ref_of(made.vouched)) is not None:
                 # Its own snapshot has expired. The named one contains it, and precedes the next decision.
                 return self._resolved(made, vouched, reverted=False)
-            case Unproven(reason):
+            case Unproven(reason, expired=True):
                 return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
+            case Unproven(reason):
+                return Problem(code=Code.TABLE_CONTRADICTS, number=number, detail=reason)
             case TableReplaced(identity):
                 return Problem(code=Code.TABLE_REPLACED, detail=identity)
         raise TypeError(f"{answer!r} is no answer to an ask")

@@ -139,6 +139,10 @@ class StreamMachine:
             case StreamPolicy() | StreamCommand():
                 # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
+                names_head = isinstance(record.body, StreamCommand) and record.body.head is not None
+                if names_head and applied.ignored is None:
+                    # The statement takes the place of known heads: compare the whole table with the log.
+                    self._inspect_again()
         if applied.resolved is not None:
             self._clear_commit_stall()
             self._retries.ended("publish", "append")

@@ -97,6 +97,8 @@ async def test_a_gap_that_cannot_be_filled_is_left_behind_in_a_fresh_table(place
     assert digest is not None
     forget(Path(place.table), 2, 3)
     publish(place.table, 3, digest)
+    told = (await invoke_here(place, *VERIFY)).stdout
+    assert "Later decisions are there: build a fresh table with sluicegate replay rebuild" in told
     told = await refusal(place, *REPAIR)
     assert "decision 2 is not in the table, but 3 is" in told
     assert "Build a fresh table: sluicegate replay rebuild --stream flights --into TABLE" in told
