@@ -163,8 +163,8 @@ def _way_out(stream: str, verdict: Verdict) -> str:
     if any(each.decision < (verdict.history.newest or 0) for each in verdict.findings):
         # Commits are made in order, so `repair` cannot fill a hole.
         return (
-            f". Later decisions are there: build a fresh table with sluicegate replay rebuild --stream {stream} "
-            "--into TABLE"
+            ". Later decisions are there: build a fresh table with sluicegate replay rebuild "
+            f"--stream {stream} --into TABLE"
         )
     return f". Commit the missing ones: sluicegate replay repair --stream {stream}"
 

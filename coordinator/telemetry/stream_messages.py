@@ -16,8 +16,9 @@ from sluicegate.events.problems import Code
 _STALLED: Final = "Stream {stream} is stalled"
 _PROOF: Final = (
     "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head, "
-    "which `sluicegate check` shows, has it, and the earlier ones are there, state that: `sluicegate stream resume --stream {stream} --head "
-    "SNAPSHOT:IDENTITY`. If its files are in the table, and only its snapshot has expired, add --committed"
+    "which `sluicegate check` shows, has it, and the earlier ones are there, state that: `sluicegate stream "
+    "resume --stream {stream} --head SNAPSHOT:IDENTITY`. If its files are in the table, and only its snapshot "
+    "has expired, add --committed"
 )
 
 MESSAGES: Final[Mapping[Code, Message]] = {
@@ -71,9 +72,9 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.TABLE_CONTRADICTS: Message(
         _STALLED,
-        "the table contradicts decision {number} of the log[: digest {first}][: it ends with decision {other}]"
-        "[: {detail}]. Usual causes are "
-        "a table that was rolled back, and another job with the same commit user",
+        "the table contradicts decision {number} of the log[: digest {first}][: it ends with decision "
+        "{other}][: {detail}]. Usual causes are a table that was rolled back, and another job with the same "
+        "commit user",
         "Compare them: " + VERIFY + ". Put the lost snapshots back, or commit them again: `sluicegate replay "
         "repair --stream {stream}`",
     ),
