@@ -54,6 +54,8 @@ class Live(NamedTuple):
 
     incarnation: str | None
     run: str | None
+    answered: frozenset[str] = frozenset()
+    """Ids of the registrations of the region whose answers were read up to this one."""
 
 
 OnOutcome = Callable[[RegionOutcome], None]
@@ -247,7 +249,8 @@ class Follower:
         if isinstance(body, RegistrationAnswered):
             with self._lock:
                 key = stream, notification.region
-                self._live[key] = Live(body.live, body.run)
+                before = self._live[key].answered if key in self._live else frozenset[str]()
+                self._live[key] = Live(body.live, body.run, before | {body.registration})
                 self._unreported.add(key)
         if not is_new:
             return

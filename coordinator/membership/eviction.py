@@ -39,7 +39,10 @@ async def evict_dead_members(kafka: KafkaSettings, membership: LocalMembership) 
             if await _evict(kafka, membership):
                 membership.forget_dead()
     except (KafkaError, TimeoutError, OSError) as error:
-        log.warning("a killed predecessor is waited for until its session ends", error=repr(error))
+        log.warning(
+            "the group was not searched for killed predecessors; the session of each ends by itself",
+            error=repr(error),
+        )
 
 
 async def _evict(kafka: KafkaSettings, membership: LocalMembership) -> bool:
@@ -51,19 +54,32 @@ async def _evict(kafka: KafkaSettings, membership: LocalMembership) -> bool:
     try:
         await client.bootstrap()
         while True:
-            node = await _coordinator(client, kafka.group_id)
-            members = await _members(client, node, kafka.group_id)
-            if any(member.client_id == membership.client_id for member in members):
-                dead = [member for member in members if member.client_id in membership.dead]
-                if not dead:
+            try:
+                if await _evict_once(client, kafka.group_id, membership):
                     return True
-                await reach(Failpoint.EVICT_BEFORE)
-                for member in dead:
-                    await _leave(client, node, kafka.group_id, member)
-                await reach(Failpoint.EVICT_AFTER)
+            except KafkaError as error:
+                # A new cluster has no coordinator of the group yet, and a restarted one looks for it.
+                if not error.retriable:
+                    raise
             await asyncio.sleep(_POLL)
     finally:
         await client.close()
+
+
+async def _evict_once(client: AIOKafkaClient, group: str, membership: LocalMembership) -> bool:
+    """Evict the dead members that the group has; True if this process is in it, and none of them is."""
+    node = await _coordinator(client, group)
+    members = await _members(client, node, group)
+    if not any(member.client_id == membership.client_id for member in members):
+        return False
+    dead = [member for member in members if member.client_id in membership.dead]
+    if not dead:
+        return True
+    await reach(Failpoint.EVICT_BEFORE)
+    for member in dead:
+        await _leave(client, node, group, member)
+    await reach(Failpoint.EVICT_AFTER)
+    return False
 
 
 async def _coordinator(client: AIOKafkaClient, group: str) -> int:

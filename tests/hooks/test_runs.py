@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import RegionRegistered
+from sluicegate.writer_hooks.outcomes import Live
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import Registered
 from sluicegate.writer_hooks.spark.options import SinkOptions
@@ -68,3 +69,26 @@ def test_a_run_that_ends_before_its_first_heartbeat_reads_its_marker(options: Si
     registered, events = run.last_registration(options, None)
     assert registered is not None
     assert (registered.incarnation, len(events)) == ("a", 1)
+
+
+def test_answers_from_before_the_own_one_do_not_contradict_a_run() -> None:
+    """The run before a plain restart has the same incarnation, and its answer is read first."""
+    run, own = a_run(MARKER), Registered("a", "new")
+    run.live = Live("a", "old", frozenset({"old"}))
+    assert run.contradicted(own) is None
+    run.live = Live("a", "new", frozenset({"old", "new"}))
+    assert run.contradicted(own) is None
+
+
+@pytest.mark.parametrize("newest", [("a", "newer"), ("b", "other"), (None, None)])
+def test_an_answer_after_the_own_one_contradicts_a_run_once(newest: tuple[str | None, str | None]) -> None:
+    run, own = a_run(MARKER), Registered("a", "new")
+    live = run.live = Live(*newest, frozenset({"old", "new"}))
+    assert run.contradicted(own) == live
+    assert run.contradicted(own) is None
+
+
+def test_an_own_answer_that_is_read_together_with_a_newer_one_counts() -> None:
+    run = a_run(MARKER)
+    run.live = Live("b", "other", frozenset({"new", "other"}))
+    assert run.contradicted(Registered("a", "new")) == Live("b", "other", frozenset({"new", "other"}))

@@ -19,7 +19,7 @@ from sluicegate.writer_hooks.errors import (
     PublishFailed,
     RegistrationUnanswered,
 )
-from sluicegate.writer_hooks.outcomes import Live, Outcomes
+from sluicegate.writer_hooks.outcomes import Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.closing import end_region, rest_region
@@ -216,13 +216,14 @@ class Heartbeats:
 
         The answer may be the repetition of an old one, so it decides nothing itself.
         """
-        live, run.live = run.live, None
-        if live is None or live == Live(*registered) or self.registry is None:
+        live = run.contradicted(registered)
+        if live is None or self.registry is None:
             return
+        other = "another process" if live.incarnation == registered.incarnation else live.incarnation
         _log.warning(
-            "%s: the newest answer of the coordinator names the incarnation %s, and this query runs %s; it "
+            "%s: the newest answer of the coordinator names %s, and this query runs the incarnation %s; it "
             "asks the coordinator before its next batch, and fails if it was replaced",
-            *(run.name, live.incarnation, registered.incarnation),
+            *(run.name, other or "no incarnation", registered.incarnation),
         )
         self.registry.doubt(run.query)
 

@@ -74,6 +74,17 @@ class Run:
             return f"region {found['region']} of stream {found['stream']}"
         return f"query {self.query}"
 
+    def contradicted(self, registered: Registered) -> Live | None:
+        """Return the newest answer if it states another incarnation or run than this registration.
+
+        Answers from before the one to this registration name the run before it. Each answer is taken once.
+        """
+        live = self.live
+        if live is None or registered.run not in live.answered:
+            return None
+        self.live = None
+        return live if (live.incarnation, live.run) != tuple(registered) else None
+
     def registration(
         self, options: SinkOptions, registry: Registry | None
     ) -> tuple[Registered | None, list[Event]]:
