@@ -17,8 +17,8 @@ _STALLED: Final = "Stream {stream} is stalled"
 _PROOF: Final = (
     "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head, "
     "which `sluicegate check` shows, has it, and the earlier ones are there, state that: `sluicegate stream "
-    "resume --stream {stream} --head SNAPSHOT:IDENTITY`. If its files are in the table, and only its snapshot "
-    "has expired, add --committed"
+    "resume --stream {stream} --head SNAPSHOT:IDENTITY`. If its files are in the table, and only its "
+    "snapshot has expired, add --committed"
 )
 
 MESSAGES: Final[Mapping[Code, Message]] = {
