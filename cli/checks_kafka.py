@@ -6,7 +6,7 @@ from aiokafka.protocol.group import HeartbeatRequest
 
 from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.finding import Finding, fine, problem, warning
-from sluicegate.cli.kafka import admin_client, patiently, security
+from sluicegate.cli.kafka import admin_client, count_members, patiently, security
 from sluicegate.coordinator.settings.model import Settings, SettingsError
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
@@ -17,13 +17,15 @@ async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
     try:
         async with admin_client(settings) as admin:
             brokers = (await admin.describe_cluster())["brokers"]
-            group = await _check_group(settings, admin)
+            group = [await _check_group(settings, admin)]
+            if group[0].ok:
+                group += await _check_members(settings)
     except SettingsError as error:
         return [problem("kafka", str(error))]
     except (KafkaError, TimeoutError, OSError) as error:
         return [problem("kafka", kafka_away(settings, error))]
     reached = f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.kafka.bootstrap_servers}"
-    return [fine("kafka", reached), *await _check_topics(settings, create=create), group]
+    return [fine("kafka", reached), *await _check_topics(settings, create=create), *group]
 
 
 async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
@@ -81,3 +83,15 @@ async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Findin
             "to one that is allowed",
         )
     return fine(name, "may be joined")
+
+
+async def _check_members(settings: Settings) -> list[Finding]:
+    """Check that a coordinator runs; nothing is known without permission to describe the group."""
+    name = f"group {settings.kafka.group_id}, members"
+    members = await count_members(settings)
+    if members is None:
+        return []
+    if not members:
+        # Before the first start this is normal.
+        return [warning(name, "no coordinator runs, so nothing is committed. Start one: sluicegate run")]
+    return [fine(name, f"{members} {'coordinator runs' if members == 1 else 'coordinators run'}")]

@@ -12,7 +12,7 @@ class Finding:
     detail: str
     """The result; for a problem also the remedy."""
     warning: bool = False
-    """True if the check passes, but a setting gives up a guarantee."""
+    """True if the check passes, but somebody should know of the result."""
 
     @property
     def verdict(self) -> str:
@@ -26,7 +26,7 @@ def fine(check: str, detail: str) -> Finding:
 
 
 def warning(check: str, detail: str) -> Finding:
-    """Make a finding of a deliberate setting that gives up a guarantee."""
+    """Make a finding of a passed check that somebody should know of, such as a risky setting."""
     return Finding(check, True, detail, warning=True)
 
 

@@ -41,8 +41,8 @@ config_option = click.option(
     envvar="SLUICEGATE_CONFIG",
     callback=_load,
     metavar="FILE",
-    help="TOML file with the settings; by default ./sluicegate.toml, if it is there. Variables "
-    "SLUICEGATE_SECTION__KEY win over it.",
+    help="TOML file with the settings. Default: the file that the variable SLUICEGATE_CONFIG names, else "
+    "./sluicegate.toml, if it is there. Variables SLUICEGATE_SECTION__KEY win over it.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -29,6 +29,7 @@ def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool)
 
     Streams of the coordinator at http.host and http.port are shown live. Other streams are shown from their
     state records, with the age of the record. A record is written when the stream commits, stalls or resumes.
+    The command needs Kafka. Without Kafka, ask a coordinator: GET /status.
     """
     if stream is not None:
         require_stream(settings, stream)
@@ -38,11 +39,12 @@ def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool)
     if as_json:
         click.echo(json.dumps({"coordinators": coordinators, "streams": shown}, indent=2))
         return
+    if coordinators == 0:
+        group = settings.kafka.group_id
+        click.echo(f"no coordinator is running (group {group} has no members). Start one: sluicegate run")
     now = time.time_ns() // 1_000_000
     for each in shown:
         click.echo("\n".join(lines_of(each, now, verbose=verbose)))
-    if coordinators == 0:
-        click.echo(f"no coordinator is running (group {settings.kafka.group_id} has no members)")
 
 
 async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None]:

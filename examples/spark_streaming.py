@@ -4,7 +4,7 @@ The job creates the table in LAKE/warehouse/default.db/flights. Run a coordinato
 same Kafka and `[streams.flights] table = "/tmp/lake/warehouse/default.db/flights"`. A coordinator that starts
 before the job stalls until the table exists, and then continues. Then:
 
-    python examples/spark_streaming.py localhost:9092 /tmp/lake examples/flights
+    python examples/spark_streaming.py 127.0.0.1:9092 /tmp/lake examples/flights
 
 The job reads the JSON files in the last folder, lines of {"flight": ..., "airport": ..., "at": ...}. Then it
 ends, and its region is idle. The next run reads only new files. docs/quickstart.md shows all steps.

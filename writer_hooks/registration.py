@@ -150,19 +150,20 @@ def _warn_waiting(region: Region, seconds: float) -> None:
         "waits %s, and writes nothing before. %s",
         *(region.name, region.stream, seconds),
         "until one does" if limit == math.inf else f"up to {limit:g} s (registration.timeout)",
-        _advice(region),
+        advice(region),
     )
 
 
 def _unanswered(region: Region) -> str:
     return (
         f"no coordinator answered the registration of the region {region.name} of the stream {region.stream} "
-        f"within {region.registration_timeout:g} s. {_advice(region)}. The option registration.timeout waits "
+        f"within {region.registration_timeout:g} s. {advice(region)}. The option registration.timeout waits "
         f"longer (seconds, or {FOREVER})"
     )
 
 
-def _advice(region: Region) -> str:
+def advice(region: Region) -> str:
+    """Return what to look at while no coordinator answers."""
     return (
         f"Check that a coordinator runs against {region.kafka.bootstrap_servers} with the topic prefix "
         f"{region.topic_prefix}, that it is ready (/readyz), and that the stream is configured there"

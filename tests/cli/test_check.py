@@ -40,18 +40,34 @@ def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
     deployment.env["SLUICEGATE_REDIS__URL"] = redis_url
     result = deployment.run("check")
     found = findings(result)
-    assert {verdict for verdict, _ in found.values()} == {"OK"}
     group = f"group {deployment.settings.kafka.group_id}"
+    assert {name: verdict for name, (verdict, _) in found.items() if verdict != "OK"} == {
+        f"{group}, members": "WARNING"
+    }
     expected = [
         "kafka",
         *_topics(deployment),
         group,
+        f"{group}, members",
         "redis",
         "table of flights",
         "table of flights, writing",
     ]
     assert list(found) == expected
     assert "no snapshot yet, none by sluicegate-flights" in found["table of flights"][1]
+    assert result.exit_code == 0
+
+
+def test_a_group_without_members_is_a_warning(deployment: Deployment) -> None:
+    deployment.create_topics()
+    # A group that is known by its offsets, and has lost its members.
+    deployment.set_group_offset(0, 0)
+    result = deployment.run("check")
+    verdict, detail = findings(result)[f"group {deployment.settings.kafka.group_id}, members"]
+    assert (verdict, detail) == (
+        "WARNING",
+        "no coordinator runs, so nothing is committed. Start one: sluicegate run",
+    )
     assert result.exit_code == 0
 
 

@@ -61,7 +61,7 @@ def test_attach_without_pyspark() -> None:
 
 def test_a_table_format_whose_package_is_missing_is_found_before_the_query_starts() -> None:
     work = """
-        from sluicegate.writer_hooks import BadOption, preflight
+        from sluicegate.writer_hooks import PreflightFailed, preflight
         options = {
             "stream": "flights",
             "region": "JFK",
@@ -70,8 +70,8 @@ def test_a_table_format_whose_package_is_missing_is_found_before_the_query_start
             "checkpointLocation": "/checkpoints/JFK",
         }
         try:
-            preflight(options)
-        except BadOption as error:
+            preflight(options, timeout=0.1)
+        except PreflightFailed as error:
             print(error)
     """
     done = without({"pypaimon"}, work)

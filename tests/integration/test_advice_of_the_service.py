@@ -92,7 +92,9 @@ async def test_an_order_is_carried_out_once_a_coordinator_runs(place: Place) -> 
         assert "no coordinator runs" in said.stderr
         assert "Start one: sluicegate run" in said.stderr
         assert "no coordinator is running" in (await invoke_here(place, "status")).stdout
+        assert "no coordinator runs, so nothing is committed" in (await invoke_here(place, "check")).stdout
         async with running(place.settings()):
+            assert "members: 1 coordinator runs" in (await invoke(place, "check")).stdout
             await job.committed([1, 2])
             assert await done(job) == ["before-upgrade"]
 

@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from sluicegate.events.problems import Code
 from sluicegate.writer_hooks import PreflightFailed, preflight
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
+from tests.integration.waiting import BACKSTOP
 
 pytestmark = pytest.mark.kafka
 
@@ -22,15 +24,13 @@ def options(place: Place) -> dict[str, str]:
     }
 
 
-async def test_all_is_well_while_a_coordinator_runs(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    settings = place.settings()
-    other = settings.kafka.model_copy(update={"group_id": f"{settings.kafka.group_id}-other"})
-    others = settings.model_copy(update={"kafka": other})
-    async with running(settings):
-        await asyncio.to_thread(preflight, options(place))
-    async with running(others):
-        await asyncio.to_thread(preflight, options(place))
-    assert "could not see" not in caplog.text, "several groups, of which one has members"
-    with pytest.raises(PreflightFailed, match="no coordinator reads the topic"):
-        await asyncio.to_thread(preflight, options(place), timeout=2)  # time: nobody comes
+async def test_it_tells_what_a_coordinator_would_refuse(place: Place) -> None:
+    async with running(place.settings()):
+        await asyncio.to_thread(preflight, options(place), timeout=BACKSTOP)
+        for change, code in (
+            ({"stream": "flihgts"}, Code.UNKNOWN_STREAM),
+            ({"table": str(place.root / "elsewhere")}, Code.OTHER_TABLE),
+        ):
+            with pytest.raises(PreflightFailed, match=code):
+                await asyncio.to_thread(preflight, options(place) | change, timeout=BACKSTOP)
     assert not (place.root / "checkpoint").exists()

@@ -2,24 +2,41 @@
 
 from collections.abc import Iterator, Mapping
 
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes import LakeError, adapter
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, PublishFailed, TopicMissing
+from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.spark.options import (
+    SinkOptions,
+    location_of,
+    log_of,
+    wrong_values,
+)
 
 
-def wrong_options(options: Mapping[str, str]) -> str | None:
-    """Return the reason why a sink with these options can never write, None if no reason is found."""
-    try:
-        parsed = SinkOptions.parse(options)
-        parsed.region.kafka.client_options()
-        Checkpoint(parsed.checkpoint_location)
-        adapter(parsed.format)
-    except (BadOption, BadCheckpointLocation, TableRefused) as error:
-        return str(error)
-    return None
+def wrong_options(options: Mapping[str, str]) -> list[str]:
+    """Return the reasons why a sink with these options can never write.
+
+    The files, packages and locations that the options name on this machine are examined too.
+    """
+    found = wrong_values(options)
+    for examine in (_read_client_files, _open_location):
+        try:
+            examine(options)
+        except (BadOption, BadCheckpointLocation) as error:
+            found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
+def _read_client_files(options: Mapping[str, str]) -> None:
+    log_of(options)[0].client_options()
+
+
+def _open_location(options: Mapping[str, str]) -> None:
+    Checkpoint(location_of(options))
 
 
 def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
@@ -27,17 +44,37 @@ def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
 
     The checks run on the driver, so problems of executors are not found.
     """
+    yield from table_troubles(sink.format, sink.table_ref(), sink.event_time_column)
+    yield from log_troubles(sink.region.kafka, TopicNames(sink.region.topic_prefix), timeout)
+
+
+def table_troubles(table_format: str, table: TableRef, event_time_column: str | None) -> Iterator[str]:
+    """Yield the reasons why the table cannot be written at present."""
+    kind = adapter(table_format)
+    cannot = "its table cannot be written from the driver's machine"
     try:
-        adapter(sink.format).open_writer(sink.table_ref(), sink.event_time_column).abort()
+        kind.open_writer(table, None).abort()
     except LakeError as error:
-        yield f"its table cannot be written from the driver's machine: {error}"
-    publisher, region = shared_publisher(sink.region.kafka), sink.region
+        unseen = f". The option event.time.column ({event_time_column}) could not be compared with it"
+        yield f"{cannot}: {error}{unseen if event_time_column else ''}"
+        return
+    if event_time_column is None:
+        return
     try:
-        for topic in (region.events_topic, region.commits_topic):
+        kind.open_writer(table, event_time_column).abort()
+    except LakeError as error:
+        yield f"{cannot}: {error}"
+
+
+def log_troubles(kafka: KafkaSettings, topics: TopicNames, timeout: float) -> Iterator[str]:
+    """Yield the reasons why nothing can be published at present."""
+    publisher = shared_publisher(kafka)
+    try:
+        for topic in (topics.events, topics.commits):
             publisher.partitions(topic, timeout)
     except PublishFailed as error:
         yield (
-            f"Kafka at {region.kafka.bootstrap_servers} did not answer within {timeout:g} s "
+            f"Kafka at {kafka.bootstrap_servers} did not answer within {timeout:g} s "
             f"({error.__cause__!r}); check the options kafka.*, and that it runs and can be reached from here"
         )
     except TopicMissing as error:

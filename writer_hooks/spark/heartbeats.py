@@ -268,12 +268,12 @@ class Heartbeats:
     def _examine(self, run: Run) -> None:
         """Log the problems of a sink before its first batch, which an idle source may delay."""
         wrong = wrong_options(run.options or {})
-        if wrong is not None:
+        if wrong:
             _log.error(
                 "%s cannot write: %s. Spark asks the sink at the first batch only, and the query fails then; "
                 "stop it, correct the options, and start it again",
                 run.name,
-                wrong,
+                "; ".join(wrong),
             )
             # Empty options mark the run as one of another sink, so it gets no heartbeats.
             run.options = {}

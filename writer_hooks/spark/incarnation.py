@@ -69,10 +69,36 @@ def register_query(
     return marker, Registered(marker.incarnation, registration.envelope.id)
 
 
-def restart_event(region: Region, checkpoint: Checkpoint, marker: IncarnationMarker) -> Event:
+def restart_event(
+    region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, *, probe: bool = False
+) -> Event:
     """Return the registration of a marked location, with the newest batches that it has planned."""
     planned = checkpoint.planned(marker.first)
-    return registration_event(region, marker.incarnation, marker.base, planned=planned)
+    return registration_event(region, marker.incarnation, marker.base, planned=planned, probe=probe)
+
+
+def check_location(options: SinkOptions) -> None:
+    """Raise BadCheckpointLocation if a query may not start in its location. Changes nothing."""
+    checkpoint = Checkpoint(options.checkpoint_location)
+    marker = checkpoint.ready_marker(may_be_unplanned=True)
+    if marker is not None:
+        _check_owner(options, checkpoint, marker)
+
+
+def probe_query(options: SinkOptions) -> None:
+    """Ask whether a start of the query would be accepted at present. Changes nothing.
+
+    Raises RegistrationRefused with the reason of the start, and the other errors of `ask`.
+    """
+    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    marker = checkpoint.ready_marker(may_be_unplanned=True)
+    if marker is None:
+        _probe_new(region, new_incarnation(), _running)
+    elif marker.stream is not None and marker.assignment < region.assignment.number:
+        _probe_next(region, checkpoint, marker, _running)
+    else:
+        registration = restart_event(region, checkpoint, marker, probe=True)
+        require_accepted(region, marker.incarnation, ask(region, registration))
 
 
 def check_live(options: SinkOptions, own: Registered, stopped: Stopped = _running) -> None:
@@ -81,9 +107,7 @@ def check_live(options: SinkOptions, own: Registered, stopped: Stopped = _runnin
     marker = checkpoint.marker()
     if marker is None or marker.incarnation != own.incarnation:
         raise RegionReplaced(_replaced(region, "its checkpoint location was reset"))
-    planned = checkpoint.planned(marker.first)
-    probe = registration_event(region, own.incarnation, marker.base, planned=planned, probe=True)
-    answer = ask(region, probe, stopped)
+    answer = ask(region, restart_event(region, checkpoint, marker, probe=True), stopped)
     if answer.live == own.incarnation:
         if answer.run not in (None, own.run):
             raise RegionReplaced(_replaced(region, "another process runs its checkpoint location"))
@@ -112,16 +136,20 @@ def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> In
     """
     # Without it the location cannot be marked: fail before the wait.
     checkpoint.known_query()
-    region, incarnation = options.region, new_incarnation()
+    incarnation = new_incarnation()
+    base = _probe_new(options.region, incarnation, stopped)
+    return _mark(options, checkpoint, incarnation, base, first=0)
+
+
+def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> Position | None:
+    """Return the base of an incarnation in a location without one. Raises RegistrationRefused."""
     answer = ask(region, registration_event(region, incarnation, None, probe=True), stopped)
-    base: Position | None = None
     after = region.assignment.after
     differs = answer.problem is not None and answer.problem.code is Code.BASE_DIFFERS
     if differs and after and answer.decision == after:
-        base = answer.decided
-    else:
-        require_accepted(region, incarnation, answer)
-    return _mark(options, checkpoint, incarnation, base, first=0)
+        return answer.decided
+    require_accepted(region, incarnation, answer)
+    return None
 
 
 def _begin_assignment(
@@ -131,14 +159,22 @@ def _begin_assignment(
 
     Its source continues after its last completed batch. So that batch must be the region's position.
     """
-    region, incarnation = options.region, new_incarnation()
+    incarnation, base, first = _probe_next(options.region, checkpoint, marker, stopped)
+    return _mark(options, checkpoint, incarnation, base, first)
+
+
+def _probe_next(
+    region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped
+) -> tuple[str, Position | None, int]:
+    """Return id, base and first batch of the location's next incarnation. Raises RegistrationRefused."""
+    incarnation = new_incarnation()
     completed, base, first = checkpoint.newest_completed(), marker.base, marker.first
     if completed is not None and completed >= first:
         first = completed + 1
         base = checkpoint.predecessor(marker, first)
     answer = ask(region, registration_event(region, incarnation, base, probe=True), stopped)
     require_accepted(region, incarnation, answer)
-    return _mark(options, checkpoint, incarnation, base, first)
+    return incarnation, base, first
 
 
 def _complete(options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker) -> IncarnationMarker:

@@ -3,12 +3,13 @@
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks.errors import BadOption
@@ -41,6 +42,7 @@ _KNOWN: Final = (
 _NAME: Final = re.compile(NAME_PATTERN)
 _SMALLEST_MESSAGE: Final = 16_384
 _DEFAULT_MESSAGE: Final = 1_000_000  # below Kafka's default limit of 1,048,588
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _TRUTH: Final = {"true": True, "false": False}
 
 
@@ -59,24 +61,68 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
-        """Parse Spark's options, whose names arrive in lower case. Raises BadOption."""
-        options = {name.lower(): value for name, value in given.items()}
-        _require_known(options)
+        """Parse Spark's options, whose names arrive in any case. Raises BadOption with all that is wrong."""
+        if wrong := wrong_values(given):
+            raise BadOption("; ".join(wrong))
+        options = _lower(given)
         return cls(
             region=_region(options),
             table=_table(options),
             format=_format(options),
             event_time_column=options.get("event.time.column") or None,
-            checkpoint_location=_required(
-                options, "checkpointlocation", "set it on the query itself, not in the session"
-            ),
+            checkpoint_location=_location(options),
             table_options=_table_options(options),
-            message_max_bytes=_whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE),
+            message_max_bytes=_message_max_bytes(options),
         )
 
     def table_ref(self) -> TableRef:
         """Return the table as its adapter reads it. Raises BadOption."""
         return _table_ref(self.format, self.table, self.table_options)
+
+
+def wrong_values(given: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each option that is missing, unknown or has an invalid value."""
+    options, found = _lower(given), []
+    for part in _PARTS:
+        try:
+            part(options)
+        except BadOption as error:
+            found.append(str(error))
+    # Some parts need the same option.
+    return list(dict.fromkeys(found))
+
+
+def table_of(given: Mapping[str, str]) -> tuple[str, TableRef, str | None]:
+    """Return format, table and column of the event time, whatever the other options are. Raises BadOption."""
+    options = _lower(given)
+    return _format(options), _named_table(options), options.get("event.time.column") or None
+
+
+def log_of(given: Mapping[str, str]) -> tuple[KafkaSettings, TopicNames]:
+    """Return Kafka and the topics, whatever the other options are. Raises BadOption."""
+    options = _lower(given)
+    return KafkaSettings.from_options(options), TopicNames(_topic_prefix(options))
+
+
+def location_of(given: Mapping[str, str]) -> str:
+    """Return the checkpoint location, whatever the other options are. Raises BadOption."""
+    return _location(_lower(given))
+
+
+def _lower(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in given.items()}
+
+
+def _location(options: Mapping[str, str]) -> str:
+    return _required(options, "checkpointlocation", "set it on the query itself, not in the session")
+
+
+def _message_max_bytes(options: Mapping[str, str]) -> int:
+    return _whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE)
+
+
+def _named_table(options: Mapping[str, str]) -> TableRef:
+    return _table_ref(_format(options), _table(options), _table_options(options))
 
 
 def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...]) -> TableRef:
@@ -115,7 +161,39 @@ def _meant(name: str) -> str:
 
 
 def _region(options: Mapping[str, str]) -> Region:
-    region = _name("region", _required(options, "region", "the failure domain that this query is"))
+    return Region(
+        stream=_stream(options),
+        name=_region_name(options),
+        kafka=KafkaSettings.from_options(options),
+        assignment=Assignment(
+            number=_number(options),
+            regions=_regions(options),
+            after=_whole(options, "assignment.after", 0, 0),
+        ),
+        bounded=_truth(options, "bounded"),
+        single_region=_single_region(options),
+        owned=_truth(options, "owned", default="true"),
+        table=_named_table(options).location,
+        topic_prefix=_topic_prefix(options),
+        publish_timeout=_seconds(options, "publish.timeout"),
+        registration_timeout=_registration_timeout(options),
+    )
+
+
+def _stream(options: Mapping[str, str]) -> str:
+    return _name("stream", _required(options, "stream", "one job's output into one table"))
+
+
+def _region_name(options: Mapping[str, str]) -> str:
+    return _name("region", _required(options, "region", "the failure domain that this query is"))
+
+
+def _topic_prefix(options: Mapping[str, str]) -> str:
+    return _name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX))
+
+
+def _regions(options: Mapping[str, str]) -> tuple[str, ...]:
+    region = _region_name(options)
     regions = tuple(part.strip() for part in options.get("regions", region).split(","))
     for part in regions:
         _name("regions", part)
@@ -124,28 +202,16 @@ def _region(options: Mapping[str, str]) -> Region:
             f"the option regions must list each region of the stream once, this one ({region}) too: "
             f"{options['regions']!r}; correct the option region or the option regions"
         )
-    if len(regions) > 1 and "assignment" not in options:
+    return regions
+
+
+def _number(options: Mapping[str, str]) -> int:
+    if "," in options.get("regions", "") and "assignment" not in options:
         raise BadOption(
             "the option assignment is missing: with several regions it numbers their list; "
             "raise it whenever the list changes"
         )
-    return Region(
-        stream=_name("stream", _required(options, "stream", "one job's output into one table")),
-        name=region,
-        kafka=KafkaSettings.from_options(options),
-        assignment=Assignment(
-            number=_whole(options, "assignment", 0, 0),
-            regions=regions,
-            after=_whole(options, "assignment.after", 0, 0),
-        ),
-        bounded=_truth(options, "bounded"),
-        single_region=_single_region(options),
-        owned=_truth(options, "owned", default="true"),
-        table=_table_ref(_format(options), _table(options), _table_options(options)).location,
-        topic_prefix=_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX)),
-        publish_timeout=_seconds(options, "publish.timeout"),
-        registration_timeout=_registration_timeout(options),
-    )
+    return _whole(options, "assignment", 0, 0)
 
 
 def _single_region(options: Mapping[str, str]) -> SingleRegionReason | None:
@@ -170,6 +236,11 @@ def _table(options: Mapping[str, str]) -> str:
         raise BadOption(
             f"the option table names the folder of another machine, {host}: {location}; mount it here and "
             "give its path, or use three slashes for a folder of this machine: file:///..."
+        )
+    if not location.startswith("/") and not _SCHEME.match(location):
+        raise BadOption(
+            f"the option table is relative, so that the driver and its workers may see different folders: "
+            f"{location}; give an absolute path or a URI"
         )
     return location
 
@@ -228,3 +299,24 @@ def _truth(options: Mapping[str, str], name: str, default: str = "false") -> boo
     if value not in _TRUTH:
         raise BadOption(f"the option {name} must be true or false: {value!r}")
     return _TRUTH[value]
+
+
+_PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
+    _require_known,
+    _stream,
+    _region_name,
+    _regions,
+    _number,
+    lambda options: _whole(options, "assignment.after", 0, 0),
+    _named_table,
+    _location,
+    KafkaSettings.from_options,
+    _topic_prefix,
+    _single_region,
+    lambda options: _truth(options, "bounded"),
+    lambda options: _truth(options, "owned", default="true"),
+    lambda options: _seconds(options, "publish.timeout"),
+    _registration_timeout,
+    _message_max_bytes,
+)
+"""Functions that each read one part of the options, and raise BadOption."""

@@ -1,82 +1,72 @@
 """Check of a sink before its query starts. It runs in the driver and changes nothing."""
 
-import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
-from aiokafka.errors import KafkaError
-
-from sluicegate.events.partitioning import partition_of
-from sluicegate.kafka.readers import is_read
-from sluicegate.lakes import adapter
 from sluicegate.lakes.port import TableRefused
-from sluicegate.writer_hooks.errors import BadOption, HookError, PreflightFailed
-from sluicegate.writer_hooks.loop_thread import LoopThread
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.examining import troubles
-from sluicegate.writer_hooks.spark.options import SinkOptions
-
-_log = logging.getLogger(__name__)
+from sluicegate.writer_hooks.errors import BadOption, HookError, PreflightFailed, RegistrationUnanswered
+from sluicegate.writer_hooks.registration import advice
+from sluicegate.writer_hooks.spark.examining import log_troubles, table_troubles, wrong_options
+from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
+from sluicegate.writer_hooks.spark.options import SinkOptions, log_of, table_of
 
 _TIMEOUT: Final = 10.0
-_MARGIN: Final = 2.0
 
 
 def preflight(options: Mapping[str, str], *, timeout: float = _TIMEOUT) -> None:
-    """Raise an error unless a query with these options could write at present; nothing is changed.
+    """Raise an error unless a query with these options could start and write at present.
 
-    `options` are those of the sink, `checkpointLocation` among them. Raises BadOption for a wrong option, and
-    BadCheckpointLocation. Raises PreflightFailed with all reasons:
+    `options` are those of one query's sink, `checkpointLocation` among them. Nothing is changed: a probe in
+    the log asks the coordinator, and has no effect. Raises PreflightFailed with all reasons:
 
+    - an option is wrong, or the checkpoint location belongs to another query,
     - the table cannot be opened,
     - Kafka does not respond within `timeout` seconds, or a topic is missing,
-    - no coordinator reads the stream, and the start of a query waits for one.
+    - no coordinator answers within `timeout` seconds, or it would refuse the start.
     """
-    sink = parse_fully(options)
-    found = list(troubles(sink, timeout))
-    if not found:
-        found += _coordinator(sink, timeout)
+    found = list(dict.fromkeys(_troubles(options, timeout)))
     if found:
+        known = {name.lower(): value for name, value in options.items()}
+        region, stream = (known.get(name) or "(none given)" for name in ("region", "stream"))
         lines = "".join(f"\n- {trouble}" for trouble in found)
-        raise PreflightFailed(
-            f"region {sink.region.name} of stream {sink.region.stream} cannot write as things stand:{lines}"
-        )
+        raise PreflightFailed(f"region {region} of stream {stream} cannot write as things stand:{lines}")
 
 
-def parse_fully(options: Mapping[str, str]) -> SinkOptions:
-    """Parse a sink's options, and check the files, modules and locations that they name on this machine.
-
-    Raises BadOption or BadCheckpointLocation.
-    """
+def _troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
+    """Yield all problems. A wrong option prevents only the checks that need it."""
+    wrong = wrong_options(options)
+    yield from wrong
+    yield from _table_troubles(options)
+    unreachable = list(_log_troubles(options, timeout))
+    yield from unreachable
+    if wrong:
+        return
     sink = SinkOptions.parse(options)
-    sink.region.kafka.client_options()
-    Checkpoint(sink.checkpoint_location)
     try:
-        adapter(sink.format)
-    except TableRefused as error:
-        raise BadOption(str(error)) from None
-    return sink
+        check_location(sink)
+        if not unreachable:
+            # A query waits for its answer as long as its options state; this check does not.
+            region = replace(sink.region, registration_timeout=timeout, publish_timeout=timeout)
+            probe_query(replace(sink, region=region))
+    except RegistrationUnanswered:
+        yield (
+            f"no coordinator answered within {timeout:g} s. {advice(sink.region)}; start one with sluicegate "
+            "run. Without one the start waits as long as registration.timeout states"
+        )
+    except HookError as error:
+        yield str(error)
 
 
-def _coordinator(sink: SinkOptions, timeout: float) -> Iterator[str]:
-    """Yield a problem if no coordinator reads the stream, since the query would wait for one."""
-    region = sink.region
-    thread = LoopThread("sluicegate-preflight")
+def _table_troubles(options: Mapping[str, str]) -> Iterator[str]:
     try:
-        count = shared_publisher(region.kafka).partitions(region.events_topic, timeout)
-        partition = partition_of(region.stream, count)
-        asking = is_read(region.kafka.client_options(), region.events_topic, partition, timeout)
-        read = thread.call(asking, timeout + _MARGIN)
-    except (KafkaError, HookError, TimeoutError) as error:
-        _log.warning("preflight could not see whether a coordinator runs: %r", error)
-        return
-    finally:
-        thread.stop()
-    if read:
-        return
-    yield (
-        f"no coordinator reads the topic {region.events_topic} on {region.kafka.bootstrap_servers} for the "
-        f"stream {region.stream}. Start one (sluicegate run) with the topic prefix {region.topic_prefix}; "
-        "without one the start waits as long as registration.timeout states"
-    )
+        yield from table_troubles(*table_of(options))
+    except (BadOption, TableRefused):
+        return  # It is among the wrong options.
+
+
+def _log_troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
+    try:
+        yield from log_troubles(*log_of(options), timeout)
+    except BadOption:
+        return  # It is among the wrong options.
