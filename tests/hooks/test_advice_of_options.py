@@ -27,7 +27,7 @@ from sluicegate.writer_hooks.spark.examining import troubles
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
-from tests.hooks.test_preflight import unanswered as preflight_unanswered
+from tests.hooks.test_preflight import nobody_answers
 from tests.hooks.test_publisher import completion
 from tests.hooks.test_thin_install import without
 from tests.hooks.unanswered import unanswered
@@ -206,7 +206,7 @@ async def test_preflight_passes_once_a_coordinator_is_started(tmp_path: Path, lo
     options = kafka_options(tmp_path, log.bootstrap, log.names.prefix)
     log.answer = silent
     advice = f"with the topic prefix {log.names.prefix}"
-    told = await asyncio.to_thread(preflight_unanswered, options)
+    told = await asyncio.to_thread(nobody_answers, options)
     assert advice in told
     assert "start one with sluicegate run" in told
     streams = {"flights": {"table": options["table"]}}

@@ -46,7 +46,7 @@ def failure(options: dict[str, str], seconds: float) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def unanswered(options: dict[str, str]) -> str:
+def nobody_answers(options: dict[str, str]) -> str:
     """Check where nobody answers; return the error. The limit suffices to publish on any machine."""
     limit = 1
     while "no coordinator answered" not in (text := "\n".join(failure(options, limit))):
@@ -150,7 +150,7 @@ def test_a_coordinator_that_is_not_there_is_told_and_nothing_changes(
 ) -> None:
     log.answer = silent
     there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
-    told = unanswered(options | there | {"topic.prefix": unique})
+    told = nobody_answers(options | there | {"topic.prefix": unique})
     assert f"with the topic prefix {unique}" in told
     assert "sluicegate run" in told
     log.wait(log.probes, "the probe")
