@@ -10,27 +10,35 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
 import click
+from aiokafka.errors import KafkaError
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import count_members, read_records
+from sluicegate.cli.kafka import count_members, read_dated_records
+from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.options import parse_timeout
+from sluicegate.cli.status_lines import reasons
 from sluicegate.cli.stream_log import Step, StreamLog, open_log
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand
 
 UNFINISHED: Final = 1
 """Exit status if an order has not had its effect yet, or not the requested one."""
+
+_TELL: Final = 3.0
+"""Seconds between two looks for the reasons of a wait."""
 
 T = TypeVar("T")
 
@@ -86,10 +94,13 @@ async def order(
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
         offset = await log.append(encode_event(envelope, command, now))
         effect, reason = None, ""
+        teller = asyncio.create_task(_tell(settings, stream))
         try:
             effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
         except TimeoutError:
-            reason = await _reason(settings, stream, offset)
+            reason = await _reason(settings, stream)
+        finally:
+            teller.cancel()
         return Ordered(command, log.source.partition, offset, log.replica.state, effect, reason)
 
 
@@ -112,16 +123,30 @@ async def _follow(log: StreamLog, offset: int, awaited: Await[T]) -> T:
     raise AssertionError("a log is followed without end")
 
 
-async def _reason(settings: Settings, stream: str, offset: int) -> str:
-    """Return the reason why an order at this offset has not had its effect yet."""
+async def _tell(settings: Settings, stream: str) -> None:
+    """Print why the order waits, for as long as it does, whenever that changes."""
+    told = ""
+    while True:
+        await asyncio.sleep(_TELL)
+        with suppress(KafkaError, UserError, OSError):
+            if (reason := await _reason(settings, stream)) != told:
+                click.echo(f"waiting: {reason}", err=True)
+                told = reason
+
+
+async def _reason(settings: Settings, stream: str) -> str:
+    """Return why an order waits: what `sluicegate status` shows."""
     if await count_members(settings) == 0:
         return (
             f"no coordinator runs: the group {settings.kafka.group_id} has no members. Start one: "
             "sluicegate run"
         )
-    record = (await read_records(settings)).get(stream)
-    if isinstance(record, StateRecord) and record.conditions:
-        return " ".join(format_problem(each.problem, stream) for each in record.conditions)
+    shown = (await ask_coordinator(settings)).get(stream)
+    dated = None if shown is not None else (await read_dated_records(settings)).get(stream)
+    if dated is not None and isinstance(dated.record, StateRecord):
+        shown = overview(dated.record, dated.time)
+    if shown is not None and (found := reasons(shown)):
+        return " ".join(found)
     return f"no condition is recorded since. See: sluicegate status --stream {stream}"
 
 

@@ -56,10 +56,11 @@ def savepoint(
 def drain(
     context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
 ) -> None:
-    """Wait until all regions of the assignment have ended, and print the final commit.
+    """Wait until all regions of the assignment in force have ended, and print the final commit.
 
-    A drain ends nothing by itself: stop the queries so that their regions end, or close the assignment:
-    sluicegate assignment close.
+    A drain ends nothing by itself, and a query that is stopped leaves its region idle, not ended. A region
+    ends when its query runs with bounded=true or calls close_region. sluicegate region remove ends one from
+    outside, and sluicegate assignment close ends all.
     """
     _take(context, settings, stream, ("drain", name), timeout, as_json=as_json)
 
@@ -98,8 +99,13 @@ def _take(
 ) -> None:
     require_stream(settings, stream)
     kind, name = what[0], what[1] or timestamped(what[0])
+    ended = False
 
     def make(state: LogState) -> StreamCommand:
+        nonlocal ended
+        if kind == "drain" and state.assignment is None:
+            raise UserError(f"stream {stream} has no assignment to drain yet. Start its query first")
+        ended = not any(True for _ in state.active())
         if any(each.name == name for each in state.savepoints):
             raise UserError(
                 f"stream {stream} waits for a savepoint or drain {name} already. Give another --name, or "
@@ -114,7 +120,10 @@ def _take(
     if ordered.effect is None:
         show(ordered, _not_yet(settings, stream, ordered, kind, timeout), {}, as_json=as_json)
         context.exit(UNFINISHED)
-    show(ordered, _text(stream, kind, name, ordered.state), _values(ordered.state), as_json=as_json)
+    text, values = _text(stream, kind, name, ordered.state), _values(ordered.state)
+    if kind == "drain" and ended:
+        text, values = f"{text}\n{_ended_before(stream)}", {**values, "ended_before": True}
+    show(ordered, text, values, as_json=as_json)
 
 
 def _not_yet(settings: Settings, stream: str, ordered: Ordered[bool], kind: str, timeout: float) -> str:
@@ -123,13 +132,21 @@ def _not_yet(settings: Settings, stream: str, ordered: Ordered[bool], kind: str,
     if kind == "savepoint" or not active:
         return text
     return (
-        f"{text}\nNot ended: {', '.join(active)}. Stop their queries, or close the assignment: "
-        f"sluicegate assignment close --stream {stream}"
+        f"{text}\nNot ended: {', '.join(active)}. A stopped query leaves its region idle, not ended. Run it "
+        f"with bounded=true, or close the assignment: sluicegate assignment close --stream {stream}"
+    )
+
+
+def _ended_before(stream: str) -> str:
+    return (
+        "all its regions had ended before this order. If you have started the queries of the next "
+        f"assignment, drain again when it is in force: sluicegate status --stream {stream}"
     )
 
 
 def _text(stream: str, kind: str, name: str, state: LogState) -> str:
-    done = "is drained" if kind == "drain" else f"has the savepoint {name}"
+    number = state.assignment.number if state.assignment is not None else "none"
+    done = f"is drained of assignment {number}" if kind == "drain" else f"has the savepoint {name}"
     snapshot = "no snapshot" if state.snapshot is None else f"snapshot {state.snapshot.snapshot}"
     decision = f"commit {state.decided}" if state.decided else "no commit"
     lines = [f"stream {stream} {done}: {decision}, {snapshot}"]
@@ -142,6 +159,7 @@ def _text(stream: str, kind: str, name: str, state: LogState) -> str:
 
 def _values(state: LogState) -> dict[str, Any]:
     return {
+        "assignment": state.assignment.number if state.assignment is not None else None,
         "decision": state.decided,
         "cut": {region: at.model_dump(mode="json") for region, at in sorted(state.cut.items())},
         "snapshot": None if state.snapshot is None else state.snapshot.model_dump(mode="json"),

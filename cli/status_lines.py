@@ -35,6 +35,17 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
     ]
 
 
+def reasons(shown: Shown) -> list[str]:
+    """Return why a stream, or an order to it, does not progress: the conditions, and the silent regions."""
+    found = [each["message"] for each in shown["conditions"]]
+    for name, region in shown["regions"].items():
+        if region["silent"] is not None:
+            found.append(
+                f"Region {name} is silent for {duration(region['silent'])}: its query has probably ended."
+            )
+    return found
+
+
 # --- the stream -----------------------------------------------------------------------------------
 
 

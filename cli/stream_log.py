@@ -1,7 +1,7 @@
 """The log of one stream, folded from its newest state record with the rules of every coordinator."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -86,11 +86,12 @@ class StreamLog:
             await producer.stop()
         return int(found.offset)
 
-    async def _read(self) -> list[Step]:
+    async def _read(self) -> Iterator[Step]:
+        # Each record is applied when its step is taken, so that the replica is as of that step.
         # Records that cannot be decoded become dead letters: no producer of the protocol wrote them.
         batches = (await read_batches(self._consumer, self.source, timeout_ms=POLL_MS)).batches
         steps = (self._apply(each) for each in batches.get(self.source, []))
-        return [step for step in steps if step is not None]
+        return (step for step in steps if step is not None)
 
     def _apply(self, raw: ConsumerRecord) -> Step | None:
         reading = read_record(raw.offset, raw.timestamp, raw.headers, raw.value)

@@ -62,6 +62,8 @@ class Code(StrEnum):
     TOO_MANY_FILES = "too-many-files"
     TOO_MANY_BYTES = "too-many-bytes"
     WAITS_FOR_REGIONS = "waits-for-regions"
+    SAVEPOINT_WAITS = "savepoint-waits"
+    DRAIN_WAITS = "drain-waits"
 
     # Conditions of the whole stream.
     PAUSED = "paused"
@@ -134,7 +136,7 @@ class Problem(Body):
     """A decision, an assignment or an offset."""
     event: EventId | None = None
     names: tuple[str, ...] = ()
-    """Regions, writers or reasons that the code lists."""
+    """Regions, writers or reasons that the code lists; for savepoints and drains, their name comes first."""
     detail: str = ""
     """Text from outside, such as an error of the storage. It is displayed but is not part of the identity."""
 

@@ -2,7 +2,15 @@
 
 from sluicegate.coordinator.core import registration
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import Proof, RegionPhase, RegionState, Revert, Savepoint, reaches
+from sluicegate.coordinator.core.log_state import (
+    LogState,
+    Proof,
+    RegionPhase,
+    RegionState,
+    Revert,
+    Savepoint,
+    reaches,
+)
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.problems import Code, Problem
 
@@ -104,6 +112,19 @@ def reached(log: Log) -> list[Savepoint]:
     done = [each for each in state.savepoints if _is_reached(log, each)]
     state.savepoints = [each for each in state.savepoints if each not in done]
     return done
+
+
+def unreached(state: LogState, savepoint: Savepoint) -> list[str]:
+    """Return the regions that keep a savepoint or a drain from its end."""
+    if savepoint.drain:
+        return list(state.active())
+    targets, regions = savepoint.targets.items(), state.regions
+    late = [
+        name
+        for name, at in targets
+        if name not in regions or not regions[name].covers(at.incarnation, at.checkpoint)
+    ]
+    return sorted({*late, *(name for name in savepoint.awaited if name in regions)})
 
 
 def _is_reached(log: Log, savepoint: Savepoint) -> bool:

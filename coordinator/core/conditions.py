@@ -6,6 +6,7 @@ Status, the view and notifications about stalls show this list. Nothing is decid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from sluicegate.coordinator.core.commands import unreached
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.overdue import Overdue
 from sluicegate.coordinator.core.retry import Retries
@@ -43,7 +44,14 @@ class Conditions:
         if lagging and any(self.log.sealed(name) for name in self.log.state.regions):
             problem = Problem(code=Code.WAITS_FOR_REGIONS, names=lagging)
             found.append(Condition(kind="wait", problem=problem))
-        return found
+        return [*found, *self._orders()]
+
+    def _orders(self) -> Iterator[Condition]:
+        """Yield what savepoints and drains wait for."""
+        for each in self.log.state.savepoints:
+            code = Code.DRAIN_WAITS if each.drain else Code.SAVEPOINT_WAITS
+            names = (each.name, *unreached(self.log.state, each))
+            yield Condition(kind="wait", problem=Problem(code=code, names=names))
 
     def _of_regions(self) -> Iterator[Problem]:
         for region in self.log.state.regions.values():

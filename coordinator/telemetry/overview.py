@@ -6,10 +6,10 @@ The record's conditions are the one answer to the question why a stream does not
 
 from typing import Any, Final
 
+from sluicegate.coordinator.core.commands import unreached
 from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.events.models import Position
 from sluicegate.events.problems import Problem
 
 MISSED: Final = 3
@@ -105,20 +105,6 @@ def strangers(record: StateRecord) -> dict[str, Problem]:
     """Return the refused registrations of regions that the stream does not have."""
     names = region_names(record.state)
     return {name: problem for name, problem in sorted(record.refused.items()) if name not in names}
-
-
-def unreached(state: LogState, savepoint: Savepoint) -> list[str]:
-    """Return the regions that keep a savepoint or a drain from its end."""
-    if savepoint.drain:
-        return list(state.active())
-    targets = savepoint.targets.items()
-    late = [name for name, at in targets if not _covers(state, name, at)]
-    return sorted({*late, *(name for name in savepoint.awaited if name in state.regions)})
-
-
-def _covers(state: LogState, name: str, target: Position) -> bool:
-    region = state.regions.get(name)
-    return region is not None and region.covers(target.incarnation, target.checkpoint)
 
 
 def _pending(state: LogState) -> dict[str, Any] | None:

@@ -57,9 +57,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.ASSIGNMENT_OPEN: Message(
         _ASSIGNMENT,
         "the regions {names} of the assignment before have not ended",
-        "Stop their queries, and wait for the end with `sluicegate stream drain --stream {stream}`. If "
-        "they do "
-        "not run any more, close their regions: `sluicegate assignment close --stream {stream}`",
+        "A query that is stopped does not end its region. Stop the queries, and end their regions: "
+        "`sluicegate assignment close --stream {stream} --wait`",
     ),
     Code.ASSIGNMENT_UNRESOLVED: Message(
         _ASSIGNMENT,

@@ -27,6 +27,18 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "an operator paused it",
         "Continue with " + RESUME,
     ),
+    Code.SAVEPOINT_WAITS: Message(
+        "Savepoint {first} of stream {stream} waits",
+        "its commit is not in the table yet[; it needs a checkpoint of {rest}]",
+        "Start the queries of these regions if they do not run. To give it up: `sluicegate stream cancel "
+        "--stream {stream} --name {first}`",
+    ),
+    Code.DRAIN_WAITS: Message(
+        "Drain {first} of stream {stream} waits",
+        "not all regions have ended[: {rest}]. A query that is stopped does not end its region",
+        "Run the queries with `bounded=true`, or end all regions: `sluicegate assignment close --stream "
+        "{stream}`. For one: `sluicegate region remove --stream {stream} --region REGION`",
+    ),
     Code.RECORD_UNREADABLE: Message(
         _STALLED,
         "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})]",

@@ -275,7 +275,11 @@ def test_a_drain_waits_for_the_end_of_all_regions(history: History) -> None:
     history.close("EWR", 1)
     history.close("JFK", 1)
     done = history.run("stream", "drain", *STREAM)
-    assert (done.exit_code, "stream flights is drained: commit 2" in done.stdout) == (0, True), done.output
+    assert "all its regions had ended before this order" in done.stdout
+    assert (done.exit_code, "stream flights is drained of assignment 0: commit 2" in done.stdout) == (
+        0,
+        True,
+    ), done.output
 
 
 def test_a_drain_names_the_regions_that_have_not_ended(history: History) -> None:
@@ -284,7 +288,44 @@ def test_a_drain_names_the_regions_that_have_not_ended(history: History) -> None
     history.close("JFK", 1)
     waits = history.run("stream", "drain", *STREAM, "--timeout", "0.3")
     assert waits.exit_code == 1
-    assert "Not ended: EWR. Stop their queries, or close the assignment" in waits.stderr
+    assert "Not ended: EWR. A stopped query leaves its region idle, not ended" in waits.stderr
+    assert "sluicegate assignment close --stream flights" in waits.stderr
+
+
+def test_a_drain_names_its_own_assignment_and_not_the_next_one(history: History) -> None:
+    def coordinate() -> None:
+        history.decide()
+        history.commit()
+        history.close("EWR", 1)
+        history.close("JFK", 1)
+        history.register("EWR", "EWR-2", "EWR", number=1, after=2)
+
+    with after_the_order(history, coordinate):
+        done = history.deployment.run("stream", "drain", *STREAM)
+    assert (done.exit_code, "is drained of assignment 0: commit 2" in done.stdout) == (0, True), done.output
+    assert "before this order" not in done.stdout
+
+
+def test_a_drain_needs_an_assignment(deployment: Deployment) -> None:
+    history = History(deployment).begin()
+    refused = history.run("stream", "drain", *STREAM)
+    assert (refused.exit_code, "has no assignment to drain yet" in refused.stderr) == (2, True)
+
+
+def test_a_savepoint_tells_while_it_waits_what_status_shows(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluicegate.cli.orders._TELL", 0.01)
+    problem = Problem(code=Code.SAVEPOINT_WAITS, names=("s1", "JFK"))
+    history.send()
+    history.record(Condition(kind="wait", problem=problem))
+    with coordinator_in_the_group(history.deployment):
+        order = ("stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "3")
+        waits = history.deployment.run(*order)
+    assert waits.exit_code == 1
+    first, *_ = waits.stderr.splitlines()
+    assert first.startswith("waiting: Savepoint s1 of stream flights waits: its commit")
+    assert "it needs a checkpoint of JFK" in first
 
 
 def test_the_reason_of_a_delay_is_in_the_state_record(history: History) -> None:

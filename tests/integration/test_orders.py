@@ -102,7 +102,7 @@ async def test_a_drain_ends_when_the_last_region_has_ended(place: Place) -> None
         )
         await second.close()
         said = await sluicegate(place, "stream", "drain", *STREAM, "--name", "end")
-        assert "stream flights is drained: commit 2, snapshot 2" in said
+        assert "stream flights is drained of assignment 0: commit 2, snapshot 2" in said
         assert read_ids(place.table) == [1, 2, 3, 4]
 
 

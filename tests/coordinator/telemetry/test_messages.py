@@ -72,6 +72,8 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.LOCATION_AMBIGUOUS: ("region", "first", "detail"),
     Code.PATH_ESCAPES: ("region", "first", "second"),
     Code.WAITS_FOR_REGIONS: ("names",),
+    Code.SAVEPOINT_WAITS: ("first", "second"),
+    Code.DRAIN_WAITS: ("first", "second"),
     Code.RECORD_UNREADABLE: ("number", "detail"),
     Code.LOG_DISCONTINUOUS: ("number", "detail"),
     Code.OTHER_PARTITION: ("number", "other"),
