@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.cli.finding import Finding, fine, problem
 from sluicegate.coordinator.core.effects import NO_DIGEST
-from sluicegate.coordinator.core.heads import known_head, ref_of
+from sluicegate.coordinator.core.heads import known_head, lost_decision, ref_of
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -33,6 +33,8 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     if identity is None:
         return None
     named, expected = f"{name}, history", state.decided + 1
+    if (lost := lost_decision(state, found.newest_decision)) is not None:
+        return Comparison(problem(named, format_problem(lost, stream)))
     # Everything before an unresolved decision is in the table: its absence is proven from the same head.
     known = ref_of(known_head(record.table, state))
     match committer.ask(expected, NO_DIGEST, identity, known):

@@ -52,9 +52,16 @@ def mismatch(replica: Replica, found: TableState, low_water: int) -> Problem | N
     newest = found.newest_decision
     if newest is not None and newest > state.decided and not vouched:
         return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
+    return lost_decision(state, newest)
+
+
+def lost_decision(state: LogState, newest: int | None) -> Problem | None:
+    """Return the contradiction if the table lacks its newest committed decision; `newest` is the table's.
+
+    History expires from its beginning, so the decisions in between were rolled back. No statement about the
+    asked decision brings them back.
+    """
     committed = state.decided - (state.pending is not None)
-    if newest is not None and newest < committed:
-        # History expires from its beginning, so the decisions in between were rolled back. No statement
-        # about the asked decision brings them back.
-        return Problem(code=Code.TABLE_CONTRADICTS, number=committed, other=newest)
-    return None
+    if newest is None or newest >= committed:
+        return None
+    return Problem(code=Code.TABLE_CONTRADICTS, number=committed, other=newest)

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core.log_state import Before, Decision, LogState
+from sluicegate.coordinator.core.log_state import Before, Decision, LogState, Proof
 from sluicegate.coordinator.core.record_codec import encode_record
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.kafka import KafkaSettings
@@ -271,6 +271,26 @@ def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deplo
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]
     assert verdict == "PROBLEM"
     assert "the table contradicts decision 3 of the log" in detail
+
+
+def test_a_table_that_lost_commits_is_a_problem_whatever_an_operator_stated(deployment: Deployment) -> None:
+    deployment.create_topics()
+    settings = deployment.settings.streams["flights"]
+    committer = adapter("paimon").open_committer(
+        adapter("paimon").parse_table(settings.table), settings.commit_user
+    )
+    assert isinstance(
+        committer.publish(CommitRequest(1, "d1", committer.inspect().head, None, [])), Published
+    )
+    found = committer.inspect()
+    committer.close()
+    assert found.head is not None
+    head = Head(snapshot=found.head.id, identity=found.head.identity)
+    stated = LogState(table=found.identity, decided=3, proof=Proof(decision=4, head=head))
+    write_record(deployment, stated)
+    verdict, detail = findings(deployment.run("check"))["table of flights, history"]
+    assert verdict == "PROBLEM"
+    assert "the table contradicts decision 3 of the log: it ends with decision 1" in detail
 
 
 def test_another_commit_user_than_the_record_has_is_a_problem(deployment: Deployment) -> None:
