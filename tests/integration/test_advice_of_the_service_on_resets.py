@@ -50,16 +50,19 @@ async def test_the_location_of_that_region_is_given(place: Place, spark: SparkTh
 
 
 async def test_the_region_of_that_location_is_given(place: Place, spark: SparkThread) -> None:
-    job = SparkJob(spark, place, options=OPTIONS)
-    partial = {"partial": "allow", "alignment_timeout": "200ms"}
-    async with running(place.settings(options=partial)):
-        job.feed([1])
-        await job.run()
-        await until(lambda: read_ids(place.table), lambda found: found == [1])
-        wrong = await invoke(place, *resetting("r2", job))
+    first, second = (SparkJob(spark, place, region, options=OPTIONS) for region in ("r1", "r2"))
+
+    async def run_both(number: int) -> None:
+        for job, ids in ((first, [number]), (second, [10 + number])):
+            job.feed(ids)
+            await job.run()
+
+    async with running(place.settings()):
+        await run_both(1)
+        await until(lambda: read_ids(place.table), lambda found: found == [1, 11])
+        wrong = await invoke(place, *resetting("r2", first))
         assert wrong.exit_code == 2, wrong.output
         assert "belongs to region r1 of stream flights, not to r2" in wrong.stderr
-        assert "region r1 continues after checkpoint 0" in await sluicegate(place, *resetting("r1", job))
-        job.feed([2])
-        await job.run()
-        await until(lambda: read_ids(place.table), lambda found: found == [1, 2])
+        assert "region r1 continues after checkpoint 0" in await sluicegate(place, *resetting("r1", first))
+        await run_both(2)
+        await until(lambda: read_ids(place.table), lambda found: found == [1, 2, 11, 12])
