@@ -65,6 +65,13 @@ class SavepointTaken(Body):
     watermark: Millis | None
 
 
+class IncarnationsEnded(Body):
+    """An order of an operator has ended incarnations. Nothing that they complete from now on counts."""
+
+    incarnations: dict[Name, Name]
+    """By region. The driver of one asks the coordinator, and stops."""
+
+
 class Stalled(Body):
     """A condition that needs an operator has appeared or ended."""
 
@@ -82,6 +89,7 @@ class NotificationType(StrEnum):
     ABANDONED = "attempt.abandoned"
     REVERTED = "decision.reverted"
     SAVEPOINT_TAKEN = "savepoint.taken"
+    ENDED = "incarnations.ended"
     STALLED = "stream.stalled"
 
 
@@ -92,5 +100,6 @@ NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
     NotificationType.ABANDONED: CutAbandoned,
     NotificationType.REVERTED: CutReverted,
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken,
+    NotificationType.ENDED: IncarnationsEnded,
     NotificationType.STALLED: Stalled,
 }

@@ -64,6 +64,7 @@ class Code(StrEnum):
     WAITS_FOR_REGIONS = "waits-for-regions"
     SAVEPOINT_WAITS = "savepoint-waits"
     DRAIN_WAITS = "drain-waits"
+    STILL_RUNNING = "still-running"
 
     # Conditions of the whole stream.
     PAUSED = "paused"

@@ -16,7 +16,7 @@ from sluicegate.events.models import (
     FilesWritten,
     StreamCommand,
 )
-from sluicegate.events.notifications import Committed, RegistrationAnswered, SavepointTaken
+from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, SavepointTaken
 from sluicegate.events.problems import Problem
 from sluicegate.lakes.memory import MemorySnapshot
 from sluicegate.simulator.judging import abandonment_problem, decision_problem
@@ -270,6 +270,11 @@ class Checks:
             case SavepointTaken():
                 if body.name not in truth.reached:
                     raise Violation("I7", f"savepoint {body.name} is announced, but not reached")
+            case IncarnationsEnded():
+                for name, life in body.incarnations.items():
+                    place = truth.places.get(name)
+                    if place is not None and place.live and place.life and place.life.name == life:
+                        raise Violation("I2", f"incarnation {life} of {name} lives, and is announced as ended")
             case RegistrationAnswered():
                 accepted = truth.accepted.get(body.registration, False)
                 if body.accepted and not accepted:

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.events.codec import Notification, read_notification
 from sluicegate.events.models import Body, CutReverted, Position
-from sluicegate.events.notifications import Committed, RegistrationAnswered, Stalled
+from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, Stalled
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
@@ -252,6 +252,14 @@ class Follower:
                 before = self._live[key].answered if key in self._live else frozenset[str]()
                 self._live[key] = Live(body.live, body.run, before | {body.registration})
                 self._unreported.add(key)
+        elif isinstance(body, IncarnationsEnded):
+            with self._lock:
+                for region in body.incarnations:
+                    key = stream, region
+                    # A later answer may name another one.
+                    answered = self._live[key].answered if key in self._live else frozenset[str]()
+                    self._live[key] = Live(None, None, answered)
+                    self._unreported.add(key)
         if not is_new:
             return
         with self._lock:

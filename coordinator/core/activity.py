@@ -7,9 +7,10 @@ from typing import Final
 
 from sluicegate.coordinator.core.effects import Append
 from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import RegionPhase
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.models import RegionHeartbeat, RegionRegistered
+from sluicegate.events.models import CheckpointCompleted, RegionHeartbeat, RegionRegistered
 from sluicegate.events.problems import Code, Problem
 
 _HEARTBEATS: Final = 3
@@ -29,11 +30,19 @@ class Activity:
         self._silence = silence
         self._heard_at: dict[str, int] = {}
         """By region, the time by the own clock when its newest event was read."""
+        self.strays: dict[str, Problem] = {}
+        """Regions that are not live, and of which a query still runs with an incarnation that has ended."""
+        self._stray_until: dict[str, int] = {}
+        """By such a region, the time by the own clock until which another event is expected."""
+        self._settled: frozenset[str] = frozenset()
 
     def read(self, record: LogRecord, ignored: Problem | None, now: int) -> None:
         """Note an event of a region's driver."""
         name, body = record.envelope.region, record.body
-        if not name or (ignored is not None and ignored.code is Code.NOT_LIVE):
+        if name and ignored is not None and ignored.code is Code.NOT_LIVE:
+            self._note_stray(record, now)
+            return
+        if not name:
             return
         if isinstance(body, RegionRegistered) and (ignored is not None or body.probe):
             # It is no sign of the live incarnation: another driver asks, or one that was refused.
@@ -48,6 +57,34 @@ class Activity:
                 # The last heartbeat of a query that has ended: no other one is expected.
                 self.intervals.pop(name, None)
         self.heard[name], self._heard_at[name] = record.time, now
+
+    def _note_stray(self, record: LogRecord, now: int) -> None:
+        """Note an event of a query that runs although its incarnation has ended, and no other one lives."""
+        name, life, body = record.envelope.region, record.envelope.incarnation, record.body
+        region, interval = self._log.state.regions.get(name), None
+        if isinstance(body, RegionHeartbeat):
+            if body.silent:
+                return
+            interval = body.interval
+            if interval is None:
+                # The last heartbeat of a query that has ended.
+                self.strays.pop(name, None)
+                return
+        elif not isinstance(body, CheckpointCompleted):
+            return
+        if life not in self._log.state.ended or (region is not None and region.phase is RegionPhase.LIVE):
+            return
+        self.strays[name] = Problem(code=Code.STILL_RUNNING, region=name, incarnation=life)
+        self._stray_until[name] = now + max(self._silence, _HEARTBEATS * (interval or 0))
+
+    def settle(self, now: int) -> bool:
+        """Forget queries that have stopped, and regions that live again; return True if there are others."""
+        for name in list(self.strays):
+            region = self._log.state.regions.get(name)
+            if now > self._stray_until[name] or (region is not None and region.phase is RegionPhase.LIVE):
+                del self.strays[name]
+        before, self._settled = self._settled, frozenset(self.strays)
+        return before != self._settled
 
     def entry(self, now: int) -> Append | None:
         """Return the event that calls an idle region not idle, if its driver has missed its heartbeats.

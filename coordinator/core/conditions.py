@@ -25,6 +25,8 @@ class Conditions:
     """Regions whose files the table would not take."""
     refused: Mapping[str, Problem]
     """By region, the refusal of its newest registration."""
+    strays: Mapping[str, Problem]
+    """Regions that have ended, and of which a query still runs."""
 
     def stalls(self, stall: Problem | None) -> list[Problem]:
         """Return the problems of the conditions that are stalls, the gravest first."""
@@ -40,6 +42,7 @@ class Conditions:
             found.append(Condition(kind="pause", problem=Problem(code=Code.PAUSED)))
         found += [Condition(kind="stall", problem=each) for each in self._of_regions()]
         found += [Condition(kind="refusal", problem=each) for each in self._refusals()]
+        found += [Condition(kind="refusal", problem=each) for each in self.strays.values()]
         lagging = tuple(self.log.lagging())
         if lagging and any(self.log.sealed(name) for name in self.log.state.regions):
             problem = Problem(code=Code.WAITS_FOR_REGIONS, names=lagging)

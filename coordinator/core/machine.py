@@ -78,9 +78,8 @@ class StreamMachine:
         self._overdue = Overdue(log, settings.overdue_after)
         self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
-        self._conditions = Conditions(
-            log, self._retries, self._overdue, self._candidate.excluded, self._answers.refused
-        )
+        shown = self._candidate.excluded, self._answers.refused, self.activity.strays
+        self._conditions = Conditions(log, self._retries, self._overdue, *shown)
         self._recorder = Recorder(
             self.replica, self.table, self.outbox, self.activity, self._answers.refused, record.applied_id
         )
@@ -198,6 +197,8 @@ class StreamMachine:
         self._candidate.read_upto(self.position)
         if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
             self._answers.send(None if self.ready else self._stall or self._retries.stall)
+        if self.activity.settle(self._now):
+            self.outbox.note_change()
         self.outbox.stalls(self._conditions.stalls(self._stall), self.replica.applied)
 
     def _become_ready(self, found: TableState) -> None:

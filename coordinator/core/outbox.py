@@ -23,6 +23,7 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import (
     Committed,
+    IncarnationsEnded,
     NotificationType,
     RegistrationAnswered,
     SavepointTaken,
@@ -76,12 +77,15 @@ class Outbox:
             self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
         for savepoint in applied.savepoints:
             self._saved(savepoint, state)
+        if applied.ended:
+            ended = IncarnationsEnded(incarnations=dict(sorted(applied.ended.items())))
+            self._add(NotificationType.ENDED, f"ended/{record.offset}", ended)
         match body:
             case CutAbandoned() if applied.ignored is None:
                 name = f"abandoned/{body.decision}/{body.attempt}"
                 self._add(NotificationType.ABANDONED, name, body)
             case StreamPolicy() | StreamCommand() | RegionClosed():
-                # Nothing is announced, but the sender looks at the state.
+                # The sender looks at the state.
                 self.note_change()
 
     def answer(self, envelope: Envelope, body: RegistrationAnswered) -> None:

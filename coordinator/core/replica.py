@@ -4,7 +4,8 @@
 collects the pending checkpoints of it; it changes nothing else.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core import commands, cuts, decisions, progress, registration
 from sluicegate.coordinator.core.log import Log
@@ -40,6 +41,8 @@ class Applied:
     """The decision that got its outcome."""
     savepoints: tuple[Savepoint, ...] = ()
     """Savepoints and drains that are reached."""
+    ended: Mapping[str, str] = field(default_factory=dict)
+    """By region, the live incarnation that an order has ended."""
 
 
 class Replica:
@@ -76,6 +79,9 @@ class Replica:
         """Apply one record that the state does not include yet."""
         self.applied = record.offset
         body, answer, resolved = record.body, None, None
+        # What a registration ends, its answer says.
+        ordered = isinstance(body, StreamCommand | CutReverted)
+        lived = self._live() if ordered else {}
         if isinstance(body, RegionRegistered):
             ignored, answer = self._register(record, body)
         elif body is None and record.envelope.type is EventType.REGION_REGISTERED:
@@ -92,7 +98,13 @@ class Replica:
             resolved = made if ignored is None else None
         else:
             ignored = self._apply(record)
-        return Applied(ignored, answer, resolved, tuple(commands.reached(self.log)))
+        ended = dict(lived.items() - self._live().items()) if ordered else {}
+        return Applied(ignored, answer, resolved, tuple(commands.reached(self.log)), ended)
+
+    def _live(self) -> dict[str, str]:
+        """Return the live incarnations by region."""
+        regions = self.state.regions.items()
+        return {name: each.live_incarnation for name, each in regions if each.live_incarnation is not None}
 
     def _apply(self, record: LogRecord) -> Problem | None:
         envelope, body, log = record.envelope, record.body, self.log

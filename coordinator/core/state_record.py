@@ -10,6 +10,7 @@ from sluicegate.events.models import CutAbandoned, CutReverted, Head, SingleRegi
 from sluicegate.events.notifications import (
     NOTIFICATION_BODIES,
     Committed,
+    IncarnationsEnded,
     NotificationType,
     RegistrationAnswered,
     SavepointTaken,
@@ -19,7 +20,15 @@ from sluicegate.events.problems import Problem
 
 RECORD_VERSION: Final = 2
 
-Notification = RegistrationAnswered | Committed | CutAbandoned | CutReverted | SavepointTaken | Stalled
+Notification = (
+    RegistrationAnswered
+    | Committed
+    | CutAbandoned
+    | CutReverted
+    | SavepointTaken
+    | IncarnationsEnded
+    | Stalled
+)
 
 
 class TableProgress(Light):

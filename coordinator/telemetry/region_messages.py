@@ -75,6 +75,12 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "Nothing is to be done while their queries run. To stop waiting for one that does not come back: "
         "`sluicegate region remove --stream {stream} --region {first}`",
     ),
+    Code.STILL_RUNNING: Message(
+        "A query of region {region} of stream {stream} still runs, and nothing that it completes is committed",
+        "its incarnation {incarnation} has ended",
+        "Stop the query. What it has read since is committed by a query in an empty checkpoint location, "
+        "whose source begins at the committed source offsets: `sluicegate status --stream {stream}`",
+    ),
 }
 
 _EXCLUDED: Final[Mapping[Code, Message]] = {

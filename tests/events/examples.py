@@ -26,6 +26,7 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import (
     Committed,
+    IncarnationsEnded,
     NotificationType,
     RegistrationAnswered,
     SavepointTaken,
@@ -145,6 +146,7 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken(
         name="upgrade", drained=True, decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=9
     ),
+    NotificationType.ENDED: IncarnationsEnded(incarnations={"EWR": "q1.0", "JFK": "q2.0"}),
     NotificationType.STALLED: Stalled(problem=PROBLEM, reason="a sentence", ended=True),
 }
 

@@ -23,7 +23,13 @@ from sluicegate.events.models import (
     RegionHeartbeat,
     StreamPolicy,
 )
-from sluicegate.events.notifications import Committed, RegistrationAnswered, SavepointTaken, Stalled
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    RegistrationAnswered,
+    SavepointTaken,
+    Stalled,
+)
 from sluicegate.events.problems import Problem
 from sluicegate.lakes.port import (
     Absent,
@@ -132,6 +138,8 @@ def _notice(due: Due) -> str:
         case SavepointTaken():
             drained = " drained" if body.drained else ""
             text = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
+        case IncarnationsEnded():
+            text = " ".join(f"{name} {life}" for name, life in body.incarnations.items())
         case Stalled():
             text = f"{'ended ' if body.ended else ''}{problem_line(body.problem)}"
     return f"{due.type} {text}"

@@ -17,7 +17,7 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.notifications import IncarnationsEnded, RegistrationAnswered
 
 
 class Judges:
@@ -70,10 +70,12 @@ class Judges:
             body = CutReverted(decision=pending.id, digest=digest, table="t")
             assert self._append(stream, EventType.CUT_REVERTED, body).ignored is None
 
-    def order(self, stream: str, command: StreamCommand) -> None:
-        """Apply an operator's order."""
+    def order(self, stream: str, command: StreamCommand) -> IncarnationsEnded:
+        """Apply an operator's order; return what the coordinator announces about it."""
         with self._lock:
-            assert self._append(stream, EventType.STREAM_COMMAND, command).ignored is None
+            applied = self._append(stream, EventType.STREAM_COMMAND, command)
+        assert applied.ignored is None
+        return IncarnationsEnded(incarnations=dict(applied.ended))
 
     def position(self, stream: str, region: str) -> Position | None:
         """Return the decided position of a region."""

@@ -9,7 +9,13 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, CutReverted, Position
-from sluicegate.events.notifications import Committed, NotificationType, RegistrationAnswered, Stalled
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    NotificationType,
+    RegistrationAnswered,
+    Stalled,
+)
 from sluicegate.events.problems import Code, Problem
 from sluicegate.writer_hooks import RegionOutcome
 from sluicegate.writer_hooks.outcomes import Follower, Live, Outcomes, RegionProgress
@@ -82,6 +88,10 @@ def test_the_newest_answer_states_the_live_incarnation(job: Job) -> None:
         asyncio.run(_announce(job.log, stream, answered("c", "r3", accepted=False), region="JFK"))
         wait_until(lambda: len(seen) > 1)
         assert seen[-1][:2] == ("c", "r3")
+        # An order publishes no answer.
+        asyncio.run(_announce(job.log, stream, IncarnationsEnded(incarnations={"EWR": "other", "JFK": "c"})))
+        wait_until(lambda: len(seen) > 2)
+        assert seen[-1][:2] == (None, None)
     finally:
         follower.stop()
 
@@ -96,6 +106,8 @@ async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> N
             if isinstance(body, Committed):
                 partial = NotificationType.PARTIALLY_COMMITTED
                 kind = partial if body.fallbacks else NotificationType.COMMITTED
+            elif isinstance(body, IncarnationsEnded):
+                kind = NotificationType.ENDED
             await log.announce(producer, of, kind, body)
     finally:
         await producer.stop()

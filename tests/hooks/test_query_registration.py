@@ -92,6 +92,38 @@ def test_a_running_query_whose_location_another_driver_runs_ends(job: Job) -> No
         query.stop()
 
 
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ({"command": "close"}, "an operator removed the region, and assignment 0 has ended"),
+        ({"command": "discard", "region": "JFK"}, "incarnation-ended|an operator removed the region"),
+    ],
+)
+def test_a_running_query_whose_incarnation_an_order_ends_fails(
+    job: Job, order: dict[str, str], reason: str
+) -> None:
+    """What it completes from then on is in no table."""
+    job.feed("a", 1)
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        job.log.wait_completed(0)
+        job.log.wait(lambda: job.log.of(RegionHeartbeat), "no heartbeat, so nothing is followed")
+        stream = job.options["stream"]
+        ended = job.log.judges.order(stream, StreamCommand.model_validate({**order, "number": 0}))
+        assert ended.incarnations == {"JFK": job.incarnation()}
+        asyncio.run(_announce(job.log, stream, ended))
+        numbers = iter(range(10_000))
+
+        def failed() -> bool:
+            job.feed(f"b{(number := next(numbers))}", 1, start=100 + number)
+            return bool(query.awaitTermination(1))  # time: a pause between two batches
+
+        with pytest.raises(StreamingQueryException, match=reason):
+            job.log.wait(failed, "it goes on")
+    finally:
+        query.stop()
+
+
 def test_a_running_query_goes_on_after_an_old_answer_was_repeated(job: Job) -> None:
     """A coordinator that recovers may repeat answers; they state an older run, and decide nothing."""
     job.feed("a", 1)

@@ -84,6 +84,7 @@ NOTIFICATION_JSON: Final[dict[NotificationType, dict[str, Any]]] = {
         "snapshot": HEAD,
         "watermark": None,
     },
+    NotificationType.ENDED: {"incarnations": {"r1": "q1"}},
     NotificationType.STALLED: {"problem": PROBLEM, "reason": "because", "ended": False},
 }
 """A good body of every message of the commits topic."""

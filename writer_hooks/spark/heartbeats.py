@@ -212,18 +212,22 @@ class Heartbeats:
         self.outcomes.follow(run.followed, run.query, partial(setattr, run, "live"))
 
     def _compare(self, run: Run, registered: Registered) -> None:
-        """Have the query ask before its next batch if the newest answer states another incarnation or run.
+        """Have the query ask before its next batch if the newest notification states another life of its region.
 
-        The answer may be the repetition of an old one, so it decides nothing itself.
+        It may be the repetition of an old one, so it decides nothing itself.
         """
         live = run.contradicted(registered)
         if live is None or self.registry is None:
             return
-        other = "another process" if live.incarnation == registered.incarnation else live.incarnation
+        if live.incarnation is None:
+            found = "the coordinator says that the live incarnation of its region has ended"
+        else:
+            same = live.incarnation == registered.incarnation
+            found = f"the newest answer of the coordinator names {'another process' if same else live.incarnation}"
         _log.warning(
-            "%s: the newest answer of the coordinator names %s, and this query runs the incarnation %s; it "
-            "asks the coordinator before its next batch, and fails if it was replaced",
-            *(run.name, other or "no incarnation", registered.incarnation),
+            "%s: %s, and this query runs the incarnation %s; it asks the coordinator before its next batch, "
+            "and fails if its own one has ended or was replaced",
+            *(run.name, found, registered.incarnation),
         )
         self.registry.doubt(run.query)
 

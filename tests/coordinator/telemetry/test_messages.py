@@ -74,6 +74,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.WAITS_FOR_REGIONS: ("names",),
     Code.SAVEPOINT_WAITS: ("first", "second"),
     Code.DRAIN_WAITS: ("first", "second"),
+    Code.STILL_RUNNING: ("region", "incarnation"),
     Code.RECORD_UNREADABLE: ("number", "detail"),
     Code.LOG_DISCONTINUOUS: ("number", "detail"),
     Code.OTHER_PARTITION: ("number", "other"),
