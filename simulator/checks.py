@@ -271,14 +271,17 @@ class Checks:
                 if body.name not in truth.reached:
                     raise Violation("I7", f"savepoint {body.name} is announced, but not reached")
             case IncarnationsEnded():
-                for name, life in body.incarnations.items():
-                    place = truth.places.get(name)
-                    if place is not None and place.live and place.life and place.life.name == life:
-                        raise Violation("I2", f"incarnation {life} of {name} lives, and is announced as ended")
+                self._check_ended(body)
             case RegistrationAnswered():
                 accepted = truth.accepted.get(body.registration, False)
                 if body.accepted and not accepted:
                     raise Violation("I2", f"registration {body.registration} is answered as accepted")
+
+    def _check_ended(self, body: IncarnationsEnded) -> None:
+        for name, life in body.incarnations.items():
+            place = self.truth.places.get(name)
+            if place is not None and place.live and place.life is not None and place.life.name == life:
+                raise Violation("I2", f"incarnation {life} of {name} lives, and is announced as ended")
 
 
 def _broken(mine: tuple[object, ...], theirs: tuple[object, ...]) -> str:

@@ -76,7 +76,7 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "`sluicegate region remove --stream {stream} --region {first}`",
     ),
     Code.STILL_RUNNING: Message(
-        "A query of region {region} of stream {stream} still runs, and nothing that it completes is committed",
+        "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",
         "its incarnation {incarnation} has ended",
         "Stop the query. What it has read since is committed by a query in an empty checkpoint location, "
         "whose source begins at the committed source offsets: `sluicegate status --stream {stream}`",

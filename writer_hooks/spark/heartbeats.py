@@ -212,7 +212,7 @@ class Heartbeats:
         self.outcomes.follow(run.followed, run.query, partial(setattr, run, "live"))
 
     def _compare(self, run: Run, registered: Registered) -> None:
-        """Have the query ask before its next batch if the newest notification states another life of its region.
+        """Have the query ask before its next batch if the newest notification does not name its own run.
 
         It may be the repetition of an old one, so it decides nothing itself.
         """
