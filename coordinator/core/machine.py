@@ -197,8 +197,7 @@ class StreamMachine:
         self._candidate.read_upto(self.position)
         if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
             self._answers.send(None if self.ready else self._stall or self._retries.stall)
-        if self.activity.settle(self._now):
-            self.outbox.note_change()
+        self.outbox.note_change(changed=self.activity.settle(self._now))
         self.outbox.stalls(self._conditions.stalls(self._stall), self.replica.applied)
 
     def _become_ready(self, found: TableState) -> None:

@@ -62,9 +62,9 @@ class Outbox:
         """Write no record, since a newer release wrote the one that is there."""
         self._recorded = False
 
-    def note_change(self) -> None:
+    def note_change(self, *, changed: bool = True) -> None:
         """Have a record written."""
-        self._changes += 1
+        self._changes += changed
 
     # --- notifications ----------------------------------------------------------------------------
 

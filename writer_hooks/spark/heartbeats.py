@@ -222,8 +222,8 @@ class Heartbeats:
         if live.incarnation is None:
             found = "the coordinator says that the live incarnation of its region has ended"
         else:
-            same = live.incarnation == registered.incarnation
-            found = f"the newest answer of the coordinator names {'another process' if same else live.incarnation}"
+            other = "another process" if live.incarnation == registered.incarnation else live.incarnation
+            found = f"the newest answer of the coordinator names {other}"
         _log.warning(
             "%s: %s, and this query runs the incarnation %s; it asks the coordinator before its next batch, "
             "and fails if its own one has ended or was replaced",
