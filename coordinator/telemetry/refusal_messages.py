@@ -40,8 +40,10 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.ASSIGNMENT_OLDER: Message(
         _ASSIGNMENT,
-        "assignment {other} is in force, and an older one never comes back",
-        "Stop this query if a newer job has replaced it; else set its option `assignment` to {other}",
+        "assignment {other} is in force",
+        "Stop this query if a newer job has replaced it. If assignment {other} was begun by mistake, and has "
+        "committed nothing yet, undo it and start this query again: "
+        "`sluicegate assignment withdraw --stream {stream}`",
     ),
     Code.ASSIGNMENT_WITHDRAWN: Message(
         _ASSIGNMENT,
