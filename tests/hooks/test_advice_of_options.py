@@ -32,7 +32,8 @@ from tests.hooks.test_publisher import completion
 from tests.hooks.test_thin_install import without
 from tests.hooks.unanswered import unanswered
 from tests.integration.coordinator import running, settings_for
-from tests.integration.waiting import BACKSTOP
+from tests.integration.test_preflight import is_accepted
+from tests.integration.waiting import BACKSTOP, until
 from tests.tls import KEY_WORD, make_certificates
 
 GOOD = {
@@ -211,7 +212,7 @@ async def test_preflight_passes_once_a_coordinator_is_started(tmp_path: Path, lo
     assert "start one with sluicegate run" in told
     streams = {"flights": {"table": options["table"]}}
     async with running(settings_for(log.bootstrap, log.names.prefix, streams)):
-        await asyncio.to_thread(preflight, options, timeout=BACKSTOP)
+        await until(lambda: is_accepted(options))
 
 
 async def raise_limit(bootstrap: str, topic: str, limit: int) -> None:
