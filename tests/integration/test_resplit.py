@@ -1,7 +1,6 @@
-"""A stream is cut into other regions at a restart: real queries, the table exact, nothing twice."""
+"""A stream is cut into other regions by its next assignment: real queries, the table exact, nothing twice."""
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+STREAM = ("--stream", "flights")
 
 
 async def _status(place: Place) -> dict[str, Any]:
@@ -22,7 +22,13 @@ async def _status(place: Place) -> dict[str, Any]:
     return found
 
 
+def _offsets(shown: dict[str, Any]) -> dict[str, Any]:
+    """The source offsets where the regions' next queries begin."""
+    return {name: json.loads(region["source_offsets"]) for name, region in shown["regions"].items()}
+
+
 async def test_two_regions_become_three(place: Place, spark: SparkThread) -> None:
+    """One goes on in its location, one in an empty location, one is new."""
     two = {"regions": "r1,r2", "assignment": "1", "bounded": "true"}
     old = [SparkJob(spark, place, region=name, options=two) for name in ("r1", "r2")]
     async with running(place.settings()):
@@ -30,56 +36,54 @@ async def test_two_regions_become_three(place: Place, spark: SparkThread) -> Non
         old[1].feed([11], [12], [13])
         for job in old:
             await job.run()
-        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12, 13])
+        shown = await until(lambda: _status(place), lambda shown: shown["next_assignment_after"] is not None)
+        assert read_ids(place.table) == [1, 2, 11, 12, 13]
+        assert _offsets(shown) == {"r1": {"0": {"logOffset": 1}}, "r2": {"0": {"logOffset": 2}}}
 
-        three = {
-            "regions": "a,b,c",
-            "assignment": "2",
-            "bounded": "true",
-            "parents.from": ",".join(str(job.checkpoint) for job in old),
-        }
-        new = [
-            SparkJob(spark, place, region=name, folder=f"new-{name}", options=three)
-            for name in ("a", "b", "c")
-        ]
+        after = str(shown["next_assignment_after"])
+        three = {**two, "regions": "r1,r2,r3", "assignment": "2", "assignment.after": after}
+        new = [old[0], *(SparkJob(spark, place, name, f"new-{name}", three) for name in ("r2", "r3"))]
+        new[0].options = three
+        # The folders of the new sources have nothing that the old queries have read.
         for number, job in enumerate(new):
             job.feed([100 + number], [110 + number])
         await new[0].run()
         await new[1].run()
-        shown = await until(lambda: _status(place), lambda shown: shown["next_assignment"] is not None)
-        assert (shown["assignment"], shown["next_assignment"]["number"]) == (1, 2)
-        assert read_ids(place.table) == [1, 2, 11, 12, 13]
+        shown = await until(lambda: _status(place), lambda shown: shown["assignment"]["number"] == 2)
+        assert (shown["assignment"]["after"], shown["assignment"]["provisional"]) == (int(after), True)
+        assert read_ids(place.table) == [1, 2, 11, 12, 13], "the first cut of an assignment is a full one"
 
         await new[2].run()
         everything = [1, 2, 11, 12, 13, 100, 101, 102, 110, 111, 112]
         await until(lambda: read_ids(place.table), lambda ids: ids == everything)
-        shown = await until(lambda: _status(place), lambda shown: shown["next_assignment"] is None)
-        assert shown["assignment"] == 2
-        assert shown["regions"]["r2"]["state"] == "closed"
-        # What the old queries say now is of an assignment that is gone.
+        shown = await until(lambda: _status(place), lambda shown: not shown["assignment"]["provisional"])
+        assert set(shown["regions"]) == {"r1", "r2", "r3"}
+        # The location that was not kept is of an assignment that is gone.
         old[1].feed([14])
-        # Whether its only batch ends before the refusal is read is a matter of time; the table is not.
-        with suppress(StreamingQueryException):
+        with pytest.raises(StreamingQueryException, match="assignment-older"):
             await old[1].run()
-        await sluicegate(place, "savepoint", "--stream", "flights")
+        await sluicegate(place, "stream", "savepoint", *STREAM)
         assert read_ids(place.table) == everything
 
 
 async def test_two_regions_become_one(place: Place, spark: SparkThread) -> None:
-    two = {"regions": "r1,r2", "assignment": "1", "bounded": "true"}
+    """The queries of the old regions have stopped without a last batch, so an operator closes them."""
+    two = {"regions": "r1,r2", "assignment": "1"}
     old = [SparkJob(spark, place, region=name, options=two) for name in ("r1", "r2")]
     async with running(place.settings()):
         for number, job in enumerate(old):
             job.feed([1 + number], [11 + number])
             await job.run()
         await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12])
-        shown = await _status(place)
-        lineages = {name: region["lineage"] for name, region in shown["regions"].items()}
-        parents = ",".join(f"{name}:{lineage}:1" for name, lineage in sorted(lineages.items()))
-        options = {"assignment": "2", "bounded": "true", "parents": parents}
-        merged = SparkJob(spark, place, region="all", options=options)
+        merged = SparkJob(spark, place, region="all", options={"assignment": "2", "bounded": "true"})
         merged.feed([21], [22])
+        with pytest.raises(StreamingQueryException, match=r"assignment-open.*sluicegate assignment close"):
+            await merged.run()
+        closed = json.loads(await sluicegate(place, "assignment", "close", *STREAM, "--wait", "--json"))
+        assert _offsets(closed) == {"r1": {"0": {"logOffset": 1}}, "r2": {"0": {"logOffset": 1}}}
+        merged.options["assignment.after"] = str(closed["decision"])
         await merged.run()
         await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12, 21, 22])
-        shown = await until(lambda: _status(place), lambda shown: shown["assignment"] == 2)
-        assert {name: region["state"] for name, region in shown["regions"].items()}["r1"] == "closed"
+        shown = await until(lambda: _status(place), lambda shown: not shown["assignment"]["provisional"])
+        phases = {name: region["phase"] for name, region in shown["regions"].items()}
+        assert (phases["r1"], phases["r2"]) == ("left", "left")
