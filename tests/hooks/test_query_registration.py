@@ -150,14 +150,23 @@ def test_a_running_query_goes_on_after_an_old_answer_was_repeated(job: Job) -> N
         probes = len(job.log.probes())
         numbers = iter(range(10_000))
 
-        def asked() -> bool:
+        def feed() -> None:
             job.feed(f"c{(number := next(numbers))}", 1, start=200 + number)
             query.awaitTermination(1)  # time: a pause between two batches
+
+        def asked() -> bool:
+            feed()
             return len(job.log.probes()) > probes
 
         job.log.wait(asked, "it does not ask")
+        # The batch that asked may be completed already.
         asked_at = len(job.log.of(CheckpointCompleted))
-        job.log.wait(lambda: len(job.log.of(CheckpointCompleted)) > asked_at, "it does not go on")
+
+        def goes_on() -> bool:
+            feed()
+            return len(job.log.of(CheckpointCompleted)) > asked_at
+
+        job.log.wait(goes_on, "it does not go on")
     finally:
         query.stop()
         query.awaitTermination()
