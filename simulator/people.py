@@ -262,7 +262,9 @@ class People:
             self._begin_again(truth.number + 1)
             return True
         for driver in self.drivers:
-            back = driver.assignment.number == truth.former[0]
+            # The job may have begun another assignment of that number, which lost against a stray one.
+            number, regions, _ = truth.former
+            back = driver.assignment.number == number and {*driver.assignment.regions} == {*regions}
             if not back:
                 driver.crash()
             driver.gone = not back

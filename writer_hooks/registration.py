@@ -20,6 +20,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Planned, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.kafka.starting import start_client
@@ -34,6 +35,7 @@ _POLL_MS: Final = 500
 _LEAST_WAIT: Final = 1.0  # seconds
 _FIRST_WARNING: Final = 10.0
 _STOP_TIMEOUT: Final = 5.0
+_SETTINGS_PAUSE: Final = 0.5
 
 
 def registration_event(
@@ -96,6 +98,24 @@ def ask(
     if found is None:
         raise RegistrationUnanswered(_unanswered(region))
     return found
+
+
+def ask_until_known(
+    region: Region, registration: Callable[[], Event], stopped: Callable[[], bool]
+) -> tuple[Event, RegistrationAnswered]:
+    """Ask as `ask` does, and again while the stream's first coordinator has not logged its settings yet.
+
+    Such an answer is returned only after the registration timeout. `registration` makes the event of each
+    attempt. Returns the event that was answered, and its answer.
+    """
+    deadline = time.monotonic() + region.registration_timeout
+    while True:
+        event = registration()
+        answer = ask(region, event, stopped)
+        known = answer.problem is None or answer.problem.code is not Code.NO_POLICY
+        if known or time.monotonic() + _SETTINGS_PAUSE >= deadline or stopped():
+            return event, answer
+        time.sleep(_SETTINGS_PAUSE)
 
 
 def require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:

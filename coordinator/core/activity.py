@@ -44,6 +44,10 @@ class Activity:
             return
         if not name:
             return
+        if body is None:
+            # Most events are `files.written`.
+            self.heard[name], self._heard_at[name] = record.time, now
+            return
         if isinstance(body, RegionRegistered) and (ignored is not None or body.probe):
             # It is no sign of the live incarnation: another driver asks, or one that was refused.
             return

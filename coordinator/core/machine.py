@@ -102,11 +102,13 @@ class StreamMachine:
         applied = self.replica.step(record)
         self.position = record.offset + 1
         self.activity.read(record, applied.ignored, self._now)
-        if applied.ignored is not None and record.envelope.type is EventType.FILES_WRITTEN:
-            self._overdue.unused(record.envelope)
         if fresh:
             # The reactions to earlier records are in the state record.
             self._recorder.applied_id = record.envelope.id
+        if record.envelope.type is EventType.FILES_WRITTEN:
+            if applied.ignored is not None:
+                self._overdue.unused(record.envelope)
+        elif fresh:
             self._react(record, applied)
         self._candidate.arrived(record.time)
         return applied

@@ -19,6 +19,8 @@ def apply(log: Log, record: LogRecord) -> Problem | None:
     region = log.state.regions.get(envelope.region)
     if region is None or region.live_incarnation != envelope.incarnation:
         return _NOT_LIVE
+    if envelope.type is EventType.FILES_WRITTEN:
+        return files_written(log, record, region)
     if isinstance(body, RegionHeartbeat | RegionClosed) and body.run != region.run:
         # An older process of the same incarnation is still alive, or its event arrives late.
         return _NOT_LIVE
@@ -33,8 +35,6 @@ def apply(log: Log, record: LogRecord) -> Problem | None:
             return closed(log, envelope, body, region)
     if region.covers(envelope.incarnation, envelope.checkpoint):
         return _SETTLED
-    if envelope.type is EventType.FILES_WRITTEN:
-        return files_written(log, record, region)
     log.pending[envelope.region].add_unreadable(envelope.checkpoint, record.offset, record.time)
     region.idle = False
     return None
@@ -43,9 +43,12 @@ def apply(log: Log, record: LogRecord) -> Problem | None:
 def files_written(log: Log, record: LogRecord, region: RegionState) -> Problem | None:
     """Add the files of one writer attempt to a checkpoint."""
     envelope, pending = record.envelope, log.pending[record.envelope.region]
+    if region.covers(envelope.incarnation, envelope.checkpoint):
+        return _SETTLED
     if not pending.add_part(envelope.checkpoint, envelope.id, part_of(record), record.time):
         return _DUPLICATE
-    region.idle = False
+    if region.idle:
+        region.idle = False
     _seal(log, envelope.region, record.time)
     return None
 

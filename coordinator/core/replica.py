@@ -45,6 +45,9 @@ class Applied:
     """By region, the live incarnation that an order has ended."""
 
 
+_APPLIED = Applied()
+
+
 class Replica:
     """The log of one stream, applied up to an offset."""
 
@@ -78,6 +81,10 @@ class Replica:
     def apply(self, record: LogRecord) -> Applied:
         """Apply one record that the state does not include yet."""
         self.applied = record.offset
+        if record.envelope.type is EventType.FILES_WRITTEN:
+            # Most events are of this type, and none of them answers, resolves, ends or reaches anything.
+            ignored = progress.apply(self.log, record)
+            return _APPLIED if ignored is None else Applied(ignored)
         body, answer, resolved = record.body, None, None
         # What a registration ends, its answer says.
         ordered = isinstance(body, StreamCommand | CutReverted)
@@ -108,8 +115,6 @@ class Replica:
 
     def _apply(self, record: LogRecord) -> Problem | None:
         envelope, body, log = record.envelope, record.body, self.log
-        if envelope.type is EventType.FILES_WRITTEN:
-            return progress.apply(log, record)
         match body:
             case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
                 return progress.apply(log, record)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import Assignment, RegionHeartbeat, StreamCommand
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints import points
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import InjectedFailure
@@ -17,6 +19,7 @@ from sluicegate.writer_hooks import (
     RegistrationRefused,
     start_incarnation,
 )
+from sluicegate.writer_hooks.region import Event
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import Registered, check_live, register_query
 from sluicegate.writer_hooks.spark.options import SinkOptions
@@ -248,8 +251,37 @@ def test_a_copy_from_before_a_reset_is_refused(query: Query, tmp_path: Path) -> 
     other = query.at(tmp_path / "other")
     plan(other.root, 0)
     query.order(command="discard", region="JFK", number=0)
-    with pytest.raises(RegistrationRefused, match="incarnation-ended"):
+    with pytest.raises(RegistrationRefused, match="region-removed"):
         query.register()
+
+
+def test_a_start_before_the_first_coordinator_has_logged_its_settings_waits_for_them(query: Query) -> None:
+    answered: list[str] = []
+
+    def without_settings(event: Event) -> RegistrationAnswered:
+        answered.append(event.envelope.id)
+        if len(answered) == 2:
+            query.log.answer = None
+        return RegistrationAnswered(
+            registration=event.envelope.id, accepted=False, problem=Problem(code=Code.NO_POLICY)
+        )
+
+    query.log.answer = without_settings
+    plan(query.root, 0)
+    query.register()
+    assert len(set(answered)) == 2
+    assert query.live() is not None
+
+
+def test_a_start_is_refused_if_the_settings_never_come(query: Query) -> None:
+    query.log.answer = lambda event: RegistrationAnswered(
+        registration=event.envelope.id, accepted=False, problem=Problem(code=Code.NO_POLICY)
+    )
+    plan(query.root, 0)
+    region = replace(query.options.region, registration_timeout=1.0)
+    with pytest.raises(RegistrationRefused, match="no-policy"):
+        register_query(replace(query.options, region=region))
+    assert query.marker() is None
 
 
 def test_a_running_query_goes_on_while_its_incarnation_and_run_are_live(query: Query) -> None:

@@ -14,7 +14,12 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, RegionReplaced
 from sluicegate.writer_hooks.region import Event, Region
-from sluicegate.writer_hooks.registration import ask, registration_event, require_accepted
+from sluicegate.writer_hooks.registration import (
+    ask,
+    ask_until_known,
+    registration_event,
+    require_accepted,
+)
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
@@ -62,8 +67,7 @@ def register_query(
             marker = _complete(options, checkpoint, marker)
         if marker.assignment < region.assignment.number:
             marker = _begin_assignment(options, checkpoint, marker, stopped)
-    registration = restart_event(region, checkpoint, marker)
-    answer = ask(region, registration, stopped)
+    registration, answer = ask_until_known(region, lambda: restart_event(region, checkpoint, marker), stopped)
     hit(Failpoint.HOOK_ANSWER_AFTER)
     require_accepted(region, marker.incarnation, answer)
     return marker, Registered(marker.incarnation, registration.envelope.id)
@@ -97,8 +101,10 @@ def probe_query(options: SinkOptions) -> None:
     elif marker.stream is not None and marker.assignment < region.assignment.number:
         _probe_next(region, checkpoint, marker, _running)
     else:
-        registration = restart_event(region, checkpoint, marker, probe=True)
-        require_accepted(region, marker.incarnation, ask(region, registration))
+        _, answer = ask_until_known(
+            region, lambda: restart_event(region, checkpoint, marker, probe=True), _running
+        )
+        require_accepted(region, marker.incarnation, answer)
 
 
 def check_live(options: SinkOptions, own: Registered, stopped: Stopped = _running) -> None:
@@ -143,7 +149,9 @@ def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> In
 
 def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> Position | None:
     """Return the base of an incarnation in a location without one. Raises RegistrationRefused."""
-    answer = ask(region, registration_event(region, incarnation, None, probe=True), stopped)
+    _, answer = ask_until_known(
+        region, lambda: registration_event(region, incarnation, None, probe=True), stopped
+    )
     after = region.assignment.after
     differs = answer.problem is not None and answer.problem.code is Code.BASE_DIFFERS
     if differs and after and answer.decision == after:
@@ -172,7 +180,9 @@ def _probe_next(
     if completed is not None and completed >= first:
         first = completed + 1
         base = checkpoint.predecessor(marker, first)
-    answer = ask(region, registration_event(region, incarnation, base, probe=True), stopped)
+    _, answer = ask_until_known(
+        region, lambda: registration_event(region, incarnation, base, probe=True), stopped
+    )
     require_accepted(region, incarnation, answer)
     return incarnation, base, first
 
