@@ -128,7 +128,7 @@ async def test_a_limit_of_the_topic_is_a_condition_before_it_deletes_what_is_nee
     await admin.start()
     try:
         # The broker deletes whole segments, some minutes later.
-        limit = {"retention.ms": "2000"}
+        limit = {"retention.ms": "2000", "message.timestamp.type": "LogAppendTime"}
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, place.topics.events, limit)])
     finally:
         await admin.close()
