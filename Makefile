@@ -8,8 +8,13 @@ PACKAGES := cli coordinator demo embedded events failpoints kafka lakes replay s
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests bench examples
 FLIGHTS ?= 6000
+SPARKS ?= 4.1.4 4.2.1
+PYTHONS ?= 3.11 3.12 3.13
+# The Pythons that `make test` does not use.
+OTHERS := $(filter-out $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) \
+	-c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null),$(PYTHONS))
 
-.PHONY: demo test fast check format types imports unit short-demo sync lock bench clean
+.PHONY: demo test test-matrix test-sparks test-pythons fast check format types imports unit short-demo sync lock bench clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
@@ -32,6 +37,31 @@ unit: sync
 ## The tests that need no server, in two processes.
 fast: sync
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not servers and not slow" -q $(ARGS)
+
+## What the README supports beside the versions of `make test`: other releases of Spark, other Pythons.
+test-matrix: test-pythons test-sparks
+
+## The tests with Spark, on other releases: about 450 MB for each, downloaded once.
+test-sparks: sync
+	set -e; for spark in $(SPARKS); do \
+	test -d $(VENV)/spark-$$spark/pyspark || $(BIN)/python -m pip install --quiet \
+	--disable-pip-version-check --target $(VENV)/spark-$$spark pyspark==$$spark; \
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$$spark $(BIN)/python -m pytest -q -m spark $(ARGS); done
+
+## All tests on other Pythons, each with an environment in .venv: about 1.3 GB for each, made once.
+test-pythons: sync $(OTHERS:%=$(VENV)/python-%/.installed)
+	set -e; for each in $(OTHERS); do \
+	$(VENV)/python-$$each/bin/python -m pytest --numprocesses 2 --dist loadgroup -q $(ARGS); done
+
+# The interpreter is the one on the PATH; else uv finds or downloads one.
+$(VENV)/python-%/.installed: requirements.lock pyproject.toml | $(VENV)/.synced
+	@python$* -m venv $(@D) 2>/dev/null || uv venv --quiet --seed --allow-existing --python $* $(@D) || { \
+	echo "Python $* cannot be tested: no python$* on the PATH makes an environment, and uv finds none. \
+	Install it, or name those to test: make $(MAKECMDGOALS) PYTHONS=\"...\"" >&2; exit 2; }
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	--config-settings editable_mode=strict --editable .
+	touch $@
 
 short-demo: sync
 	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json

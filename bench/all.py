@@ -5,7 +5,8 @@
 Before each benchmark it waits until other processes use less than `--busy` cores over five seconds. It waits
 `--patience` seconds at most; the result then says that the machine was busy. Each result is a file in
 bench/results: the command, the commit, the load before and after, and the lines that the benchmark printed.
-A full run takes about 40 minutes on two quiet cores. Twenty demos with kills (`--with kills`) take 20 more.
+A full run takes about 40 minutes on two quiet cores. Twenty demos with kills (`--with kills`) take 30 more.
+`bench.versions` compares two checkouts, in about 40 minutes.
 `--short` only shows that every benchmark works, in about 10 minutes; its figures mean little.
 """
 

@@ -64,7 +64,7 @@ BENCHMARKS: Final = (
     Benchmark(
         "kills",
         "demo",
-        _words("--runs 20 --kill-coordinator"),
+        _words("--runs 20 --kill-coordinator --kills 10"),
         _words("--runs 1 --rows 100000 --kill-coordinator"),
         optional=True,
     ),

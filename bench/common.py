@@ -20,9 +20,10 @@ from pypaimon import CatalogFactory, Schema
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
-from sluicegate.events.codec import Flaw, Notification, read_notification, read_record
-from sluicegate.events.encoding import encode_event, with_counts
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.codec import Flaw, read_record
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType, LogRecord, with_counts
+from sluicegate.events.feed import read_notification
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -32,7 +33,7 @@ from sluicegate.events.models import (
     RegionRegistered,
 )
 from sluicegate.events.naming import attempt_digest
-from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.notifications import Notification, RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs

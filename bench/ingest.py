@@ -38,12 +38,12 @@ from bench.common import (
     rows,
 )
 from bench.raw import raw_consumer
-from sluicegate.coordinator.runtime.collector import THRESHOLDS, calm_collector
+from sluicegate.coordinator.runtime.memory import THRESHOLDS, calm_collector
 from sluicegate.coordinator.runtime.service import MOST_RECORDS, Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events.encoding import encode_event, with_counts
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType, with_counts
 from sluicegate.events.models import (
     Assignment,
     Body,

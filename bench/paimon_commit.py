@@ -34,8 +34,7 @@ from pypaimon.write.commit_message import CommitMessage
 from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.events.codec import read_files
-from sluicegate.events.encoding import with_counts
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, with_counts
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.encoding import encode_entry

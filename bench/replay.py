@@ -43,7 +43,8 @@ from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, Published
-from sluicegate.replay.fold import LogFold, Start
+from sluicegate.replay.fold import LogFold
+from sluicegate.replay.start import Start
 
 HOME = partition_of(STREAM, PARTITIONS)
 OF_STREAM = (EventType.STREAM_POLICY, EventType.CUT_DECIDED, EventType.CUT_COMMITTED)

@@ -11,12 +11,13 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.cli.checks_kafka import check_kafka
 from sluicegate.cli.checks_rest import check_redis, check_stream
-from sluicegate.cli.checks_table import PATIENCE
+from sluicegate.cli.checks_table import PATIENCE, newer_log
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.finding import Finding
 from sluicegate.cli.kafka import read_records
 from sluicegate.cli.options import config_option, json_option
-from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.cli.stream_log import known_record, open_log
+from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.settings.model import Settings
 
 AGAIN: Final = 0.3
@@ -54,15 +55,35 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
 async def _check_stream(settings: Settings, name: str, record: StateRecord | None) -> list[Finding]:
     """Check the table of a stream. Check again while the table is ahead of its state record.
 
-    The coordinator writes the state record after the commit, so a short lead is normal.
+    The coordinator writes the state record after the commit, so a short lead is normal. A table that still
+    differs is compared with the log, which may have an order that no coordinator has applied yet.
     """
     deadline = time.monotonic() + PATIENCE
     while True:
-        found, ahead = await asyncio.to_thread(check_stream, name, settings.streams[name], record)
-        if not ahead or time.monotonic() > deadline:
-            return found
+        found, compared = await asyncio.to_thread(check_stream, name, settings.streams[name], record)
+        if compared is None or not compared.ahead or time.monotonic() > deadline:
+            break
         await asyncio.sleep(AGAIN)
         record = (await _records(settings)).get(name, record)
+    if compared is None or compared.finding.ok or (newer := await _as_logged(settings, name)) is None:
+        return found
+    _, logged = await asyncio.to_thread(check_stream, name, settings.streams[name], newer)
+    if logged is None or not logged.finding.ok:
+        return found
+    note = newer_log(logged.finding, newer.state)
+    return [note if each is compared.finding else each for each in found]
+
+
+async def _as_logged(settings: Settings, name: str) -> StateRecord | None:
+    """Return the state as of the end of the log, None if the log cannot be read."""
+    try:
+        record = await known_record(settings, name)
+        async with open_log(settings, name) as log:
+            # The answers of the table in the record may be older than the orders in the log.
+            update = {"state": log.replica.state, "applied": log.replica.applied, "table": TableProgress()}
+            return record.model_copy(update=update)
+    except (KafkaError, UserError, TimeoutError, OSError):
+        return None
 
 
 async def _records(settings: Settings) -> dict[str, StateRecord]:

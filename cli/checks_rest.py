@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from sluicegate.cli.checks_table import compare
+from sluicegate.cli.checks_table import Comparison, compare
 from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
@@ -67,10 +67,10 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
 
 def check_stream(
     stream: str, settings: StreamSettings, record: StateRecord | None = None
-) -> tuple[list[Finding], bool]:
+) -> tuple[list[Finding], Comparison | None]:
     """Check that the table opens, is in scope, fits its state record and can be written; blocks.
 
-    Return the findings, and True if the table has a newer commit than the record.
+    Return the findings, and the one among them that compares the table with the record.
     """
     name = f"table of {stream}"
     try:
@@ -81,22 +81,22 @@ def check_stream(
             state = committer.inspect()
             wrong = other_user(record, settings.commit_user) if record is not None else None
             if wrong is not None:
-                return [problem(name, format_problem(wrong, stream))], False
+                return [problem(name, format_problem(wrong, stream))], None
             compared = compare(name, committer, state, record) if record is not None else None
         finally:
             committer.close()
     except TableRefused as error:
-        return [problem(name, f"{settings.table}: {error}")], False
+        return [problem(name, f"{settings.table}: {error}")], None
     except LakeUnavailable as error:
         away = f"{settings.table} cannot be read now: {error}; check the storage, try again"
-        return [problem(name, away)], False
+        return [problem(name, away)], None
     found = [
         fine(name, f"{settings.table} is in scope; {_describe(state, settings)}"),
         *([compared.finding] if compared else []),
         *_check_write(name, settings),
         *_check_names(stream, settings),
     ]
-    return found, compared is not None and compared.ahead
+    return found, compared
 
 
 def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:

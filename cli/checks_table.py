@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
-from sluicegate.cli.finding import Finding, fine, problem
+from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.coordinator.core.effects import NO_DIGEST
-from sluicegate.coordinator.core.heads import known_head, lost_decision, ref_of
+from sluicegate.coordinator.core.heads import asked_decision, known_head, lost_decision, ref_of
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -33,7 +33,7 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     if identity is None:
         return None
     named, expected = f"{name}, history", state.decided + 1
-    if (lost := lost_decision(state, found.newest_decision)) is not None:
+    if (lost := lost_decision(state, found.newest_made)) is not None:
         return Comparison(problem(named, format_problem(lost, stream)))
     # Everything before an unresolved decision is in the table: its absence is proven from the same head.
     known = ref_of(known_head(record.table, state))
@@ -53,6 +53,17 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     ahead = Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
     note = "If a coordinator has just stopped, start one: it reads the rest of the log and continues"
     return Comparison(problem(named, f"{format_problem(ahead, stream)} {note}"), ahead=True)
+
+
+def newer_log(found: Finding, state: LogState) -> Finding:
+    """Return the finding about a table that agrees with the log, but not with its older state record."""
+    named = state.proof is not None and state.proof.decision == asked_decision(state)
+    why = "the table was repaired, or an operator named its head" if named else "it lacks the newest outcomes"
+    return warning(
+        found.check,
+        f"agrees with the log, up to decision {state.decided - (state.pending is not None)}. The state "
+        f"record is older: {why}. Start a coordinator if none runs: sluicegate run",
+    )
 
 
 def _agreement(state: LogState, found: TableState) -> str:

@@ -48,12 +48,7 @@ def revert(
         _require_unresolved(stream, state, decision, region)
         return make_command({"command": "revert", "decision": decision, "region": region})
 
-    def awaited(step: Step, _: Replica) -> str | None:
-        if step.applied.resolved is None:
-            return None
-        return "reverted" if isinstance(step.record.body, CutReverted) else "committed"
-
-    ordered = run_async(settings, order(settings, stream, make, awaited, timeout))
+    ordered = run_async(settings, order(settings, stream, make, _outcome, timeout))
     match ordered.effect:
         case "reverted":
             text = (
@@ -69,6 +64,13 @@ def revert(
             )
     show(ordered, text, {"outcome": ordered.effect}, as_json=as_json)
     context.exit(0 if ordered.effect == "reverted" else UNFINISHED)
+
+
+def _outcome(step: Step, _: Replica) -> str | None:
+    """Return the outcome of the decision if this record is it."""
+    if step.applied.resolved is None:
+        return None
+    return "reverted" if isinstance(step.record.body, CutReverted) else "committed"
 
 
 def _newest(state: LogState) -> str:

@@ -12,9 +12,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.core.record_codec import decode_record
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import PATIENCE, group_members
+from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.starting import start_client

@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "commit": "commit",
     "dead-letters": "deadletters",
     "demo": "demo",
+    "init": "init",
     "orphans": "orphans",
     "region": "region",
     "replay": "replay",

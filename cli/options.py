@@ -13,6 +13,8 @@ from sluicegate.coordinator.settings.units import parse_seconds
 DEFAULT_CONFIG: Final = Path("sluicegate.toml")
 """Settings file when the user names none, so that suggested commands work without --config."""
 
+CONFIG_VARIABLE: Final = "SLUICEGATE_CONFIG"
+"""Variable that names the settings file."""
 
 _PATH: Final = "sluicegate.settings_file"
 
@@ -25,7 +27,11 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
         return load(path, os.environ)
     except SettingsError as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
-        missing = f"no --config given, and there is no ./{DEFAULT_CONFIG} here; " if path is None else ""
+        missing = (
+            f"no --config given, and there is no ./{DEFAULT_CONFIG} here; `sluicegate init` writes one; "
+            if path is None
+            else ""
+        )
         raise UserError(f"{missing}the settings cannot be used:{lines}") from error
 
 
@@ -38,7 +44,7 @@ config_option = click.option(
     "--config",
     "settings",
     type=click.Path(dir_okay=False, path_type=Path),
-    envvar="SLUICEGATE_CONFIG",
+    envvar=CONFIG_VARIABLE,
     callback=_load,
     metavar="FILE",
     help="TOML file with the settings. Default: the file that the variable SLUICEGATE_CONFIG names, else "

@@ -12,9 +12,9 @@ from sluicegate.cli.options import config_option, json_option, parse_timeout, re
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.lakes.port import FileStatus
+from sluicegate.replay.connecting import connect
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.orphans import Deletable, Found
-from sluicegate.replay.sweep import open_search
+from sluicegate.replay.orphans import Deletable, Found, Search
 
 _STATUSES: Final = {
     FileStatus.DELETED: "deleted",
@@ -78,7 +78,8 @@ async def _orphans(
     now = time.time_ns() // 1_000_000
     statuses: dict[str, FileStatus] = {}
     try:
-        async with open_search(settings, stream, round(grace * 1000), _show) as search:
+        async with connect(settings, stream) as (log, start, table, _):
+            search = Search(stream, log, start, table, round(grace * 1000), _show)
             found = await search.find(now)
             if delete:
                 async for file, status in search.delete(found.files, now):

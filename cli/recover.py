@@ -7,10 +7,10 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, partition_count, read_state_keys
 from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.record_codec import encode_record
-from sluicegate.coordinator.core.retention import recovery_record
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
+from sluicegate.coordinator.retention import recovery_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
@@ -23,15 +23,17 @@ from sluicegate.kafka.starting import start_client
 def recover(settings: Settings, stream: str) -> None:
     """Replace a malformed state record. The stream continues from its base record and the log.
 
-    Without a base record, the whole log is read again. If the log has lost events that are needed, the
+    Without a base record, the whole log is read again, with the commit user of the settings: do not change
+    that meanwhile. If the log has lost events that are needed, the
     command changes nothing. Restart the coordinators afterwards: a stalled stream does not read its record
     again.
     """
     require_stream(settings, stream)
     record = run_async(settings, _recover(settings, stream))
+    user = record.commit_user or settings.streams[stream].commit_user
     click.echo(
-        f"stream {stream} has a new state record: its log is read again from offset {record.low_water}. "
-        "Restart the coordinators"
+        f"stream {stream} has a new state record for its commit user {user}: its log is read again from "
+        f"offset {record.low_water}. Restart the coordinators"
     )
 
 
@@ -47,7 +49,7 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
             f"the state record of stream {stream} is not malformed, so it is not replaced. See: "
             f"sluicegate status --stream {stream}"
         )
-    record = _start(stream, held, await _first_offset(settings, stream))
+    record = _start(settings, stream, held, await _first_offset(settings, stream))
     keys = [each for each in await read_state_keys(settings, stream) if each.name == stream]
     await _write(settings, keys, record)
     return record
@@ -70,7 +72,7 @@ async def _first_offset(settings: Settings, stream: str) -> int:
         await consumer.stop()
 
 
-def _start(stream: str, held: Held, begin: int) -> StateRecord:
+def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateRecord:
     """Return the record to begin with, in a log that begins at this offset. Raises UserError."""
     base = recovery_record(None, held.bases, begin)
     if base is not None:
@@ -80,7 +82,8 @@ def _start(stream: str, held: Held, begin: int) -> StateRecord:
             f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
             "that. Give the stream another name, another commit_user and empty checkpoint locations"
         )
-    return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
+    user = settings.streams[stream].commit_user
+    return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)
 
 
 async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) -> None:

@@ -5,6 +5,7 @@ import click
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.cli.orders import at_once, make_command, order, place_of
+from sluicegate.cli.stream_log import region_assignment
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import StreamCommand
@@ -26,8 +27,8 @@ def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
     require_stream(settings, stream)
 
     def make(state: LogState) -> StreamCommand:
-        _require_region(stream, state, region, discard=discard)
-        number = state.assignment.number if state.assignment is not None else None
+        number = region_assignment(state, stream, region).number
+        _require_open(stream, state, region, discard=discard)
         command = "discard" if discard else "remove"
         return make_command({"command": command, "region": region, "number": number})
 
@@ -38,16 +39,8 @@ def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
     )
 
 
-def _require_region(stream: str, state: LogState, region: str, *, discard: bool) -> None:
-    """Refuse a region that cannot be removed. Raises UserError."""
-    assignment = state.assignment
-    if assignment is None:
-        raise UserError(f"stream {stream} has no assignment yet, so it has no region {region}")
-    if region not in assignment.regions:
-        raise UserError(
-            f"assignment {assignment.number} of stream {stream} has no region {region}; it has: "
-            f"{', '.join(assignment.regions)}"
-        )
+def _require_open(stream: str, state: LogState, region: str, *, discard: bool) -> None:
+    """Refuse a region of which nothing is left to remove. Raises UserError."""
     held = state.regions.get(region)
     if held is not None and held.removed and held.gone:
         raise UserError(

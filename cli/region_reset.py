@@ -11,7 +11,7 @@ import click
 from sluicegate.cli.alive import last_sign
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, parse_timeout, require_stream, stream_option
-from sluicegate.cli.stream_log import STUCK, StreamLog, known_record, open_log
+from sluicegate.cli.stream_log import STUCK, StreamLog, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -100,14 +100,7 @@ def _order(state: LogState, stream: str, region: str, location: str, reason: str
     """Return the order for a region of the assignment in force. Raises UserError."""
     from sluicegate.writer_hooks.spark.reset import ResetOrder
 
-    current = state.assignment
-    if current is None:
-        raise UserError(f"stream {stream} has no assignment yet, so no region to reset. Start its query")
-    if region not in current.regions:
-        raise UserError(
-            f"assignment {current.number} of stream {stream} has no region {region}; it has: "
-            f"{', '.join(current.regions)}"
-        )
+    current = region_assignment(state, stream, region)
     held = state.regions.get(region)
     return ResetOrder(
         stream=stream,

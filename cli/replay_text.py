@@ -6,7 +6,7 @@ from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.problems import Code, Problem
 from sluicegate.replay.comparison import CommitStatus, Finding, Foreign
-from sluicegate.replay.fold import LoggedDecision
+from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.reading import Reading
 from sluicegate.replay.rebuild import Rebuilt
 from sluicegate.replay.repair import Repaired

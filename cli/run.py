@@ -1,7 +1,5 @@
 """`sluicegate run`: run the service."""
 
-import sys
-
 import click
 
 from sluicegate.cli.errors import as_user_errors
@@ -16,7 +14,8 @@ from sluicegate.failpoints.points import arm
 @click.pass_context
 def run(context: click.Context, settings: Settings) -> None:
     """Run the coordinator until SIGTERM or SIGINT; SIGHUP reloads its settings."""
-    from sluicegate.coordinator.runtime.process import Signals, run_service
+    from sluicegate.coordinator.runtime.process import Signals, run_process
+    from sluicegate.coordinator.runtime.service import Service
 
     signals = Signals()
     secrets = set(settings.secrets())
@@ -31,5 +30,4 @@ def run(context: click.Context, settings: Settings) -> None:
         return loaded
 
     with as_user_errors(settings):
-        status = run_service(settings, load, signals)
-    sys.exit(status)
+        run_process(Service(settings, load), signals)

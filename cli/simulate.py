@@ -9,10 +9,9 @@ import click
 
 from sluicegate.cli.options import json_option
 from sluicegate.coordinator.telemetry.wording import duration
-from sluicegate.simulator.campaign import Campaign, run_campaign
+from sluicegate.simulator.campaign import Campaign, format_failure, run_campaign, summary, table
 from sluicegate.simulator.coverage import ENOUGH
 from sluicegate.simulator.plan import LENGTH
-from sluicegate.simulator.report import format_failure, summary, table
 
 FULL_LENGTH = 20_000
 """Number of schedules that must reach every required state often enough."""

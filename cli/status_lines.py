@@ -74,7 +74,10 @@ def _conditions(shown: Shown) -> Iterator[str]:
 
 
 def _progress(shown: Shown) -> Iterator[str]:
-    """Format the assignment, and everything that is on its way into the table."""
+    """Format the assignment, and everything that is on its way into the table.
+
+    Savepoints and drains that wait are conditions.
+    """
     if (assignment := shown["assignment"]) is not None:
         after = f", after decision {assignment['after']}" if assignment["after"] else ""
         # The stream has no cut of it yet, so it can still be withdrawn.
@@ -92,9 +95,6 @@ def _progress(shown: Shown) -> Iterator[str]:
         yield f"  the next commit is full: {listed(tuple(shown['forced_by']))} fell back as often as allowed"
     if shown["pending"] is not None:
         yield _pending(shown)
-    for each in shown["savepoints"]:
-        names = listed(tuple(each["unreached"])) or "its commit"
-        yield f"  {'drain' if each['drain'] else 'savepoint'} {each['name']} waits for {names}"
     waiting = shown["waiting"]
     if waiting["files"]:
         yield f"  waiting: {_amount(waiting['files'], waiting['rows'], waiting['age'])}"

@@ -9,7 +9,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import partition_count, read_records
-from sluicegate.coordinator.core.replica import Applied, Replica
+from sluicegate.coordinator.core.log import Applied
+from sluicegate.coordinator.core.log_state import AssignmentState, LogState
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.records import read_held
 from sluicegate.coordinator.settings.model import Settings
@@ -145,6 +147,19 @@ async def _base_record(settings: Settings, stream: str, begin: int) -> StateReco
     held = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
     found = held[stream].usable(begin) if stream in held else None
     return found if isinstance(found, StateRecord) else None
+
+
+def region_assignment(state: LogState, stream: str, region: str) -> AssignmentState:
+    """Return the assignment in force if it has the region. Raises UserError."""
+    current = state.assignment
+    if current is None:
+        raise UserError(f"stream {stream} has no assignment yet, so no region {region}. Start its query")
+    if region not in current.regions:
+        raise UserError(
+            f"assignment {current.number} of stream {stream} has no region {region}; it has: "
+            f"{', '.join(current.regions)}"
+        )
+    return current
 
 
 async def known_record(settings: Settings, stream: str) -> StateRecord:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.coordinator.core.log_state import RegionPhase
-from sluicegate.coordinator.core.transitions import REGION, Transition
+from sluicegate.coordinator.transitions import REGION, Transition
 
 TABLES: Final[Mapping[str, Sequence[Transition]]] = {"region": REGION}
 DEFAULT_FILE: Final = Path("docs/consistency.md")

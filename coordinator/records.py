@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from sluicegate.coordinator.core.record_codec import decode_record
-from sluicegate.coordinator.core.retention import read_key, recovery_record
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import group_named
+from sluicegate.coordinator.record_codec import decode_record
+from sluicegate.coordinator.retention import read_key, recovery_record
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.starting import start_client

@@ -1,6 +1,8 @@
-"""`python -m sluicegate.demo`."""
+"""`python -m sluicegate.demo`, the same as `sluicegate demo`."""
 
-from sluicegate.demo.main import demo
+import sys
+
+from sluicegate.cli import main
 
 if __name__ == "__main__":
-    demo(prog_name="python -m sluicegate.demo")
+    main(["demo", *sys.argv[1:]], prog_name="sluicegate")

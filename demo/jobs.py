@@ -15,7 +15,8 @@ from sluicegate.demo.data import EVENT_TIME, REGIONS, spark_schema
 from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import STREAM, TOPICS
 from sluicegate.demo.slow import VARIABLE, Slowness
-from sluicegate.writer_hooks import attach, close_region
+from sluicegate.writer_hooks.attach import attach
+from sluicegate.writer_hooks.spark.incarnation import close_region
 
 _TRIGGER: Final = "50 milliseconds"
 _RHYTHMS: Final = (700, 750, 800)

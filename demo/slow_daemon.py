@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sluicegate.lakes import Adapter, FileWriter
     from sluicegate.lakes.port import TableRef
     from sluicegate.writer_hooks.attempt import Target, Written
-    from sluicegate.writer_hooks.region import Attempt, Region
+    from sluicegate.writer_hooks.region import Attempt, Event, Region
 
 
 class _SlowAdapter:
@@ -57,7 +57,7 @@ def make_slow(slowness: Slowness) -> None:
 
     def late(
         region: "Region", attempt: "Attempt", target: "Target", batches: Iterable["pa.RecordBatch"]
-    ) -> "Written":
+    ) -> "tuple[Written, list[Event]]":
         seconds = slowness.delay(region.name, attempt.checkpoint)
         if seconds:
             target = replace(target, adapter=_SlowAdapter(target.adapter, seconds))  # type: ignore[arg-type]

@@ -11,10 +11,11 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import PARTITIONS, TOPICS
-from sluicegate.events.codec import Flaw, Notification, read_notification, read_record
+from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.feed import read_notification
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, RegionClosed
-from sluicegate.events.notifications import Committed, Stalled
+from sluicegate.events.notifications import Committed, Notification, Stalled
 
 MAX_FALLBACKS: Final = 3
 _POLL_MS: Final = 100

@@ -1,42 +1,44 @@
-"""Reading of messages of version 4: CloudEvents 1.0 in Kafka's binary content mode.
+"""Reading of events of version 4: CloudEvents 1.0 in Kafka's binary content mode.
 
 Nothing here raises because of a message. One that cannot be used gives a `Flaw`, which is data. `ce_time` is
 for people who look at events: no reader decides anything by it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from sluicegate.events.attributes import (
     CONTENT_TYPE,
-    EVENT_SHAPES,
-    MAJOR_VERSION,
-    NOTIFICATION_TYPES,
+    MAX_ID_LENGTH,
+    NUMBER_PATTERN,
+    SOURCE,
+    SOURCE_PATTERN,
     SPEC_VERSION,
     RawHeader,
-    is_source,
-    major_version,
-    read_id,
-    read_name,
-    read_number,
 )
-from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, Envelope, EventType, LogRecord
-from sluicegate.events.models import Body, FilesWritten
-from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.envelope import (
+    BODIES,
+    FILES_WRITTEN,
+    MAJOR_VERSION,
+    PER_CHECKPOINT,
+    PER_REGION,
+    PER_WRITER,
+    Envelope,
+    EventType,
+    LogRecord,
+    wire_type,
+)
+from sluicegate.events.models import NAME_PATTERN, Body, FilesWritten
 from sluicegate.events.problems import Code, Problem, malformed
 
 _Attributes = Mapping[str, bytes | None]
+_Reader = tuple[str, Callable[[bytes | None], str | int]]
+"""Name of an attribute, and the function that reads it; it raises ValueError."""
 _Value = TypeVar("_Value")
 _Kind = TypeVar("_Kind")
-
-_OLDER: Final = frozenset({"ce_lineage", "ce_firstoffset", "ce_firsttime"})
-"""Attributes that only releases with protocol version 3 write."""
-_SHOWN: Final = 100
-"""Bytes of a value that a flaw shows; a dead letter has a limit."""
-_LISTED: Final = 5
-"""Attributes that a flaw names at most."""
 
 
 class Flaw(NamedTuple):
@@ -52,6 +54,17 @@ class Flaw(NamedTuple):
         return self.problem.code is Code.RECORD_UNREADABLE and self.stream is not None
 
 
+class Addressed(NamedTuple, Generic[_Kind]):
+    """Attributes of a message that may concern a whole stream."""
+
+    kind: _Kind
+    id: str
+    stream: str
+    region: str
+    """Empty if it concerns the whole stream."""
+    incarnation: str
+
+
 class Reading(NamedTuple):
     """A message of the log: its record, or its flaw, or both if only the body is malformed."""
 
@@ -59,30 +72,118 @@ class Reading(NamedTuple):
     flaw: Flaw | None
 
 
-class Notification(NamedTuple):
-    """A message of the commits topic."""
-
-    id: str
-    """Derived from what it announces: a repetition has the same."""
-    type: NotificationType
-    stream: str
-    region: str
-    """Empty if it concerns the whole stream."""
-    incarnation: str
-    body: Body
-
-
-class _Unusable(Exception):
-    """The first problem of a message."""
-
-    def __init__(self, code: Code, *names: str, shown: bytes = b"", number: int | None = None) -> None:
-        # A header may have any name, also a very long one.
-        listed = tuple(_shown(name.encode(errors="replace")) for name in names[:_LISTED])
-        self.problem = Problem(code=code, names=listed, number=number, detail=_shown(shown))
+_OLDER: Final = frozenset({"ce_lineage", "ce_firstoffset", "ce_firsttime"})
+"""Attributes that only releases with protocol version 3 write."""
+_SHOWN: Final = 100
+"""Bytes of a value, or characters of a path, that a flaw shows; a dead letter has a limit."""
+_LISTED: Final = 5
+"""Attributes that a flaw names at most."""
+_VERSIONED: Final = re.compile(rb"sluicegate\.[a-z_.]+\.v([1-9][0-9]{0,8})")
+_NAME: Final = re.compile(NAME_PATTERN.strip("^$"))
+_NUMBER: Final = re.compile(NUMBER_PATTERN.strip("^$").encode())
+_SOURCE: Final = re.compile(SOURCE_PATTERN.strip("^$").encode())
+_CACHED: Final = 16_384
 
 
-def _shown(raw: bytes) -> str:
-    return raw[:_SHOWN].decode(errors="replace")
+def _major_version(raw: bytes) -> int | None:
+    """Return the major version that a `ce_type` of this project names; None if it is none."""
+    match = _VERSIONED.fullmatch(raw)
+    return int(match[1]) if match else None
+
+
+class _Known(dict[bytes | None, _Value]):
+    """Values by their bytes: few different names and numbers recur in many events.
+
+    It saves time, and memory for equal strings. A look-up takes half the time of `lru_cache`.
+    """
+
+    def __init__(self, parse: Callable[[bytes], _Value], absent: _Value | None = None) -> None:
+        super().__init__()
+        self._parse = parse
+        self._absent = absent
+        """Value of an attribute that may be absent; None: it is needed."""
+
+    def __missing__(self, raw: bytes | None) -> _Value:
+        value = self._absent if raw is None else self._parse(raw)
+        if value is None:
+            raise ValueError("the attribute is absent")
+        if len(self) >= _CACHED:
+            self.clear()
+        self[raw] = value
+        return value
+
+
+def _parse_name(raw: bytes) -> str:
+    """Return the name of a stream, a region, an incarnation or a writer. Raises ValueError."""
+    text = raw.decode()
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is no name")
+    return text
+
+
+def _parse_number(raw: bytes) -> int:
+    """Return a number of at most 18 digits. Raises ValueError."""
+    if not _NUMBER.fullmatch(raw):
+        raise ValueError(f"{raw!r} is no number of at most 18 digits")
+    return int(raw)
+
+
+def _read_id(raw: bytes | None) -> str:
+    """Return the id of an event or an attempt. Raises ValueError."""
+    text = raw.decode() if raw is not None else ""
+    if not 0 < len(text) <= MAX_ID_LENGTH:
+        raise ValueError(f"an id has 1 to {MAX_ID_LENGTH} characters")
+    return text
+
+
+_read_name: Final = _Known(_parse_name).__getitem__
+_read_number: Final = _Known(_parse_number).__getitem__
+_read_count: Final = _Known(_parse_number, absent=0).__getitem__
+_read_name_if_any: Final = _Known(_parse_name, absent="").__getitem__
+
+_OF_ALL: Final[tuple[_Reader, ...]] = (("ce_id", _read_id), ("ce_stream", _read_name))
+_OF_REGION: Final[tuple[_Reader, ...]] = (("ce_region", _read_name), ("ce_incarnation", _read_name))
+_OF_CHECKPOINT: Final[tuple[_Reader, ...]] = (("ce_checkpoint", _read_number),)
+_OF_WRITER: Final[tuple[_Reader, ...]] = (
+    ("ce_writer", _read_name),
+    ("ce_attempt", _read_id),
+    ("ce_files", _read_number),
+    ("ce_rows", _read_count),
+    ("ce_bytes", _read_count),
+)
+_ADDRESSED: Final[tuple[_Reader, ...]] = (
+    *_OF_ALL,
+    ("ce_region", _read_name_if_any),
+    ("ce_incarnation", _read_name_if_any),
+)
+
+
+class Shape(NamedTuple):
+    """A type of event, and the groups of attributes that it has beside id and stream."""
+
+    type: EventType
+    region: bool
+    checkpoint: bool
+    writer: bool
+    readers: tuple[_Reader, ...]
+    """Readers of its attributes, in the order of the envelope."""
+    absent: tuple[str | int, ...]
+    """Values of the envelope's other fields, which are its last ones."""
+
+
+def _shape(kind: EventType) -> Shape:
+    groups = kind in PER_REGION, kind in PER_CHECKPOINT, kind in PER_WRITER
+    # Each group includes the one before it.
+    readers = _OF_ALL + _OF_REGION * groups[0] + _OF_CHECKPOINT * groups[1] + _OF_WRITER * groups[2]
+    return Shape(kind, *groups, readers, Envelope("", kind, "")[1 + len(readers) :])
+
+
+EVENT_SHAPES: Final = {wire_type(kind): _shape(kind) for kind in EventType}
+
+
+def _is_source(raw: bytes | None) -> bool:
+    """True if the value is a URI reference, so `ce_source` may have it."""
+    return raw is not None and _SOURCE.fullmatch(raw) is not None
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -99,8 +200,8 @@ def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: byt
             located = envelope.problem.model_copy(update={"number": offset})
             return Reading(None, envelope._replace(problem=located))
         return Reading(None, envelope)
-    if envelope.type is EventType.FILES_WRITTEN:
-        return Reading(LogRecord(offset, time, envelope, None), None)
+    if envelope.type is FILES_WRITTEN:
+        return Reading(LogRecord._make((offset, time, envelope, None, "")), None)
     body = read_body(envelope.type, value)
     if isinstance(body, Problem):
         return Reading(
@@ -110,59 +211,12 @@ def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: byt
     return Reading(LogRecord(offset, time, envelope, body), None)
 
 
-def read_attributes(headers: Sequence[RawHeader]) -> Envelope | Flaw:
-    """Read the attributes of an event. Those that its type does not have are ignored.
-
-    A header without a value is as good as absent.
-    """
-    attributes = dict(headers)
-    try:
-        shape = _kind(headers, attributes, EVENT_SHAPES)
-        event = _read(attributes, "ce_id", read_id)
-        stream = _read(attributes, "ce_stream", read_name)
-        region = incarnation = writer = attempt = ""
-        checkpoint, files, rows, size = NO_CHECKPOINT, 0, 0, 0
-        if shape.region:
-            region = _read(attributes, "ce_region", read_name)
-            incarnation = _read(attributes, "ce_incarnation", read_name)
-        if shape.checkpoint:
-            checkpoint = _read(attributes, "ce_checkpoint", read_number)
-        if shape.writer:
-            writer = _read(attributes, "ce_writer", read_name)
-            attempt = _read(attributes, "ce_attempt", read_id)
-            files = _read(attributes, "ce_files", read_number)
-            rows = _read(attributes, "ce_rows", read_number, 0)
-            size = _read(attributes, "ce_bytes", read_number, 0)
-    except _Unusable as found:
-        return Flaw(found.problem, _stream(headers))
-    # `_make` takes half the time of the constructor.
-    place = (stream, region, incarnation, checkpoint)
-    return Envelope._make((event, shape.type, *place, writer, attempt, files, rows, size))
-
-
-def read_notification(headers: Sequence[RawHeader], value: bytes | None) -> Notification | Flaw:
-    """Read a message of the commits topic."""
-    attributes = dict(headers)
-    try:
-        kind = _kind(headers, attributes, NOTIFICATION_TYPES)
-        event = _read(attributes, "ce_id", read_id)
-        stream = _read(attributes, "ce_stream", read_name)
-        region = _read(attributes, "ce_region", read_name, "")
-        incarnation = _read(attributes, "ce_incarnation", read_name, "")
-    except _Unusable as found:
-        return Flaw(found.problem, _stream(headers))
-    body = _parse(NOTIFICATION_BODIES[kind], value)
-    if isinstance(body, Problem):
-        return Flaw(body, stream)
-    return Notification(event, kind, stream, region, incarnation, body)
-
-
 # --- bodies ---------------------------------------------------------------------------------------
 
 
 def read_body(event_type: EventType, value: bytes | None) -> Body | Problem:
     """Read a body of the given type."""
-    return _parse(BODIES[event_type], value)
+    return parse_body(BODIES[event_type], value)
 
 
 def read_files(envelope: Envelope, value: bytes | None) -> FilesWritten | Problem:
@@ -170,7 +224,7 @@ def read_files(envelope: Envelope, value: bytes | None) -> FilesWritten | Proble
 
     It must have as many files as its attributes announce, and no path twice.
     """
-    body = _parse(FilesWritten, value)
+    body = parse_body(FilesWritten, value)
     if isinstance(body, Problem):
         return body
     if len(body.files) != envelope.files:
@@ -188,7 +242,8 @@ def read_files(envelope: Envelope, value: bytes | None) -> FilesWritten | Proble
 _Parsed = TypeVar("_Parsed", bound=Body)
 
 
-def _parse(model: type[_Parsed], value: bytes | None) -> _Parsed | Problem:
+def parse_body(model: type[_Parsed], value: bytes | None) -> _Parsed | Problem:
+    """Read a body as the model of its type."""
     try:
         # Strict, so that exactly what the published JSON Schema permits is accepted.
         return model.model_validate_json(value or b"", strict=True)
@@ -199,23 +254,78 @@ def _parse(model: type[_Parsed], value: bytes | None) -> _Parsed | Problem:
 # --- attributes -----------------------------------------------------------------------------------
 
 
-def _read(
-    attributes: _Attributes, name: str, read: Callable[[bytes], _Value], absent: _Value | None = None
-) -> _Value:
-    """Read one attribute; without `absent` it is needed."""
-    raw = attributes.get(name)
-    if raw is None:
-        if absent is None:
-            raise _Unusable(Code.MISSING_ATTRIBUTE, name)
-        return absent
+class _Unusable(Exception):
+    """The first problem of a message."""
+
+    def __init__(self, code: Code, *names: str, shown: bytes = b"", number: int | None = None) -> None:
+        # A header may have any name, also a very long one.
+        listed = tuple(_shown(name.encode(errors="replace")) for name in names[:_LISTED])
+        self.problem = Problem(code=code, names=listed, number=number, detail=_shown(shown))
+
+
+def _shown(raw: bytes) -> str:
+    return raw[:_SHOWN].decode(errors="replace")
+
+
+def read_attributes(headers: Sequence[RawHeader]) -> Envelope | Flaw:
+    """Read the attributes of an event. Those that its type does not have are ignored.
+
+    A header without a value is as good as absent.
+    """
+    attributes = dict(headers)
     try:
-        return read(raw)
+        shape = _kind(headers, attributes, EVENT_SHAPES)
+        event, *place = _read(attributes, shape.readers)
+    except _Unusable as found:
+        return Flaw(found.problem, _stream(headers))
+    # `_make` takes half the time of the constructor.
+    return Envelope._make((event, shape.type, *place, *shape.absent))
+
+
+def read_addressed(headers: Sequence[RawHeader], kinds: Mapping[bytes, _Kind]) -> "Addressed[_Kind] | Flaw":
+    """Read the attributes that every message has, of one of these kinds, by the value of `ce_type`."""
+    attributes = dict(headers)
+    try:
+        kind = _kind(headers, attributes, kinds)
+        return Addressed(kind, *_read(attributes, _ADDRESSED))
+    except _Unusable as found:
+        return Flaw(found.problem, _stream(headers))
+
+
+def _read(attributes: _Attributes, readers: tuple[_Reader, ...]) -> list[Any]:
+    """Return the values of attributes, up to the first one that is absent or malformed."""
+    get, values, name = attributes.get, [], ""
+    try:
+        for name, read in readers:
+            values.append(read(get(name)))
     except ValueError:
-        raise _Unusable(Code.MALFORMED_ATTRIBUTE, name, shown=raw) from None
+        raw = get(name)
+        code = Code.MISSING_ATTRIBUTE if raw is None else Code.MALFORMED_ATTRIBUTE
+        raise _Unusable(code, name, shown=raw or b"") from None
+    return values
 
 
 def _kind(headers: Sequence[RawHeader], attributes: _Attributes, kinds: Mapping[bytes, _Kind]) -> _Kind:
-    """Check what every message has, and return what its type stands for.
+    """Check what every message has, and return what its type stands for."""
+    get = attributes.get
+    kind = kinds.get(get("ce_type") or b"")
+    if (
+        kind is not None
+        and get("ce_specversion") == SPEC_VERSION
+        and get("ce_source") == SOURCE
+        and get("content-type") == CONTENT_TYPE
+        and len(attributes) == len(headers)
+        and attributes.keys().isdisjoint(_OLDER)
+    ):
+        # Nearly every message: the thorough check would find nothing.
+        return kind
+    return _kind_checked(headers, attributes, kinds)
+
+
+def _kind_checked(
+    headers: Sequence[RawHeader], attributes: _Attributes, kinds: Mapping[bytes, _Kind]
+) -> _Kind:
+    """Return what a message's type stands for, or raise its first problem.
 
     A message of another major version may have other attributes, so the version is checked first.
     """
@@ -226,7 +336,7 @@ def _kind(headers: Sequence[RawHeader], attributes: _Attributes, kinds: Mapping[
     if raw is None:
         raise _Unusable(Code.NO_EVENT, "ce_type")
     kind = kinds.get(raw)
-    major = MAJOR_VERSION if kind is not None else major_version(raw)
+    major = MAJOR_VERSION if kind is not None else _major_version(raw)
     if major is not None and major > MAJOR_VERSION:
         raise _Unusable(Code.RECORD_UNREADABLE, shown=raw)
     if major is not None and (major < MAJOR_VERSION or not _OLDER.isdisjoint(attributes)):
@@ -244,7 +354,7 @@ def _check_context(attributes: _Attributes) -> None:
     version, source = attributes.get("ce_specversion"), attributes.get("ce_source")
     if version != SPEC_VERSION:
         raise _Unusable(Code.SPEC_VERSION, "ce_specversion", shown=version or b"")
-    if not is_source(source):
+    if not _is_source(source):
         raise _Unusable(Code.SOURCE, "ce_source", shown=source or b"")
     content = attributes.get("content-type")
     if content != CONTENT_TYPE:
@@ -267,6 +377,6 @@ def _stream(headers: Sequence[RawHeader]) -> str | None:
     values = {value for name, value in headers if name == "ce_stream"}
     raw = values.pop() if len(values) == 1 else None
     try:
-        return read_name(raw) if raw is not None else None
+        return _read_name(raw) if raw is not None else None
     except ValueError:
         return None

@@ -9,18 +9,16 @@ from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from sluicegate.events.attributes import (
-    CONTENT_TYPE,
-    EVENT_SHAPES,
-    SOURCE,
-    SPEC_VERSION,
-    Header,
-    wire_type,
-)
-from sluicegate.events.codec import Flaw, Notification, read_attributes, read_notification
-from sluicegate.events.envelope import BODIES, Envelope, EventType
+from sluicegate.events.attributes import CONTENT_TYPE, SOURCE, SPEC_VERSION, Header
+from sluicegate.events.codec import EVENT_SHAPES, Flaw, read_addressed, read_attributes
+from sluicegate.events.envelope import BODIES, Envelope, EventType, wire_type
 from sluicegate.events.models import Body, FilesWritten
-from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.notifications import (
+    NOTIFICATION_BODIES,
+    NOTIFICATION_TYPES,
+    Notification,
+    NotificationType,
+)
 from sluicegate.events.partitioning import key_of
 
 _WRITERS: Final[Mapping[type[Body], TypeAdapter[Body]]] = {
@@ -67,16 +65,14 @@ def encode_notification(notification: Notification, time_ms: int) -> Message:
     for name, value in (("ce_region", region), ("ce_incarnation", incarnation)):
         if value:
             headers.append((name, value.encode()))
-    encoded = _json(body, kind, NOTIFICATION_BODIES[kind])
-    if (read := read_notification(headers, encoded)) != notification:
-        raise ValueError(f"{notification} cannot be encoded: it would be read as {read}")
+    model = NOTIFICATION_BODIES[kind]
+    encoded = _json(body, kind, model)
+    read = read_addressed(headers, NOTIFICATION_TYPES)
+    # A body that breaks its own model raises ValidationError, which is a ValueError.
+    found = model.model_validate_json(encoded, strict=True)
+    if read != (kind, event, stream, region, incarnation) or found != body:
+        raise ValueError(f"{notification} cannot be encoded: it would be read as {read}, {found}")
     return Message(key_of(stream, region), encoded, headers)
-
-
-def with_counts(envelope: Envelope, body: FilesWritten) -> Envelope:
-    """Return the envelope of a `files.written` with the counts of its body."""
-    rows, size = sum(file.rows for file in body.files), sum(file.size for file in body.files)
-    return envelope._replace(files=len(body.files), rows=rows, bytes=size)
 
 
 def _context(event: str, kind: EventType | NotificationType, stream: str, time_ms: int) -> list[Header]:

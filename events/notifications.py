@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from sluicegate.events.envelope import wire_type
 from sluicegate.events.models import (
     Body,
     Count,
@@ -103,3 +104,19 @@ NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
     NotificationType.ENDED: IncarnationsEnded,
     NotificationType.STALLED: Stalled,
 }
+
+NOTIFICATION_TYPES: Final = {wire_type(kind): kind for kind in NotificationType}
+"""By the value of `ce_type`."""
+
+
+class Notification(NamedTuple):
+    """A message of the commits topic."""
+
+    id: str
+    """Derived from what it announces: a repetition has the same."""
+    type: NotificationType
+    stream: str
+    region: str
+    """Empty if it concerns the whole stream."""
+    incarnation: str
+    body: Body

@@ -13,15 +13,11 @@ from sluicegate.events.attributes import (
     CONTENT_TYPE,
     MAX_ID_LENGTH,
     NUMBER_PATTERN,
-    PER_CHECKPOINT,
-    PER_REGION,
-    PER_WRITER,
     SOURCE,
     SOURCE_PATTERN,
     SPEC_VERSION,
-    wire_type,
 )
-from sluicegate.events.envelope import BODIES, EventType
+from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, PER_WRITER, EventType, wire_type
 from sluicegate.events.models import NAME_PATTERN, Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 

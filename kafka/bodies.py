@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.events.codec import Flaw, read_attributes
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import FILES_WRITTEN, Envelope
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.starting import start_client
 
@@ -54,8 +54,8 @@ class Bodies:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._held: dict[int, tuple[bytes, tuple[str | int, ...]]] = {}
-        """Body and attributes. Plain tuples of strings, numbers and bytes: the garbage collector skips them.
+        self._held: dict[int, tuple[bytes, str, tuple[str | int, ...]]] = {}
+        """Body, id, other attributes. The garbage collector skips plain tuples of strings, numbers and bytes.
         """
         self._sizes: dict[int, int] = {}
 
@@ -63,15 +63,15 @@ class Bodies:
         """Hold an event if the budget allows; otherwise it is fetched again on demand."""
         size = self._sizes[offset] = len(body)
         if offset not in self._held and self._budget.take(size):
-            self._held[offset] = body, (envelope.id, *envelope[_AFTER_TYPE:])
+            self._held[offset] = body, envelope.id, envelope[_AFTER_TYPE:]
 
     def get(self, offset: int) -> WrittenEvent | None:
         """Return the event at an offset if it is held, else None."""
         held = self._held.get(offset)
         if held is None:
             return None
-        body, (event, *others) = held
-        return WrittenEvent(Envelope._make((event, EventType.FILES_WRITTEN, *others)), body)
+        body, event, others = held
+        return WrittenEvent(Envelope._make((event, FILES_WRITTEN, *others)), body)
 
     def size(self, offset: int) -> int:
         """Return the size in bytes of a pending event's body, held or not; 0 for an unknown offset."""

@@ -34,6 +34,16 @@ MAX_MESSAGE_BYTES: Final = 1_048_588
 DEAD_LETTER_EXTRA_BYTES: Final = 65_536
 """Additional size of a dead letter: it contains the original message and the reason."""
 
+# The coordinators delete the events that nobody needs; see `coordinator/stream/retention.py`.
+_UNLIMITED: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACTED: Final = {
+    "cleanup.policy": "compact",
+    # Recovery reads a whole partition, so keep its uncompacted tail short.
+    "segment.bytes": "67108864",
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _NO_SETTINGS: Final[Mapping[str, Any]] = {}
 
@@ -102,17 +112,8 @@ def topic_specs(
     durable = {"min.insync.replicas": "2"} if replication_factor > 1 else {}
     sized = {"max.message.bytes": str(max_message_bytes)}
     append_time = {"message.timestamp.type": "LogAppendTime"}
-    # The coordinators delete the events that nobody needs; see `coordinator/stream/retention.py`.
-    unlimited = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    by_time = {**unlimited, "retention.ms": str(retention_ms)}
+    by_time = {**_UNLIMITED, "retention.ms": str(retention_ms)}
     ordered = {**append_time, **sized, **durable, "unclean.leader.election.enable": "false"}
-    compacted = {
-        "cleanup.policy": "compact",
-        # Recovery reads a whole partition, so keep its uncompacted tail short.
-        "segment.bytes": "67108864",
-        "segment.ms": "3600000",
-        "min.cleanable.dirty.ratio": "0.1",
-    }
     dead_letters = {
         "cleanup.policy": "delete",
         "retention.ms": str(dead_letter_retention_ms),
@@ -120,9 +121,9 @@ def topic_specs(
         **durable,
     }
     return (
-        TopicSpec(names.events, TopicRole.EVENTS, partitions, replication_factor, {**unlimited, **ordered}),
+        TopicSpec(names.events, TopicRole.EVENTS, partitions, replication_factor, {**_UNLIMITED, **ordered}),
         TopicSpec(names.commits, TopicRole.COMMITS, partitions, replication_factor, {**by_time, **ordered}),
-        TopicSpec(names.state, TopicRole.STATE, partitions, replication_factor, {**compacted, **ordered}),
+        TopicSpec(names.state, TopicRole.STATE, partitions, replication_factor, {**_COMPACTED, **ordered}),
         TopicSpec(names.dead_letters, TopicRole.DEAD_LETTERS, 1, replication_factor, dead_letters),
     )
 

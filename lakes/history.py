@@ -45,13 +45,26 @@ SnapshotAt = Callable[[int], PastSnapshot | None]
 """Reads the snapshot at a position, in the history or beside it; None if none is there (any more)."""
 
 
-def newest_decision(head: PastSnapshot | None, parent: ParentOf, commit_user: str) -> int | None:
-    """Return the highest decision of this user in the history that can be read.
+class Newest(NamedTuple):
+    """The highest decisions of one commit user in a history.
 
-    It need not be the newest one: a foreign job that commits as the same user may have put a lower id on top.
+    They need not be the newest: a foreign job that commits as the same user may have put a lower id on top.
     """
-    commits, _ = _read(head, parent)
-    return max((past.decision for past in commits if past.commit_user == commit_user), default=None)
+
+    decision: int | None
+    """Made by anybody; None if there is none."""
+    made: int | None
+    """Made by this product; 0 if the whole history has none, None if the rest of it has expired."""
+
+
+def newest_decisions(head: PastSnapshot | None, parent: ParentOf, commit_user: str) -> Newest:
+    """Return the highest decisions of this user in the history that can be read."""
+    commits, end = _read(head, parent)
+    ours = [past for past in commits if past.commit_user == commit_user]
+    made = max((past.decision for past in ours if past.digest), default=None)
+    if made is None and end is NoParent.FIRST:
+        made = 0
+    return Newest(max((past.decision for past in ours), default=None), made)
 
 
 def read_history(identity: str, head: PastSnapshot | None, parent: ParentOf) -> TableHistory:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decision
+from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decisions
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
 from sluicegate.lakes.memory_writer import MemoryWriter
 from sluicegate.lakes.port import (
@@ -267,8 +267,8 @@ class MemoryCommitter:
         if table.refusal is not None:
             raise TableRefused(table.refusal)
         head = table.head
-        newest = newest_decision(_past(head), table.parent, self._user)
-        return TableState(table.identity, head.ref if head else None, newest)
+        newest = newest_decisions(_past(head), table.parent, self._user)
+        return TableState(table.identity, head.ref if head else None, *newest)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
         self._faults("ask")

@@ -70,6 +70,8 @@ class TableState:
     """None: the table has no snapshot yet."""
     newest_decision: int | None
     """The highest decision id of this commit user in the table's history; None if there is none."""
+    newest_made: int | None
+    """The highest one that this product made: 0 if there was none, None if the rest has expired."""
     joined: str | None = None
     """Reason for which all writers of the table are one region, so cuts are full; None if there is none."""
 

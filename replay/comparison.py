@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef
-from sluicegate.replay.fold import LoggedDecision
+from sluicegate.replay.decisions import LoggedDecision
 
 
 class CommitStatus(StrEnum):
@@ -70,10 +70,12 @@ class Comparison:
                 self._ours[past.decision].append(past)
             elif past.digest:
                 self._others[past.digest].append(past)
-        made = [number for number, held in self._ours.items() if any(past.digest for past in held)]
+        # Decisions begin with 1. A commit with a lower id is foreign, and orders nothing.
+        ours = {number: held for number, held in self._ours.items() if number > 0}
+        made = [number for number, held in ours.items() if any(past.digest for past in held)]
         # A commit without a digest was made by another job, so its id proves nothing.
         self.oldest = min(made, default=None)
-        self.newest = max(self._ours, default=None)
+        self.newest = max(ours, default=None)
         self._asked: set[int] = set()
 
     def judge(self, logged: LoggedDecision) -> Finding:
@@ -116,11 +118,14 @@ class Comparison:
     def foreign(self, first: int, last: int | None) -> list[Foreign]:
         """Return commits under the stream's commit user that were never judged, from `first` to `last`.
 
+        An id below 1 is of no decision, so it is in every range.
         `last` None: up to the newest commit.
         """
         return [
             Foreign(number, past.ref.id, past.digest)
             for number, held in sorted(self._ours.items())
-            if number not in self._asked and number >= first and (last is None or number <= last)
+            if number not in self._asked
+            and (number >= first or number < 1)
+            and (last is None or number <= last)
             for past in held
         ]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.lakes.port import TableRefused
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import Start
 from sluicegate.replay.log import StreamLog, open_log, stream_records
+from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
 
 

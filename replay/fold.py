@@ -4,86 +4,17 @@ Pure: records of the log in, decisions out. `Replica` has the rules, which are t
 table is not needed: the log alone determines the content of each commit.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
 
-from sluicegate.coordinator.core.decisions import revert_digest
-from sluicegate.coordinator.core.log_state import Decision, LogState
-from sluicegate.coordinator.core.replica import Applied, Replica
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.events.attributes import RawHeader
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import LogRecord
-from sluicegate.events.models import CutCommitted, CutDecided, CutReverted, StreamPolicy
+from sluicegate.events.models import CutCommitted, CutDecided, CutReverted
 from sluicegate.events.problems import Code, Problem
-
-
-class Start(NamedTuple):
-    """State before the first record that is read."""
-
-    begin: int
-    """The first offset to read."""
-    state: LogState
-    applied: int
-    """Every record at or before this offset is in `state`; -1: none is."""
-
-    @property
-    def resolved(self) -> int:
-        """Return the id of the newest decision whose outcome is in `state`; 0: there is none."""
-        return self.state.decided - (self.state.pending is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedDecision:
-    """A valid decision of the log."""
-
-    decision: Decision
-    time: int
-    """Append time in milliseconds."""
-    included: Mapping[str, tuple[int, ...]]
-    """By region, the checkpoints that it includes."""
-    policy: StreamPolicy | None
-    """The policy at its outcome, or at the end of the log."""
-    table: str | None
-    """Identity of the stream's table; None if no outcome precedes it and it has none itself."""
-    outcome: CutCommitted | CutReverted | None = None
-    """None: the log has no outcome yet, which only the last decision of a log can lack."""
-
-    @property
-    def reverted(self) -> bool:
-        """True if an empty commit has taken its place in the table."""
-        return isinstance(self.outcome, CutReverted)
-
-    @property
-    def undetermined(self) -> bool:
-        """True if an order to revert is open: the coordinator chooses between the commit and the revert."""
-        return self.outcome is None and self.decision.revert is not None
-
-    @property
-    def digests(self) -> tuple[str, ...]:
-        """Return the digests that the table may have under its id, the expected one first."""
-        if self.outcome is not None:
-            return (self.outcome.digest,)
-        revert = revert_digest(self.decision)
-        return (self.decision.digest, revert) if revert is not None else (self.decision.digest,)
-
-    def includes(self, region: str, incarnation: str | None, checkpoint: int) -> bool:
-        """True if the decision includes a checkpoint; `incarnation` None: of any incarnation."""
-        to = self.decision.moves.get(region)
-        if to is None or incarnation not in (None, to.incarnation):
-            return False
-        return checkpoint in self.included.get(region, ())
-
-
-class Step(NamedTuple):
-    """One record of the stream, and its effect."""
-
-    record: LogRecord
-    applied: Applied
-    fresh: bool
-    """False: the state before the first record includes it already."""
-    settled: LoggedDecision | None
-    """The decision that got its outcome."""
+from sluicegate.replay.decisions import LoggedDecision, Step
+from sluicegate.replay.start import Start
 
 
 class LogFold:
@@ -109,6 +40,11 @@ class LogFold:
             self.problem = self.problem or flaw.problem
         if record is None or record.envelope.stream != self.stream:
             return None
+        return self.apply(record)
+
+    def apply(self, record: LogRecord) -> Step | None:
+        """Apply one record of the stream; None if no later record can be applied."""
+        fresh = record.offset > self.start.applied
         if fresh:
             self._finish_refill()
         return None if self.problem is not None else self._step(record, fresh=fresh)

@@ -19,8 +19,9 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
+from sluicegate.replay.decisions import Step
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import LogFold, Step
+from sluicegate.replay.fold import LogFold
 from sluicegate.replay.log import open_log, read_topic, stream_records
 
 Dealt = Literal["retried", "dropped"]

@@ -3,17 +3,18 @@
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
-from sluicegate.coordinator.core.record_codec import decode_record
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.telemetry.wording import duration
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import StreamCommand
@@ -24,11 +25,53 @@ from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.internals import client_of
 from sluicegate.kafka.starting import start_client
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import Start
-from sluicegate.replay.start import start_of
+from sluicegate.replay.start import Start, start_of
 
 MOST_RECORDS: Final = 5_000
 POLL_MS: Final = 300
+INTERVAL: Final = 5.0
+"""Seconds between two progress lines."""
+
+Print = Callable[[str], None]
+
+
+class Log(Protocol):
+    """The partition of one stream."""
+
+    partition: int
+
+    async def end(self) -> int:
+        """Return the end offset: the last offset plus one. Raises KafkaError."""
+        ...
+
+    def read(self, start: int, end: int) -> AsyncGenerator[Sequence[ConsumerRecord], None]:
+        """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
+        ...
+
+    async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
+        """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
+        ...
+
+
+class Progress:
+    """Prints the progress through a range at most every `interval` seconds."""
+
+    def __init__(self, show: Print, what: str, start: int, end: int, interval: float = INTERVAL) -> None:
+        self._show = show
+        self._what = what
+        self._start, self._end = start, end
+        self._interval = interval
+        self._begun = self._shown = time.monotonic()
+
+    def at(self, position: int) -> None:
+        """Note that every offset before `position` is read."""
+        now = time.monotonic()
+        done, whole = position - self._start, self._end - self._start
+        if now - self._shown < self._interval or done <= 0 or position >= self._end:
+            return
+        self._shown = now
+        left = (now - self._begun) * (whole - done) / done
+        self._show(f"{self._what}: {done:,} of {whole:,} ({done / whole:.0%}), about {duration(left)} left")
 
 
 class Patience(NamedTuple):

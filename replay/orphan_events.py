@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sluicegate.coordinator.core.log_state import LogState, reaches
-from sluicegate.coordinator.core.registration import suspended
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CutCommitted, Position
-from sluicegate.replay.fold import LogFold, LoggedDecision, Step
+from sluicegate.replay.decisions import LoggedDecision, Step
 
 
 class Arrival(NamedTuple):
@@ -51,16 +50,17 @@ _MAY_END = frozenset(
 class OrphanEvents:
     """The events of a log that no commit has included so far."""
 
-    def __init__(self, fold: LogFold) -> None:
-        self._fold = fold
+    def __init__(self, start: LogState) -> None:
+        """Make them for a log that is read from a state on."""
+        self._start = start
         self._open: dict[tuple[str, str], dict[int, list[Arrival]]] = defaultdict(dict)
         """By region and incarnation, then by checkpoint: events that are neither winners nor known losers."""
         self._losers: list[Orphan] = []
         self._ended: dict[str, int] = {}
         """By incarnation, the append time of the record that ended it, in milliseconds."""
 
-    def note(self, step: Step) -> None:
-        """Apply the effect of one record."""
+    def note(self, step: Step, state: LogState) -> None:
+        """Apply the effect of one record; `state` is the state after it."""
         record, envelope = step.record, step.record.envelope
         if envelope.type is EventType.FILES_WRITTEN and (step.fresh or self._is_pending(step)):
             checkpoints = self._open[envelope.region, envelope.incarnation]
@@ -75,16 +75,15 @@ class OrphanEvents:
             )
             checkpoints.setdefault(envelope.checkpoint, []).append(arrival)
         elif envelope.type in _MAY_END and step.fresh:
-            ended = self._fold.replica.state.ended
+            ended = state.ended
             if len(ended) != len(self._ended) or envelope.type is not EventType.CUT_DECIDED:
                 self._ended = {each: self._ended.get(each, record.time) for each in ended}
         if step.settled is not None and isinstance(step.settled.outcome, CutCommitted):
             self._commit(step.settled, record.time)
 
-    def orphans(self) -> Iterator[Orphan]:
-        """Yield the orphans, as far as the log has been read."""
+    def orphans(self, state: LogState) -> Iterator[Orphan]:
+        """Yield the orphans, as far as the log has been read; `state` is the state there."""
         yield from self._losers
-        state = self._fold.replica.state
         ended = _ended_for_good(state)
         for (name, incarnation), checkpoints in self._open.items():
             for number, arrivals in checkpoints.items():
@@ -100,7 +99,7 @@ class OrphanEvents:
 
     def _is_pending(self, step: Step) -> bool:
         """True if an event that the state before the first record includes was in no decision then."""
-        envelope, state = step.record.envelope, self._fold.start.state
+        envelope, state = step.record.envelope, self._start
         if envelope.incarnation in state.ended:
             return False
         return not reaches(_committed(state, envelope.region), envelope.incarnation, envelope.checkpoint)
@@ -127,7 +126,7 @@ def _committed(state: LogState, name: str) -> Position | None:
 def _ended_for_good(state: LogState) -> set[str]:
     """Return the ended incarnations that neither a withdrawal nor a revert can bring back."""
     former = [state.former, state.pending.before.former if state.pending is not None else None]
-    return {*state.ended}.difference(*map(suspended, former))
+    return {*state.ended}.difference(*(each.suspended for each in former if each is not None))
 
 
 def _may_be_included(state: LogState, name: str, incarnation: str, number: int) -> bool:

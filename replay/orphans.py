@@ -26,10 +26,12 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.port import FileStatus, FindsOrphans
 from sluicegate.replay.comparison import CommitStatus, Comparison
+from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import LogFold, LoggedDecision, Start
+from sluicegate.replay.fold import LogFold
+from sluicegate.replay.log import Log, Print, Progress
 from sluicegate.replay.orphan_events import Orphan, OrphanEvents
-from sluicegate.replay.reading import Log, Print, Progress
+from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
 
 CHUNK: Final = 1_000
@@ -58,6 +60,16 @@ class Found(NamedTuple):
     """Files of orphans that do not exist any more."""
 
 
+class Swept(NamedTuple):
+    """Result of a sweep."""
+
+    deleted: int
+    bytes: int
+    left: int
+    """Deletable files that were not deleted: something refers to them now, or they do not exist any more."""
+    young: int
+
+
 class Search:
     """Search for one stream's orphans; each file is checked again before its deletion."""
 
@@ -72,7 +84,7 @@ class Search:
         self._grace = grace
         self._show = show
         self._fold = LogFold(stream, log.partition, start)
-        self._events = OrphanEvents(self._fold)
+        self._events = OrphanEvents(start.state)
         self._position = start.begin
         self._old: set[int] = set()
         """Offsets of the orphans that are old enough."""
@@ -110,6 +122,14 @@ class Search:
             delete = partial(self._finder().delete_unreferenced, file.path)
             yield file, await self._table.call(delete)
 
+    async def sweep(self, now: int) -> Swept:
+        """Find the orphans at `now`, and delete them. Raises ReplayRefused, KafkaError, TimeoutError."""
+        found, deleted, size = await self.find(now), 0, 0
+        async for file, status in self.delete(found.files, now):
+            if status is FileStatus.DELETED:
+                deleted, size = deleted + 1, size + file.size
+        return Swept(deleted, size, len(found.files) - deleted, found.young)
+
     def _finder(self) -> FindsOrphans:
         return self._table.capable(FindsOrphans, "the search for orphans")
 
@@ -130,7 +150,7 @@ class Search:
                     step = self._fold.read(record.offset, record.timestamp, record.headers, record.value)
                     if step is None:
                         continue
-                    self._events.note(step)
+                    self._events.note(step, self._fold.replica.state)
                     if step.settled is not None and comparison is not None:
                         self._check(step.settled, comparison)
                 progress.at(batch[-1].offset + 1)
@@ -152,7 +172,7 @@ class Search:
 
     def _orphans(self, now: int) -> tuple[list[Orphan], int]:
         """Return the orphans that are old enough, and the number of younger ones."""
-        found = list(self._events.orphans())
+        found = list(self._events.orphans(self._fold.replica.state))
         old = [orphan for orphan in found if now - orphan.since >= self._grace]
         return old, len(found) - len(old)
 

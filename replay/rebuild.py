@@ -11,9 +11,11 @@ from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.port import CopiesFiles
 from sluicegate.replay.comparison import CommitStatus, Comparison
+from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import LoggedDecision, Start
-from sluicegate.replay.reading import Log, Print, Reading, read_decisions
+from sluicegate.replay.log import Log, Print
+from sluicegate.replay.reading import Reading, read_decisions
+from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
 from sluicegate.replay.window import Window
 

@@ -17,9 +17,11 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.history import TableHistory
 from sluicegate.replay.comparison import CommitStatus, Comparison, Finding
+from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import LoggedDecision, Start
-from sluicegate.replay.reading import Log, Print, Reading, read_decisions
+from sluicegate.replay.log import Log, Print
+from sluicegate.replay.reading import Reading, read_decisions
+from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
 from sluicegate.replay.window import Window
 

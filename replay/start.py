@@ -1,11 +1,26 @@
 """The state with which the reading of a stream's log begins."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import Start
+
+
+class Start(NamedTuple):
+    """State before the first record that is read."""
+
+    begin: int
+    """The first offset to read."""
+    state: LogState
+    applied: int
+    """Every record at or before this offset is in `state`; -1: none is."""
+
+    @property
+    def resolved(self) -> int:
+        """Return the id of the newest decision whose outcome is in `state`; 0: there is none."""
+        return self.state.decided - (self.state.pending is not None)
 
 
 def start_of(stream: str, begin: int, bases: Mapping[int, StateRecord]) -> Start:

@@ -24,8 +24,8 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.registry import adapter, capable
+from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import LoggedDecision
 
 T = TypeVar("T")
 Capability = TypeVar("Capability")

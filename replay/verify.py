@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 
 from sluicegate.replay.comparison import WRONG, CommitStatus, Comparison, Finding, Foreign
-from sluicegate.replay.fold import LoggedDecision, Start
-from sluicegate.replay.reading import Log, Print, Reading, read_decisions
+from sluicegate.replay.decisions import LoggedDecision
+from sluicegate.replay.log import Log, Print
+from sluicegate.replay.reading import Reading, read_decisions
+from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
 from sluicegate.replay.window import Window
 
@@ -76,10 +78,16 @@ async def verify(
     # An outcome is in the log after it is in the table: this history has every commit before the end.
     after = Comparison(await table.history(), user) if found else before
     for finding in found:
-        seen = after.judge(finding.logged) if finding.logged is not None else finding
-        verdict.count(seen if finding.status not in _PLAIN else finding, keep=everything)
+        verdict.count(_judge_again(finding, after), keep=everything)
     verdict.foreign = _foreign(before, done, window)
     return verdict
+
+
+def _judge_again(finding: Finding, after: Comparison) -> Finding:
+    """Judge a decision by a newer history, if it was not simply in the table."""
+    if finding.logged is None or finding.status in _PLAIN:
+        return finding
+    return after.judge(finding.logged)
 
 
 def _foreign(history: Comparison, done: Reading, window: Window) -> list[Foreign]:

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-from sluicegate.replay.fold import LoggedDecision
+from sluicegate.replay.decisions import LoggedDecision
 
 _CHECKPOINT: Final = re.compile(r"([^/]+)(?:/([^/]+))?/(\d+)")
 FORMS: Final = "earliest, latest, offset:N, time:T, checkpoint:REGION/N or checkpoint:REGION/INCARNATION/N"

@@ -3,6 +3,7 @@
 It keeps every event, and computes every answer again from them.
 """
 
+import json
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
@@ -94,6 +95,37 @@ class Account:
         """Return the regions that a withdrawal brings back to life."""
         places = self.former[2] if self.former is not None else {}
         return {name: each for name, each in places.items() if each.live}
+
+    def is_unresolved(self, name: str, incarnation: str, number: int) -> bool:
+        """True if a checkpoint is in the open decision, or may enter a later one."""
+        made, place = self.open, self.places.get(name)
+        to = made.moves.get(name) if made is not None else None
+        if to is not None and to.incarnation == incarnation and number <= to.checkpoint:
+            return True
+        life = place.life if place is not None else None
+        if place is None or life is None or life.name != incarnation or place.is_past(number):
+            return False
+        return number in life.parts or number in life.completions
+
+    def may_include(self, name: str, incarnation: str, number: int, event: str) -> bool:
+        """True if an event is in the open decision, or may enter a later one."""
+        if self.open is not None and event in self.open.parts:
+            return True
+        place = self.places.get(name)
+        if place is None or place.life is None or place.life.name != incarnation or place.is_past(number):
+            return False
+        return event in place.life.parts.get(number, {})
+
+    def offsets_of(self, name: str) -> dict[str, int]:
+        """Return the source offsets of a region's position, as its completion states them; else none."""
+        place = self.places.get(name)
+        if place is None or place.at is None:
+            return {}
+        own = place.life is not None and place.life.name == place.at.incarnation
+        life = place.life if own else self.lives.get((name, place.at.incarnation))
+        body = life.completions.get(place.at.checkpoint) if life is not None else None
+        found: dict[str, int] = json.loads(body.source_offsets) if body and body.source_offsets else {}
+        return found
 
     def awaits(self, savepoint: Savepoint) -> bool:
         return any(

@@ -1,14 +1,19 @@
-"""Campaigns: many schedules in a row, with the sum of their coverage, and the failing ones shrunk."""
+"""Campaigns: many schedules in a row, with the sum of their coverage, and the failing ones shrunk.
+
+The end of the file formats a report for people and for machines.
+"""
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Final
 
+from sluicegate.simulator.coverage import Row, rows
 from sluicegate.simulator.plan import LENGTH, draw_plan
-from sluicegate.simulator.shrink import Failure, attempt, shrink
+from sluicegate.simulator.schedule import attempt
+from sluicegate.simulator.shrink import Failure, shrink
 
 MOST_SHRUNK: Final = 3
 
@@ -71,6 +76,49 @@ def run_campaign(
         if violation is not None:
             campaign.failing[seed] = violation.invariant
             if len(campaign.failures) < shrunk:
-                campaign.failures[seed] = shrink(plan, violation)
+                campaign.failures[seed] = shrink(plan, violation, attempt)
         progress(campaign)
     return campaign
+
+
+# --- report ---------------------------------------------------------------------------------------
+
+
+def summary(campaign: Campaign) -> dict[str, object]:
+    """Return the numbers, as in the last line of `simulate --json`."""
+    return {
+        "schedules": campaign.schedules,
+        "steps": campaign.steps,
+        "violations": len(campaign.failing),
+        "coverage": {f"{row.kind}: {row.name}": row.times for row in rows(campaign.coverage)},
+        "median_steps": campaign.median_steps,
+        "steps_per_second": round(campaign.pace),
+        "failing_seeds": campaign.failing,
+    }
+
+
+def table(campaign: Campaign, enough: int) -> Iterator[str]:
+    """Yield the count of every fault and every transition; the rare ones are marked."""
+    for kind in ("fault", "transition"):
+        found = [row for row in rows(campaign.coverage) if row.kind == kind]
+        width = max(len(row.name) for row in found)
+        yield f"{kind}s"
+        yield from (_line(row, width, enough) for row in found)
+
+
+def _line(row: Row, width: int, enough: int) -> str:
+    return f"  {row.name:<{width}} {row.times:>10}{'' if row.times >= enough else '  rare'}"
+
+
+def format_failure(seed: int, length: int, failure: Failure) -> Iterator[str]:
+    """Yield the violation, the command that repeats it, and the shrunk story."""
+    setting, policy = failure.plan.setting, failure.plan.setting.machine.policy
+    yield f"seed {seed}: {failure.violation}"
+    yield f"  again: sluicegate simulate --seed {seed} --seeds 1 --steps {length}"
+    yield (
+        f"  shrunk to {len(failure.plan.steps)} steps; regions: {setting.regions}, items a shard: "
+        f"{setting.items}, coordinators: {setting.coordinators}, partial cuts: {policy.partial}, "
+        f"single region: {setting.single_region or 'no'}"
+    )
+    yield from (f"    {line}" for line in failure.story)
+    yield f"    {failure.violation}"

@@ -1,11 +1,14 @@
 """Invariants, checked after every step against the dumb account and the items in the table."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sluicegate.coordinator.core.effects import Effect, Publish
+from sluicegate.coordinator.core.effects import Effect, Publish, WriteRecord
+from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import RegionPhase
-from sluicegate.coordinator.core.replica import Applied, Replica
-from sluicegate.coordinator.core.transitions import changes
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state_record import Due
+from sluicegate.coordinator.transitions import changes
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import (
     Body,
@@ -19,12 +22,12 @@ from sluicegate.events.models import (
 from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, SavepointTaken
 from sluicegate.events.problems import Problem
 from sluicegate.lakes.memory import MemorySnapshot
+from sluicegate.simulator.deletions import Deletions
 from sluicegate.simulator.judging import abandonment_problem, decision_problem
-from sluicegate.simulator.node import Node
 from sluicegate.simulator.places import Verdict
 from sluicegate.simulator.truth import Truth
 from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import COMMIT_USER, STREAM, Entry, Item, World
+from sluicegate.simulator.world import COMMIT_USER, SPACING, STREAM, Entry, Item, World
 
 
 @dataclass
@@ -35,24 +38,30 @@ class Checks:
     truth: Truth = field(default_factory=Truth)
     reference: Replica = field(default_factory=lambda: Replica(STREAM, 0))
     """A replica that has read the whole log in order, without a record."""
-    states: dict[int, str] = field(default_factory=dict)
-    """By offset, the reference's state after it."""
     _read: int = 0
     _seen: int = 0
     """Commits-topic records that were checked."""
-    _snapshots: int = 0
+    _history: list[MemorySnapshot] = field(default_factory=list)
+    """Snapshots that were checked."""
     _items: dict[Item, int] = field(default_factory=dict)
     """By item, the decision that put it into the table."""
     _watermark: int | None = None
     _told: dict[str, str] = field(default_factory=dict)
+    _ids: dict[tuple[object, ...], str] = field(default_factory=dict)
+    """By the fact that a notification states, its id."""
     _last_decision: int = 0
     _faults: dict[str, Problem | None] = field(default_factory=dict)
     """By region, the reason for which it was stalled."""
 
+    def __post_init__(self) -> None:
+        self._deletions = Deletions(self.world, self.truth)
+
     def step(self) -> None:
         """Check everything that is new."""
         self._read_log()
+        self._deletions.check_records()
         self._check_table()
+        self._deletions.check_files()
         self._check_notifications()
 
     # --- the log ----------------------------------------------------------------------------------
@@ -67,6 +76,7 @@ class Checks:
             elif isinstance(body, CutAbandoned):
                 problem = abandonment_problem(self.truth, body)
             self.truth.read(entry.offset, entry.envelope, body)
+            self._deletions.read(entry)
             shown = None if isinstance(body, FilesWritten) else body
             phases = {name: each.phase for name, each in self.reference.state.regions.items()}
             applied = self._apply(LogRecord(entry.offset, entry.time, entry.envelope, shown), problem)
@@ -165,33 +175,50 @@ class Checks:
             self.world.saw("decision: the first of an assignment")
         if verdict.body.final:
             self.world.saw("decision: final")
+        self._check_promise(verdict)
+
+    def _check_promise(self, verdict: Verdict) -> None:
+        """Check that a cut which raises the watermark leaves no earlier item of a region that is not idle."""
+        mark = verdict.watermark
+        if mark is None or mark == verdict.replaced[1]:
+            return
+        for name in sorted({*self.truth.expected(), *verdict.moves}):
+            offsets = self.truth.offsets_of(name)
+            early = [shard for shard, end in offsets.items() if end * SPACING < mark]
+            if early:
+                raise Violation("I6", f"watermark {mark}, but {name} is at {offsets}")
 
     # --- processes --------------------------------------------------------------------------------
 
-    def compare(self, nodes: list[Node]) -> None:
-        """Compare each process that has read everything with the reference."""
-        for node in nodes:
-            machine = node.machine
-            if machine.position != self._read or machine.replica.applied != self.reference.applied:
+    def compare(self, replicas: Iterable[tuple[str, int, Replica]]) -> None:
+        """Compare the replica of each process that has read everything with the reference.
+
+        `replicas` have the names and the positions of their processes.
+        """
+        for process, position, replica in replicas:
+            if position != self._read or replica.applied != self.reference.applied:
                 continue
-            mine, theirs = self.reference.state, machine.replica.state
+            mine, theirs = self.reference.state, replica.state
             right, found = mine.model_dump(), theirs.model_dump()
             if right != found:
                 other = {name: (found[name], right[name]) for name in right if right[name] != found[name]}
-                raise Violation("I4", f"{node.name} has another state than the whole log: {other}")
-            machine.replica.finish_refill()
+                raise Violation("I4", f"{process} has another state than the whole log: {other}")
+            replica.finish_refill()
             for name in mine.regions:
                 one = [each.position for each in self.reference.log.sealed(name)]
-                two = [each.position for each in machine.replica.log.sealed(name)]
+                two = [each.position for each in replica.log.sealed(name)]
                 if one != two:
-                    raise Violation("I1", f"{node.name} has {two} sealed in {name}, not {one}")
+                    raise Violation("I1", f"{process} has {two} sealed in {name}, not {one}")
             kept = {n: [s.position for s in each] for n, each in self.reference.log.included.items()}
-            if kept != {n: [s.position for s in each] for n, each in machine.replica.log.included.items()}:
-                raise Violation("I1", f"{node.name} could not take the decision back")
+            if kept != {n: [s.position for s in each] for n, each in replica.log.included.items()}:
+                raise Violation("I1", f"{process} could not take the decision back")
 
-    def acts(self, node: Node, effect: Effect) -> None:
+    def acts(self, effect: Effect) -> None:
         """Check an effect before it runs."""
         match effect:
+            case WriteRecord(record):
+                self._read_log()
+                self._deletions.check_low_water(record)
             case Publish() if effect.offsets:
                 self._read_log()
                 verdict = self.truth.verdicts[effect.decision - 1]
@@ -200,22 +227,28 @@ class Checks:
                     raise Violation("I3", f"decision {effect.decision} with {ids}, not {verdict.parts}")
                 if effect.watermark != verdict.watermark:
                     raise Violation(
-                        "I5", f"watermark {effect.watermark} of a commit, not {verdict.watermark}"
+                        "I6", f"watermark {effect.watermark} of a commit, not {verdict.watermark}"
                     )
 
     # --- the table --------------------------------------------------------------------------------
 
     def _check_table(self) -> None:
         history = self.world.table.history
-        for snapshot in history[self._snapshots :]:
+        if history[: len(self._history)] != self._history:
+            # The table was rolled back, or that was taken back: everything in it is checked again.
+            self._history, self._last_decision = [], 0
+            self._items.clear()
+        for snapshot in history[len(self._history) :]:
             self._check_snapshot(snapshot)
-        self._snapshots = len(history)
+        self._history = history
 
     def _check_snapshot(self, snapshot: MemorySnapshot) -> None:
         if snapshot.foreign or snapshot.commit_user != COMMIT_USER:
             return
         if snapshot.decision <= self._last_decision:
             raise Violation("I3", f"decision {snapshot.decision} after {self._last_decision}")
+        if snapshot.decision > self._last_decision + 1:
+            raise Violation("I1", f"decision {self._last_decision + 1} is missing below {snapshot.decision}")
         self._last_decision = snapshot.decision
         self._read_log()
         if snapshot.decision > self.truth.decided:
@@ -226,6 +259,8 @@ class Checks:
             raise Violation("I1", f"decision {snapshot.decision} has {snapshot.files}, not {wanted}")
         if wanted and verdict.outcome == "reverted":
             raise Violation("I2", f"decision {snapshot.decision} is reverted in the log and in the table")
+        if not self.world.removed.isdisjoint(snapshot.files):
+            raise Violation("I9", f"decision {snapshot.decision} has files that were deleted")
         for path in snapshot.files:
             for item in self.world.items[path]:
                 if item in self._items:
@@ -233,6 +268,14 @@ class Checks:
                         "I2", f"{item} is in decisions {self._items[item]} and {snapshot.decision}"
                     )
                 self._items[item] = snapshot.decision
+        self._check_whole(snapshot, verdict)
+
+    def _check_whole(self, snapshot: MemorySnapshot, verdict: Verdict) -> None:
+        """Check that the table has each shard up to some item, as after a full cut."""
+        for shard in {item[0] for path in snapshot.files for item in self.world.items[path]}:
+            found = {number for name, number in self._items if name == shard}
+            if found != {*range(len(found))}:
+                raise Violation("I11", f"decision {snapshot.decision} leaves a gap in shard {shard}")
 
     @property
     def items(self) -> set[Item]:
@@ -247,6 +290,8 @@ class Checks:
             text = due.body.model_dump_json(exclude={"problem": {"detail"}})
             if self._told.setdefault(due.id, text) != text:
                 raise Violation("I10", f"one id, two notifications: {text} and {self._told[due.id]}")
+            if (fact := _fact(due)) is not None and self._ids.setdefault(fact, due.id) != due.id:
+                raise Violation("I10", f"two ids of one notification: {fact}")
             self._check_notification(due.body)
             self.world.saw(f"announced: {due.type}")
         self._seen = len(self.world.commits)
@@ -263,7 +308,7 @@ class Checks:
                 if sorted(body.fallbacks) != sorted(verdict.fallbacks):
                     raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.fallbacks}")
                 if body.watermark != verdict.watermark:
-                    raise Violation("I5", f"watermark {body.watermark} announced, not {verdict.watermark}")
+                    raise Violation("I6", f"watermark {body.watermark} announced, not {verdict.watermark}")
             case CutReverted():
                 if truth.verdicts[body.decision - 1].outcome != "reverted":
                     raise Violation("I1", f"decision {body.decision} is announced as reverted")
@@ -277,11 +322,34 @@ class Checks:
                 if body.accepted and not accepted:
                     raise Violation("I2", f"registration {body.registration} is answered as accepted")
 
+    def unannounced(self) -> list[tuple[object, ...]]:
+        """Return the outcomes and the savepoints that nobody was told of."""
+        outcomes = [(each.outcome, number) for number, each in enumerate(self.truth.verdicts, 1)]
+        facts: list[tuple[object, ...]] = [fact for fact in outcomes if fact[0]]
+        facts += [("savepoint", name) for name in self.truth.reached]
+        return [fact for fact in facts if fact not in self._ids]
+
     def _check_ended(self, body: IncarnationsEnded) -> None:
         for name, life in body.incarnations.items():
             place = self.truth.places.get(name)
             if place is not None and place.live and place.life is not None and place.life.name == life:
                 raise Violation("I2", f"incarnation {life} of {name} lives, and is announced as ended")
+
+
+def _fact(due: Due) -> tuple[object, ...] | None:
+    """Return the fact that a notification states; None if it may be stated again under another id."""
+    match due.body:
+        case Committed(decision=decision):
+            return "committed", decision
+        case CutReverted(decision=decision):
+            return "reverted", decision
+        case CutAbandoned(decision=decision, attempt=attempt):
+            return "abandoned", decision, attempt
+        case SavepointTaken(name=name):
+            return "savepoint", name
+        case RegistrationAnswered(registration=registration, problem=problem):
+            return "answer", registration, problem.identity if problem is not None else ""
+    return None
 
 
 def _broken(mine: tuple[object, ...], theirs: tuple[object, ...]) -> str:

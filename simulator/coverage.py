@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import effects
-from sluicegate.coordinator.core.transitions import REGION
+from sluicegate.coordinator.transitions import REGION
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
-from sluicegate.simulator.fleet import KINDS, kinds_of
-from sluicegate.simulator.node import FATES
+from sluicegate.simulator.fates import FATES, KINDS, kinds_of
 from sluicegate.simulator.plan import FAULTS as OF_PLANS
 
 ENOUGH: Final = 100
@@ -19,10 +18,12 @@ _OF_PROCESSES: Final = (
     *(f"frozen before {kind}" for kind in KINDS),
     "a frozen effect runs",
     "a whole process wakes up",
+    "topic restored",
 )
 _OF_STORES: Final = (
     *(f"{fate}: {kind}" for fate in FATES for kind in kinds_of(fate)),
     "snapshots put back",
+    "rollback taken back",
     "an operator names the head with the commit",
     "an operator names the head without the commit",
     "table put back",

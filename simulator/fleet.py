@@ -1,49 +1,86 @@
-"""The coordinators: any number of them, that crash, freeze, wake up again, and boot from old records."""
+"""The coordinators: any number of processes, that crash, freeze, wake up again, and boot from old records."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.effects import Append, Effect, WriteView
+from sluicegate.coordinator.core.effects import Effect, Result, WriteView
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.settings import MachineSettings
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.stream.continuity import LogRange, deleted, discontinuity
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.models import Body, FilesWritten
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.node import FATES, Node, Watch
-from sluicegate.simulator.world import World
+from sluicegate.simulator.fates import KINDS, kinds_of, name_of, pick
+from sluicegate.simulator.retention import Retention
+from sluicegate.simulator.surroundings import Surroundings
+from sluicegate.simulator.violation import Violation
+from sluicegate.simulator.world import STREAM, World
 
+Watch = Callable[[Effect], None]
+"""Called with each effect before it runs."""
 MOST: Final = 4
 BUSY: Final = 200
-KINDS: Final = (
-    "InspectTable",
-    "FetchEnd",
-    "CheckFiles",
-    "stream.policy",
-    "cut.decided",
-    "cut.committed",
-    "cut.reverted",
-    "cut.abandoned",
-    "region.heartbeat",
-    "Ask",
-    "Publish",
-    "WriteRecord",
-    "Announce",
-    "ReleaseOffsets",
-)
-"""Effects by name; an append by the type of its event."""
-RARE: Final = {
-    "cut.abandoned": 20,
-    "cut.reverted": 16,
-    "region.heartbeat": 20,
-    "stream.policy": 4,
-    "cut.decided": 3,
-    "cut.committed": 3,
-    "Publish": 2,
-    "Ask": 2,
-}
 
 
-def name_of(effect: Effect) -> str:
-    """Return the name of an effect as in KINDS."""
-    return str(effect.type) if isinstance(effect, Append) else type(effect).__name__
+class Node:
+    """One life of a coordinator process; a crash ends it."""
+
+    def __init__(self, name: str, world: World, settings: MachineSettings, watch: Watch) -> None:
+        """Boot from the state record, or from the base record."""
+        self.name = name
+        self._world = world
+        self._watch = watch
+        record = world.recovery() or StateRecord(stream=STREAM, applied=-1, low_water=0, state=LogState())
+        self._surroundings = Surroundings(world, record.low_water)
+        self.machine = StreamMachine(STREAM, 0, record, settings)
+        held = LogRange(world.begin, len(world.log))
+        known = {record.applied: world.log[record.applied].envelope.id} if record.applied >= 0 else {}
+        self.lacks = discontinuity(record, held, known if record.applied >= world.begin else {})
+        """The problem if the log lacks records that it needs."""
+        if self.lacks is not None:
+            self.machine.block(self.lacks, held.end)
+        self.next = max(record.low_water, world.begin)
+        self.in_flight: list[Effect] = []
+
+    def read(self, most: int) -> int:
+        """Read up to that many records of the log; return how many there were."""
+        if self.next < self._world.begin:
+            # The client cannot read from a deleted offset: the partition is refused.
+            self.lacks = deleted(self.next, self._world.begin)
+            self.machine.block(self.lacks, self.next)
+            return 0
+        batch = self._world.log[self.next : self.next + most]
+        for entry in batch:
+            body: Body | None = None if isinstance(entry.body, FilesWritten) else entry.body
+            applied = self.machine.step(LogRecord(entry.offset, entry.time, entry.envelope, body))
+            if applied.ignored is not None:
+                self._world.saw(f"ignored: {applied.ignored.code}")
+            self.next = entry.offset + 1
+        self.machine.reached(self.next)
+        return len(batch)
+
+    def poll(self) -> None:
+        """Take the effects that the core wants now."""
+        fresh = self.machine.poll(self._world.now)
+        self.in_flight += fresh
+
+    def perform(self, effect: Effect, fate: str = "") -> Result:
+        """Run an effect, with something that goes wrong."""
+        self._watch(effect)
+        return self._surroundings.perform(effect, fate)
+
+    def hear(self, effect: Effect, result: Result) -> None:
+        """Hand the result in."""
+        self.machine.finished(effect, result)
+
+    @property
+    def low_water(self) -> int:
+        """Return the low-water mark of the newest record that it has read or written."""
+        return self._surroundings.low_water
 
 
 @dataclass
@@ -53,6 +90,7 @@ class Fleet:
     world: World
     settings: MachineSettings
     watch: Watch
+    retention: Retention
     nodes: list[Node] = field(default_factory=list)
     frozen: list[tuple[Node, Effect]] = field(default_factory=list)
     asleep: list[Node] = field(default_factory=list)
@@ -63,11 +101,14 @@ class Fleet:
     view: bool = True
     _booted: int = 0
 
-    def boot(self, record: str | None = None) -> Node:
+    def boot(self) -> Node:
         """Return a new process."""
         self._booted += 1
-        self.world.tell("n{} boots{}", self._booted, " from an older record" if record else "")
-        return Node(f"n{self._booted}", self.world, self.settings, self.watch, record)
+        self.world.tell("n{} boots", self._booted)
+        node = Node(f"n{self._booted}", self.world, self.settings, self.watch)
+        if node.lacks is not None and self.world.kept is None:
+            raise Violation("I8", f"{node.name} needs records that coordinators deleted: {node.lacks}")
+        return node
 
     def read(self, who: int, dice: Dice) -> None:
         """Let one read on in the log."""
@@ -87,18 +128,18 @@ class Fleet:
 
     def strike(self, fate: str, dice: Dice) -> None:
         """Let the next effect of one of its kinds meet this."""
-        self.fates.append((fate, _pick(dice, list(kinds_of(fate)))))
+        self.fates.append((fate, pick(dice, list(kinds_of(fate)))))
 
     def crash(self, who: int, dice: Dice) -> None:
         """Let one crash: at once, or after an effect of some kind, before it hears of the result."""
         if dice.chance(0.8):
-            self.crashes.append(_pick(dice, list(KINDS)))
+            self.crashes.append(pick(dice, list(KINDS)))
             return
         self._replace(self.nodes[who % len(self.nodes)])
 
     def freeze(self, who: int, dice: Dice) -> None:
         """Let one stand still before an effect, and be replaced."""
-        self.freezes.append(_pick(dice, list(KINDS)))
+        self.freezes.append(pick(dice, list(KINDS)))
 
     def thaw(self, who: int, dice: Dice) -> bool:
         """Let something that was frozen continue, after its successor has."""
@@ -136,16 +177,34 @@ class Fleet:
         return True
 
     def old_record(self, who: int, dice: Dice) -> bool:
-        """Let one be replaced, and its successor read a record that a frozen process wrote last."""
+        """Let one be replaced, after a frozen process wrote an older record last."""
         if not self.records:
             return False
-        self.nodes[who % len(self.nodes)] = self.boot(dice.pick(self.records[-5:]))
+        self.world.record = dice.pick(self.records[-5:])
+        self.world.tell("an older record is put back")
+        self.nodes[who % len(self.nodes)] = self.boot()
         return True
 
-    def lose_record(self, who: int, dice: Dice) -> None:
-        """Lose the state record: the successor reads the whole log."""
+    def lose_record(self, who: int, dice: Dice) -> bool:
+        """Lose the state record: the successor reads from the base record, or the whole log."""
+        if self.world.kept is not None:
+            return False
         self.world.record = None
         self.nodes[who % len(self.nodes)] = self.boot()
+        return True
+
+    def delete_records(self, who: int, dice: Dice) -> bool:
+        """Let one delete the records that nobody needs."""
+        return self.retention.delete(self.nodes[who % len(self.nodes)].low_water, dice)
+
+    def overwrite_base(self, who: int, dice: Dice) -> bool:
+        """Have an older record as the newest base record: the newest record counts."""
+        return bool(self.records) and self.retention.overwrite(dice.pick(self.records[-5:]))
+
+    def restart_blocked(self) -> None:
+        """Restart the coordinators that lack records."""
+        for node in [each for each in self.nodes if each.lacks is not None]:
+            self._replace(node)
 
     def write_view(self, who: int, dice: Dice) -> None:
         """Let one write its view."""
@@ -180,6 +239,14 @@ class Fleet:
                 after_each()
                 node.read(1_000_000)
                 node.poll()
+
+    def replicas(self) -> Iterator[tuple[str, int, Replica]]:
+        """Yield name, position and replica of each process."""
+        yield from ((each.name, each.machine.position, each.machine.replica) for each in self.nodes)
+
+    def conditions(self) -> list[Condition]:
+        """Return the conditions of all processes."""
+        return [found for each in self.nodes for found in each.machine.conditions()]
 
     def _take(self, node: Node, dice: Dice) -> Effect | None:
         node.poll()
@@ -224,14 +291,3 @@ class Fleet:
             node.hear(effect, result)
         if self.world.record is not None and (not self.records or self.records[-1] != self.world.record):
             self.records.append(self.world.record)
-
-
-def kinds_of(fate: str) -> Iterator[str]:
-    """Yield the names of the effects that can meet a fault."""
-    struck = {each.__name__ for each in FATES[fate]}
-    yield from (name for name in (*KINDS, "WriteView") if ("Append" if "." in name else name) in struck)
-
-
-def _pick(dice: Dice, names: list[str]) -> str:
-    """Return one of the names; rare effects are waited for more often."""
-    return dice.pick([name for name in names for _ in range(RARE.get(name, 1))])

@@ -66,7 +66,11 @@ class Forger:
         elif made:
             body = dice.pick(made[-4:])
             if dice.chance(0.5):
-                body = body.model_copy(update={"decision": self.checks.truth.decided + 1})
+                # From the positions of now, the same cut has another content.
+                log = self.checks.reference.log
+                moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
+                renewed = {"decision": self.checks.truth.decided + 1, "digest": cuts.digest_of(log, moves)}
+                body = body.model_copy(update=renewed)
         else:
             return False
         self.world.append(Envelope(self.world.new_id(FORGED), EventType.CUT_DECIDED, STREAM), body)

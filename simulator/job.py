@@ -22,7 +22,7 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.location import Batch, Location, Offsets, Source
-from sluicegate.simulator.world import STREAM, World
+from sluicegate.simulator.world import SPACING, STREAM, World
 
 Message = tuple[Envelope, Body | None]
 HEARTBEAT: Final = 1_000
@@ -170,7 +170,7 @@ class Driver:
 
     def completion(self, batch: Batch, dice: Dice) -> CheckpointCompleted:
         """Return the completion of a batch, as its driver states it."""
-        watermark: int | None = min(batch.end.values(), default=0) * 10
+        watermark: int | None = min(batch.end.values(), default=0) * SPACING
         if self.source.falling and watermark is not None and dice.chance(0.3):
             watermark = max(0, watermark - 25)
             self.world.saw("watermark falls")
@@ -320,12 +320,13 @@ class Driver:
     def skip(self, dice: Dice) -> bool:
         """Complete a batch that follows one which it cannot follow, as a broken driver does."""
         batch = self.batch
-        if batch is None or not self.named or len(self.location.batches) < 2:
+        if batch is None or not self.named or len(self.location.batches) < 2 or self.wrong:
+            # After a second one, the checkpoints that are sealed would leave out the first one's rows.
             return False
         before = self.location.before(dice.pick(self.location.batches[:-1]))
         body = self.completion(batch, dice).model_copy(update={"predecessor": before})
         self.send(EventType.CHECKPOINT_COMPLETED, body, batch.number)
-        batch.finished, self.named = True, []
+        batch.finished, self.named, self.wrong = True, [], True
         return True
 
     def close_late(self, dice: Dice) -> bool:

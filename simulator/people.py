@@ -1,8 +1,12 @@
-"""Operators and the job's owner: they reset regions, begin assignments, and give orders."""
+"""Operators and the job's owner: they reset regions, begin assignments, give orders, and repair the table."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
+from sluicegate.coordinator.core.heads import head_of
+from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
@@ -16,11 +20,13 @@ from sluicegate.events.problems import Code
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.job import Driver
 from sluicegate.simulator.location import Location, Offsets
+from sluicegate.simulator.tables import Tables, is_ours
 from sluicegate.simulator.truth import Truth
 from sluicegate.simulator.world import STREAM, World
 
 _WAITING = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.NO_POLICY})
 """Refusals that end by themselves: the driver asks again."""
+_UNPROVEN: Final = frozenset({Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS})
 
 
 @dataclass
@@ -30,6 +36,7 @@ class People:
     world: World
     truth: Truth
     drivers: list[Driver]
+    tables: Tables
     asking: dict[str, str] = field(default_factory=dict)
     """By region, the id of a probe about the decided position."""
     closing: bool = False
@@ -48,6 +55,25 @@ class People:
         """Return the drivers of the current assignment."""
         return [driver for driver in self.drivers if not driver.gone]
 
+    # --- the table --------------------------------------------------------------------------------
+
+    def see_to_table(self, conditions: Iterable[Condition], dice: Dice) -> None:
+        """Repair the table, or vouch for it, where nothing proves that a decision is absent."""
+        if not _UNPROVEN.isdisjoint(each.problem.code for each in conditions):
+            self._vouch_or_restore(dice)
+
+    def _vouch_or_restore(self, dice: Dice) -> None:
+        table, made = self.world.table, self.truth.open
+        number = made.body.decision if made is not None else self.truth.decided + 1
+        published = any(is_ours(each, number) for each in table.history)
+        if table.head is None or dice.chance(0.3) or not self.tables.is_provable():
+            self.tables.restore()
+            return
+        head = head_of(table.head.ref)
+        self.command(command="resume", decision=number, head=head, committed=published)
+        self.paused = False
+        self.world.saw(f"an operator names the head {'with' if published else 'without'} the commit")
+
     # --- resets -----------------------------------------------------------------------------------
 
     def care(self, dice: Dice) -> None:
@@ -57,6 +83,10 @@ class People:
             if driver.state == "closed" and place is not None and place.live and not place.closed:
                 # Somebody registered from a copy of its location after it had closed.
                 driver.state = "new"
+                return
+            if driver.state == "running" and place is not None and place.run not in ("", driver.run):
+                # Its query reads that a copy of its location has registered, fails, and is started again.
+                driver.crash()
                 return
         for driver in self.working():
             if driver.region in self.asking:
@@ -112,12 +142,7 @@ class People:
     def match(self, dice: Dice) -> None:
         """See which assignment is in force: an order had no effect, or a stray query was there first."""
         truth = self.truth
-        ours = [
-            driver
-            for driver in self.drivers
-            if driver.assignment.number == truth.number
-            and set(driver.assignment.regions) == set(truth.regions)
-        ]
+        ours = self._drivers_of(truth.number, truth.regions)
         if truth.number is None or any(not driver.gone for driver in ours):
             return
         if not ours and not truth.provisional and not truth.active():
@@ -137,6 +162,18 @@ class People:
             driver.state = "stopped" if driver.gone or removed else "new"
             self.closing = self.closing or (removed and not driver.gone)
         self.asking.clear()
+
+    def _drivers_of(self, number: int | None, regions: Iterable[str]) -> list[Driver]:
+        """Return the drivers of an assignment: the newest of each region, since the job may begin it twice.
+
+        The job may also have begun another assignment of that number, which lost against a stray one.
+        """
+        wanted = {*regions}
+        newest: dict[str, Driver] = {}
+        for driver in self.drivers:
+            if driver.assignment.number == number and {*driver.assignment.regions} == wanted:
+                newest[driver.region] = driver
+        return list(newest.values())
 
     def see_to_assignment(self, dice: Dice) -> None:
         """Stop the drivers, or begin the next assignment once the former one has ended."""
@@ -159,7 +196,7 @@ class People:
                 return
         if truth.number is None or truth.active():
             return
-        if dice.chance(0.6 if truth.open is not None else 0.1):
+        if dice.chance(0.6 if truth.open is not None else 0.2):
             self._register_early(dice)
             return
         if truth.open is not None or self.asking:
@@ -261,14 +298,12 @@ class People:
         if truth.former is None:
             self._begin_again(truth.number + 1)
             return True
+        back = self._drivers_of(*truth.former[:2])
         for driver in self.drivers:
-            # The job may have begun another assignment of that number, which lost against a stray one.
-            number, regions, _ = truth.former
-            back = driver.assignment.number == number and {*driver.assignment.regions} == {*regions}
-            if not back:
+            if driver not in back:
                 driver.crash()
-            driver.gone = not back
-            driver.state = "new" if back else "stopped"
+            driver.gone = driver not in back
+            driver.state = "stopped" if driver.gone else "new"
         self.closing = False
         self.asking.clear()
         self.world.saw("back to the assignment before")

@@ -53,6 +53,17 @@ class Place:
             found.append(tail)
         return found
 
+    def advance(self, to: Position) -> None:
+        """Move to a sealed position, with the watermarks on the way."""
+        for at in self.sealed():
+            mark = self.life.completions[at.checkpoint].watermark if self.life is not None else None
+            if mark is not None:
+                own = self.at is not None and self.at.incarnation == at.incarnation
+                self.watermark = max(mark, self.watermark) if own and self.watermark is not None else mark
+            self.at = at
+            if at == to:
+                return
+
     def next_of(self, tail: Position | None) -> int | None:
         """Return the checkpoint whose completion names this predecessor."""
         if self.life is None:

@@ -16,13 +16,14 @@ FAULTS: Final = {
     "idle in a batch": 1, "duplicate": 2, "reassign": 1, "stray": 2, "stand still": 5, "other range": 0.5,
     "unreadable": 0.5, "late uploads": 3,
     # The coordinators.
-    "crash": 5, "freeze": 4, "thaw": 4, "rebalance": 2, "more": 1, "old record": 1, "record lost": 0.5,
-    "lost append": 3, "unheard append": 3, "wait": 2, "forged decision": 3, "forged outcome": 1,
-    "older policy": 0.5, "forged attempt": 1,
+    "crash": 6, "freeze": 5, "thaw": 4, "rebalance": 2, "more": 1, "old record": 1, "record lost": 0.5,
+    "lost append": 4, "unheard append": 4, "wait": 2, "forged decision": 3, "forged outcome": 1,
+    "older policy": 0.5, "forged attempt": 1, "records deleted": 3, "records expired": 0.5,
+    "orphans deleted": 0.5, "base overwritten": 0.5,
     # The table and the other stores.
     "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
     "files refused": 1, "foreign": 2, "impostor": 1, "expire": 2, "unfit table": 1, "another table": 1.5,
-    "view wiped": 1, "view lost": 1, "clock jumps": 2, "wrong append time": 2,
+    "roll back": 1, "view wiped": 1, "view lost": 1, "clock jumps": 2, "wrong append time": 2,
     # The operator.
     "pause": 1, "savepoint": 1, "cancel": 0.5, "revert": 4, "remove": 0.7, "policy": 1, "withdraw": 3,
 }  # fmt: skip
@@ -46,10 +47,18 @@ THEMES: Final = (
     ("reassign", "stray", "unknown, invisible"),
     ("expire", "foreign", "unknown, visible", "crash"),
     ("another table", "foreign", "unknown, visible"),
+    ("roll back", "expire", "unknown, visible", "record lost"),
     ("stand still", "heartbeat", "wait", "crash"),
     ("late uploads", "reassign", "savepoint"),
     ("stand still", "heartbeat", "wait", "lost append", "unheard append", "freeze"),
     ("stand still", "forged decision", "forged attempt"),
+    ("revert", "refused", "unknown, invisible", "lost append", "unheard append", "freeze", "crash"),
+    ("stand still", "wait", "policy", "lost append", "unheard append", "freeze", "crash"),
+    ("stand still", "policy", "forged decision"),
+    ("expire", "foreign", "unknown, visible", "freeze"),
+    ("records deleted", "old record", "record lost", "freeze", "thaw"),
+    ("records deleted", "old record", "base overwritten"),
+    ("records deleted", "records expired", "unknown, invisible", "revert", "late uploads"),
 )
 
 

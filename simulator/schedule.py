@@ -10,13 +10,15 @@ from sluicegate.events.models import Assignment
 from sluicegate.lakes.memory import MemoryTable
 from sluicegate.simulator.checks import Checks
 from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.fates import FATES
 from sluicegate.simulator.fleet import Fleet
 from sluicegate.simulator.forging import Forger
+from sluicegate.simulator.janitor import Janitor
 from sluicegate.simulator.job import Driver
 from sluicegate.simulator.location import Location, Source
-from sluicegate.simulator.node import FATES, Node
 from sluicegate.simulator.people import People
 from sluicegate.simulator.plan import TROUBLES, Plan
+from sluicegate.simulator.retention import Retention
 from sluicegate.simulator.tables import Tables
 from sluicegate.simulator.violation import Violation
 from sluicegate.simulator.world import World
@@ -61,10 +63,11 @@ class Schedule:
             )
             for name in names
         ]
-        self.fleet = Fleet(self.world, setting.machine, self._watch)
+        self.retention = Retention(self.world)
+        self.fleet = Fleet(self.world, setting.machine, self._watch, self.retention)
         self.fleet.nodes = [self.fleet.boot() for _ in range(setting.coordinators)]
-        self.people = People(self.world, self.checks.truth, self.drivers)
-        self.tables = Tables(self.world, self.checks.truth, self.fleet, self.people)
+        self.tables = Tables(self.world, self.checks.truth)
+        self.people = People(self.world, self.checks.truth, self.drivers, self.tables)
         self._items = {
             (shard, number) for home in homes.values() for shard in home for number in range(source.items)
         }
@@ -78,12 +81,12 @@ class Schedule:
             if self._actions[step.kind](step.who, Dice(step.draw)) is not False:
                 self.world.saw(step.kind)
             self.checks.step()
-            self.checks.compare(self.fleet.nodes)
+            self.checks.compare(self.fleet.replicas())
         self._come_to_rest()
         return Outcome(self.steps, self.world.coverage)
 
-    def _watch(self, node: Node, effect: Effect) -> None:
-        self.checks.acts(node, effect)
+    def _watch(self, effect: Effect) -> None:
+        self.checks.acts(effect)
 
     # --- actions ----------------------------------------------------------------------------------
 
@@ -105,6 +108,7 @@ class Schedule:
             "foreign": tables.foreign,
             "impostor": tables.impostor,
             "expire": tables.expire,
+            "roll back": tables.roll_back,
             "unfit table": tables.unfit,
             "another table": tables.stand_in,
             "view wiped": tables.wipe,
@@ -116,6 +120,8 @@ class Schedule:
             "forged outcome": forger.outcome,
             "stray": forger.stray,
             "wait": self._wait,
+            "records expired": self.retention.expire,
+            "orphans deleted": Janitor(self.world).sweep,
         }
 
     def _all_actions(self) -> dict[str, Callable[[int, Dice], object]]:
@@ -132,6 +138,8 @@ class Schedule:
             "old record": fleet.old_record,
             "more": fleet.more,
             "record lost": fleet.lose_record,
+            "records deleted": fleet.delete_records,
+            "base overwritten": fleet.overwrite_base,
         }
         for name in TROUBLES:
             actions[name] = self._trouble(name)
@@ -212,7 +220,10 @@ class Schedule:
 
     def _care(self, dice: Dice) -> None:
         self.people.care(dice)
-        self.tables.care(dice)
+        self.people.see_to_table(self.fleet.conditions(), dice)
+        if any(each.lacks is not None for each in self.fleet.nodes):
+            self.retention.restore()
+            self.fleet.restart_blocked()
 
     def _wait(self, dice: Dice) -> None:
         self.world.now += dice.pick((200, 1_000, 5_000, 20_000))
@@ -223,6 +234,7 @@ class Schedule:
         """No more faults: everything must be committed, whoever does it."""
         self.world.tell("--- no more faults ---")
         self.tables.quiet()
+        self.retention.restore()
         self.fleet.quiet()
         self.checks.step()
         if self.people.paused:
@@ -240,18 +252,19 @@ class Schedule:
             self.checks.step()
             self.fleet.run_all(self.checks.step)
             self.checks.step()
-            self.checks.compare(self.fleet.nodes)
-            if self._at_rest():
+            self.checks.compare(self.fleet.replicas())
+            if self._at_rest() and not self.checks.unannounced():
                 return
         missing = sorted(self._items - self.checks.items)
-        lacking = f"{len(missing)} items, {missing[:3]} first"
+        lacking = f"{len(missing)} items, {missing[:3]} first, and notifications of"
+        lacking = f"{lacking} {self.checks.unannounced()[:3]}"
         states = {driver.region: driver.state for driver in self.people.working()}
         conditions = [str(each.problem) for each in self.fleet.nodes[0].machine.conditions()]
         raise Violation("I12", f"no rest: {lacking} are missing; drivers {states}; {conditions}")
 
     def _finish(self, dice: Dice, round_: int) -> None:
         self.people.match(dice)
-        self.people.care(dice)
+        self._care(dice)
         self.people.see_to_assignment(dice)
         for driver in self.people.working():
             for _ in range(3):
@@ -273,3 +286,15 @@ def _without_who(act: Callable[[Dice], object]) -> Callable[[int, Dice], object]
 
 def _striking(fleet: Fleet, fate: str) -> Callable[[int, Dice], object]:
     return lambda who, dice: fleet.strike(fate, dice)
+
+
+def attempt(plan: Plan, story: list[str] | None = None) -> tuple[Schedule, Violation | None]:
+    """Run a plan; any error of the core or of the simulator counts as a violation."""
+    schedule = Schedule(plan, story=story)
+    try:
+        schedule.run()
+    except Violation as broken:
+        return schedule, broken
+    except Exception as error:
+        return schedule, Violation("crash", repr(error))
+    return schedule, None

@@ -1,15 +1,25 @@
 """Shrinking: a failing plan without every step and setting that the failure does not need."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from sluicegate.simulator.plan import Plan
-from sluicegate.simulator.schedule import Schedule
 from sluicegate.simulator.setting import simpler
 from sluicegate.simulator.violation import Violation
 
 PATIENCE: Final = 1_500
 """Number of plans that are tried at most."""
+
+
+class Run(Protocol):
+    """A plan that has run."""
+
+    steps: int
+
+
+Attempt = Callable[[Plan, list[str] | None], tuple[Run, Violation | None]]
+"""Runs a plan, with a list for its story, and returns the invariant that it breaks."""
 
 
 class Failure(NamedTuple):
@@ -23,8 +33,9 @@ class Failure(NamedTuple):
 class Shrinker:
     """Tries smaller plans while the same invariant breaks."""
 
-    def __init__(self, failing: Plan, invariant: str, patience: int = PATIENCE) -> None:
+    def __init__(self, failing: Plan, invariant: str, attempt: Attempt, patience: int = PATIENCE) -> None:
         self.best = failing
+        self._attempt = attempt
         self._invariant = invariant
         self._left = patience
 
@@ -44,11 +55,11 @@ class Shrinker:
         if self._left <= 0:
             return False
         self._left -= 1
-        schedule, broken = attempt(plan)
+        run, broken = self._attempt(plan, None)
         if broken is None or broken.invariant != self._invariant:
             return False
         # Steps after the one that fails do not matter.
-        self.best = replace(plan, steps=plan.steps[: schedule.steps])
+        self.best = replace(plan, steps=plan.steps[: run.steps])
         return True
 
     def _cut_off(self) -> None:
@@ -79,21 +90,9 @@ class Shrinker:
                 self._holds(replace(self.best, steps=(*steps[:place], calm, *steps[place + 1 :])))
 
 
-def attempt(plan: Plan, story: list[str] | None = None) -> tuple[Schedule, Violation | None]:
-    """Run a plan; any error of the core or of the simulator counts as a violation."""
-    schedule = Schedule(plan, story=story)
-    try:
-        schedule.run()
-    except Violation as broken:
-        return schedule, broken
-    except Exception as error:
-        return schedule, Violation("crash", repr(error))
-    return schedule, None
-
-
-def shrink(plan: Plan, violation: Violation, patience: int = PATIENCE) -> Failure:
+def shrink(plan: Plan, violation: Violation, attempt: Attempt) -> Failure:
     """Return the shortest plan that was found to break the same invariant, with its story."""
-    best = Shrinker(plan, violation.invariant, patience).run()
+    best = Shrinker(plan, violation.invariant, attempt).run()
     story: list[str] = []
     _, broken = attempt(best, story)
     return Failure(best, broken or violation, tuple(story))

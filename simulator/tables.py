@@ -1,19 +1,14 @@
-"""Mishaps of the table, the view and the broker's clock, and the operator who repairs the table."""
+"""Mishaps of the table, the view and the broker's clock."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.coordinator.core.heads import head_of
-from sluicegate.events.problems import Code
 from sluicegate.lakes.memory import MemorySnapshot, MemoryTable
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.fleet import Fleet
-from sluicegate.simulator.people import People
 from sluicegate.simulator.truth import Truth
 from sluicegate.simulator.world import COMMIT_USER, World
 
 HOUR: Final = 3_600_000
-_UNPROVEN: Final = frozenset({Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +17,6 @@ class Tables:
 
     world: World
     truth: Truth
-    fleet: Fleet
-    people: People
 
     def foreign(self, dice: Dice) -> None:
         """Another writer commits to the table."""
@@ -43,6 +36,18 @@ class Tables:
         if not ours or table.head is None:
             return False
         table.expire(1 if dice.chance(0.3) else max(1, table.head.id - ours[-1] + 1))
+        return True
+
+    def roll_back(self, dice: Dice) -> bool:
+        """Roll the table back, before a decision that the log has as committed."""
+        table = self.world.table
+        committed = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome == "committed"]
+        lost = [each for each in table.snapshots if committed and is_ours(each, committed[-1])]
+        kept = [each.id for each in table.snapshots if lost and each.id < lost[0].id]
+        if not kept or self.world.rolled_back:
+            return False
+        self.world.rolled_back = table.history
+        table.rollback(dice.pick(kept[-3:]))
         return True
 
     def unfit(self, dice: Dice) -> bool:
@@ -77,27 +82,22 @@ class Tables:
         """Give the next record a wrong append time."""
         self.world.glitch = dice.pick((HOUR, -HOUR, 1000 * HOUR))
 
-    def care(self, dice: Dice) -> None:
-        """Repair the table, or vouch for it, where nothing proves that a decision is absent."""
-        stalls = (each.problem.code for node in self.fleet.nodes for each in node.machine.conditions())
-        if not _UNPROVEN.isdisjoint(stalls):
-            self._vouch_or_restore(dice)
-
-    def _vouch_or_restore(self, dice: Dice) -> None:
-        table, made = self.world.table, self.truth.open
-        number = made.body.decision if made is not None else self.truth.decided + 1
-        published = any(_is_ours(each, number) for each in table.history)
-        if table.head is None or dice.chance(0.3):
-            self.restore()
-            return
-        head = head_of(table.head.ref)
-        self.people.command(command="resume", decision=number, head=head, committed=published)
-        self.people.paused = False
-        self.world.saw(f"an operator names the head {'with' if published else 'without'} the commit")
+    def is_provable(self) -> bool:
+        """True if the history shows which decisions were rolled back; else nobody vouches for the table."""
+        table = self.world.table
+        visible = any(each.commit_user == COMMIT_USER and each.digest for each in table.snapshots)
+        return not self.world.rolled_back or visible or table.snapshots == table.history
 
     def restore(self) -> None:
-        """Put the snapshots back that have expired."""
+        """Put the snapshots back that were rolled back or have expired."""
         table = self.world.table
+        former, self.world.rolled_back = self.world.rolled_back, []
+        committed = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome == "committed"]
+        if former and not any(is_ours(each, committed[-1]) for each in table.history):
+            # Others may have committed meanwhile: their commits are lost.
+            table.rollback(0)
+            table.restore(former)
+            self.world.saw("rollback taken back")
         visible = {each.id for each in table.snapshots}
         if expired := [each for each in table.history if each.id not in visible]:
             table.restore(expired)
@@ -109,5 +109,6 @@ class Tables:
         self.restore()
 
 
-def _is_ours(snapshot: MemorySnapshot, decision: int) -> bool:
+def is_ours(snapshot: MemorySnapshot, decision: int) -> bool:
+    """True if a snapshot is the commit of a decision of the stream."""
     return snapshot.commit_user == COMMIT_USER and bool(snapshot.digest) and snapshot.decision == decision

@@ -84,8 +84,11 @@ class Truth(Account):
         if unreadable or place is None or place.life is None or place.is_past(envelope.checkpoint):
             return
         parts = place.life.parts.setdefault(envelope.checkpoint, {})
+        if envelope.id in parts:
+            # A duplicate has no effect: it does not end idleness either.
+            return
         if envelope.type is EventType.FILES_WRITTEN:
-            parts.setdefault(envelope.id, envelope)
+            parts[envelope.id] = envelope
         place.idle = False
         self._look(envelope.region)
 
@@ -114,9 +117,8 @@ class Truth(Account):
     def _look(self, name: str) -> None:
         """Find checkpoints that can never be sealed, and targets of savepoints."""
         place = self.places[name]
-        sealed = place.sealed()
+        sealed, life = place.sealed(), place.life
         tail = sealed[-1] if sealed else place.at
-        life = place.life
         if life is None:
             return
         for number, body in life.completions.items():
@@ -307,7 +309,7 @@ class Truth(Account):
             self.places.setdefault(name, Place()).fallbacks += 1
         for name in moves:
             self.places[name].fallbacks = 0
-            self._advance(self.places[name], moves[name])
+            self.places[name].advance(moves[name])
         if self.provisional:
             self.provisional = False
             self.ended |= {each.life.name for each in self.asleep().values() if each.life}
@@ -333,18 +335,6 @@ class Truth(Account):
         known = [each.watermark for each in places if each.watermark is not None]
         if counted and len(known) == len(counted):
             self.watermark = min(known) if self.watermark is None else max(self.watermark, min(known))
-
-    def _advance(self, place: Place, to: Position) -> None:
-        if place.life is None:
-            return
-        for at in place.sealed():
-            mark = place.life.completions[at.checkpoint].watermark
-            if mark is not None:
-                own = place.at is not None and place.at.incarnation == at.incarnation
-                place.watermark = max(mark, place.watermark) if own and place.watermark is not None else mark
-            place.at = at
-            if at == to:
-                return
 
     def _abandoned(self, body: CutAbandoned) -> None:
         if abandonment_problem(self, body) is not None:

@@ -5,22 +5,26 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Due, StateRecord
+from sluicegate.coordinator.retention import recovery_record
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemoryTable
+from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
 
 STREAM: Final = "sim"
 FORGED: Final = "forged"
 """Beginning of the ids of events that somebody else than a driver or a coordinator appends."""
 COMMIT_USER: Final = f"sluicegate-{STREAM}"
 
+SPACING: Final = 10
+"""Event time between two items of a shard."""
+
 Item = tuple[str, int]
 """A shard of the source, and the number of an item of it."""
 
 
 class Entry(NamedTuple):
-    """A record of the log; its offset is its index."""
+    """A record of the log; its offset is its index. The account reads it even after its deletion."""
 
     offset: int
     time: int
@@ -42,12 +46,24 @@ class World:
     """Error of the next append time alone."""
     record: str | None = None
     """The newest state record, as JSON."""
+    bases: dict[int, str] = field(default_factory=dict)
+    """Base records, by the first offset of the log that they are for."""
+    begin: int = 0
+    """The first offset that was not deleted."""
+    kept: int | None = None
+    """The first offset of a backup of the topic, after somebody else than a coordinator deleted records."""
+    removed: set[str] = field(default_factory=set)
+    """Paths of the files that the janitor has deleted."""
+    released: int = 0
+    """The group's offset."""
     commits: list[Due] = field(default_factory=list)
     announced: set[str] = field(default_factory=set)
     answers: dict[str, RegistrationAnswered] = field(default_factory=dict)
     view: StateRecord | None = None
     standing_in: MemoryTable | None = None
     """Another table under the stream's name."""
+    rolled_back: list[MemorySnapshot] = field(default_factory=list)
+    """The history before the newest rollback, until it is put back."""
     items: dict[str, tuple[Item, ...]] = field(default_factory=dict)
     """By path of a file, the items whose rows it has."""
     coverage: Counter[str] = field(default_factory=Counter)
@@ -88,6 +104,12 @@ class World:
             self.answers[due.body.registration] = due.body
         if self.story is not None:
             self.story.append(f"announced: {due.type} {due.body.model_dump_json(exclude_defaults=True)}")
+
+    def recovery(self) -> StateRecord | None:
+        """Return the record from which a coordinator starts."""
+        newest = StateRecord.model_validate_json(self.record) if self.record else None
+        bases = {start: StateRecord.model_validate_json(base) for start, base in self.bases.items()}
+        return recovery_record(newest, bases, self.begin)
 
     @property
     def visible_table(self) -> MemoryTable:

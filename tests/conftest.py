@@ -1,6 +1,7 @@
 """Fixtures for every test: real servers, names that no other test uses, and the flag of the golden cases."""
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -26,10 +27,14 @@ TOGETHER: Final = frozenset({"hooks", "integration"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register `--rewrite-golden`: the reactions of the core become the expected lines. Review the diff."""
+    """Register `--rewrite-golden` and `--costs`.
+
+    With the first, the reactions of the core become the expected lines. Review the diff.
+    """
     parser.addoption(
         "--rewrite-golden", action="store_true", help="write what the core does into the golden cases"
     )
+    parser.addoption("--costs", action="store_true", help="print the seconds and the tests of each folder")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,6 +53,23 @@ def _group_of(path: Path) -> str:
     """Return the group of a test file: its folder if the folder shares a Spark session, else the file."""
     folder = path.parent.relative_to(TESTS).parts[:1]
     return folder[0] if folder and folder[0] in TOGETHER else str(path.relative_to(TESTS))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the costs of the folders: seconds of one process, fixtures included, and numbers of tests."""
+    if not terminalreporter.config.getoption("--costs"):
+        return
+    millis: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    reports = (each for found in terminalreporter.stats.values() for each in found)
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            folder = report.nodeid.removeprefix("tests/").partition("/")[0]
+            millis[folder] += round(report.duration * 1000)
+            tests[folder] += report.when == "call"
+    terminalreporter.section("costs")
+    for folder, spent in millis.most_common():
+        terminalreporter.write_line(f"{spent / 1000:8.1f} s {tests[folder]:6} tests  {folder}")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ try:
         TopicMissing,
     )
     from sluicegate.writer_hooks.outcomes import RegionOutcome
-    from sluicegate.writer_hooks.spark.closing import close_region, start_incarnation
+    from sluicegate.writer_hooks.spark.incarnation import close_region, start_incarnation
     from sluicegate.writer_hooks.spark.preflight import preflight
 except ModuleNotFoundError as error:
     if (error.name or "sluicegate").partition(".")[0] == "sluicegate":

@@ -1,16 +1,13 @@
-"""One attempt of one writer: rows become files, and the description of the files becomes events."""
+"""One attempt of one writer: rows become files, and events that describe the files."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.lakes import Adapter, FileWriter
 from sluicegate.lakes.port import TableRef
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Attempt, Region, digest_of, files_written
+from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, files_written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,11 +40,11 @@ class Written:
 
 def write_attempt(
     region: Region, attempt: Attempt, target: Target, batches: Iterable["pa.RecordBatch"]
-) -> Written:
-    """Write rows to files and publish their description. On return, Kafka has acknowledged the events.
+) -> tuple[Written, list[Event]]:
+    """Write rows to files, and return the events to publish for them.
 
-    If the write fails, the adapter removes files that no event describes. If the publication fails, the files
-    stay, because their events may be in the log. Raises LakeError, PublishFailed or EventTooLarge.
+    If the write fails, the adapter removes its files, because no event describes them. Raises LakeError or
+    EventTooLarge.
     """
     writer: FileWriter | None = None
     try:
@@ -66,7 +63,7 @@ def write_attempt(
             writer.abort()
         raise
     if writer is None or not files:
-        return Written(events=())
+        return Written(events=()), []
     body = FilesWritten(
         format=target.adapter.name,
         format_version=target.adapter.format_version,
@@ -75,11 +72,7 @@ def write_attempt(
         files=files,
     )
     events = files_written(region, attempt, body, target.message_max_bytes)
-    publisher = shared_publisher(region.kafka)
-    hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
-    publisher.publish(region.events_topic, events, region.publish_timeout)
-    hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
-    return _summary(tuple(event.envelope.id for event in events), files)
+    return _summary(tuple(event.envelope.id for event in events), files), events
 
 
 def _summary(events: tuple[str, ...], files: tuple[FileInfo, ...]) -> Written:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -18,6 +18,8 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._called: set[asyncio.Task[Any] | None] = set()
+        """Tasks of `call` and `start`; all others belong to their clients."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -25,7 +27,10 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(_cancel_all())
+            # A client whose own tasks are cancelled under it can lose a connection, which then stays open.
+            # Therefore the callers' tasks end first, and close their clients.
+            self._loop.run_until_complete(_cancel(lambda: self._called))
+            self._loop.run_until_complete(_cancel(asyncio.all_tasks))
             # Transports that were closed last release their sockets in these additional iterations of the
             # loop.
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -39,11 +44,20 @@ class LoopThread:
             async with asyncio.timeout(max(timeout, 0.001)):
                 return await coroutine
 
-        return asyncio.run_coroutine_threadsafe(bounded(), self._loop).result()
+        return self.start(bounded()).result()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine in the background."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+        async def run() -> T:
+            task = asyncio.current_task()
+            self._called.add(task)
+            try:
+                return await coroutine
+            finally:
+                self._called.discard(task)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     def stop(self) -> None:
         """Cancel all remaining tasks, end the thread, and wait for it."""
@@ -56,9 +70,9 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-async def _cancel_all() -> None:
-    """Cancel all tasks, also new ones, and those of clients that were not closed in time."""
-    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+async def _cancel(tasks: Callable[[], set[Any]]) -> None:
+    """Cancel all these tasks, also new ones, and those of clients that were not closed in time."""
+    while others := tasks() - {asyncio.current_task()}:
         for task in others:
             task.cancel()
         done, _ = await asyncio.wait(others, timeout=_PATIENCE)

@@ -8,21 +8,27 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events.codec import Notification, read_notification
+from sluicegate.events.feed import read_notification
 from sluicegate.events.models import Body, CutReverted, Position
-from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, Stalled
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    Notification,
+    RegistrationAnswered,
+    Stalled,
+)
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import Live, Region
 
 _log = logging.getLogger(__name__)
 
@@ -47,15 +53,6 @@ class RegionOutcome:
     """Number of consecutive fallbacks, as far as this driver has seen."""
     reverted: bool
     """True if the decision was reverted: its checkpoints are pending again."""
-
-
-class Live(NamedTuple):
-    """The live incarnation of a region, with the registration of its newest run, as of one answer."""
-
-    incarnation: str | None
-    run: str | None
-    answered: frozenset[str] = frozenset()
-    """Ids of the registrations of the region whose answers were read up to this one."""
 
 
 OnOutcome = Callable[[RegionOutcome], None]

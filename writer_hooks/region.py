@@ -1,12 +1,20 @@
-"""Region of a writer, and the events that the writer publishes for it."""
+"""Region of a writer, its incarnations, and the events that the writer publishes for it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from sluicegate.events.encoding import with_counts
-from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType
-from sluicegate.events.models import Assignment, Body, FilesWritten, SingleRegionReason
+from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, with_counts
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    FilesWritten,
+    Planned,
+    Position,
+    RegionRegistered,
+    SingleRegionReason,
+)
 from sluicegate.events.naming import attempt_digest
 from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.topics import TopicNames
@@ -23,6 +31,23 @@ class Event(NamedTuple):
 
     envelope: Envelope
     body: Body
+
+
+class Registered(NamedTuple):
+    """An accepted registration of this driver process."""
+
+    incarnation: str
+    run: str
+    """Id of the registration."""
+
+
+class Live(NamedTuple):
+    """The live incarnation of a region, with the registration of its newest run, as of one answer."""
+
+    incarnation: str | None
+    run: str | None
+    answered: frozenset[str] = frozenset()
+    """Ids of the registrations of the region whose answers were read up to this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +94,32 @@ class Region:
         """Return an event of this region with a new id."""
         place = (self.stream, self.name, incarnation, checkpoint)
         return Event(Envelope(str(uuid4()), kind, *place, writer, attempt), body)
+
+    def registration(
+        self,
+        incarnation: str,
+        base: Position | None,
+        *,
+        planned: Sequence[Planned] = (),
+        replaces: str | None = None,
+        probe: bool = False,
+    ) -> Event:
+        """Return the event that asks to add checkpoints of an incarnation to the stream.
+
+        With `probe` it asks for the answer alone, and changes nothing.
+        """
+        body = RegionRegistered(
+            base=base,
+            replaces=replaces,
+            planned=tuple(planned),
+            assignment=self.assignment,
+            single_region=self.single_region,
+            table=self.table,
+            bounded=self.bounded,
+            owned=self.owned,
+            probe=probe,
+        )
+        return self.event(EventType.REGION_REGISTERED, incarnation, body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,13 @@
 """Candidate: the next cut on its way into the log. It is chosen, checked, appended and read back."""
 
-from collections.abc import Container
+from collections.abc import Collection
 from typing import Final
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.effects import Append, CheckFiles, PartsOf
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.replica import Applied
+from sluicegate.coordinator.core.alignment import Alignment
+from sluicegate.coordinator.core.effects import Append, CheckFiles
+from sluicegate.coordinator.core.log import Applied, Log
 from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.coordinator.core.timers import Alignment, Cadence, LogClock
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CutAbandoned, CutDecided, Head, Position, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Problem
@@ -21,33 +20,36 @@ class Candidate:
     """The cut that one coordinator would decide next. Only a decision that is read back is one."""
 
     def __init__(self, log: Log, settings: MachineSettings) -> None:
-        self.clock = LogClock()
-        self.alignment = Alignment(settings.alignment_timeout, self.clock)
-        self.cadence = Cadence(settings.commit_interval, settings.commit_max_files, settings.commit_max_bytes)
         self.excluded: dict[str, Problem] = {}
         """Regions whose files the table would not take."""
         self.appended_at: int | None = None
         """Offset of the last entry of this coordinator, until it is read back."""
         self._log = log
-        self._recheck_pause = settings.stall_pause
+        self._settings = settings
+        self._alignment = Alignment()
+        self._decided_at: int | None = None
+        self._abandoned_at = 0
+        """Time of the newest abandoned attempt: no wait begins before it."""
+        self._end_fetched_for: int | None = None
+        """The beginning of the wait after whose expiry the log's end was fetched."""
         self._recheck_at = 0
         self._checked: set[int] = set()
         self._unseen = True
         """True if something was read since the alignment timers were last updated."""
         self._expired = False
         self._chosen: CutDecided | CutAbandoned | None = None
-        self._fresh = False
-        """True if `_chosen` is up to date. Choosing is expensive: the digest covers all events of the cut."""
+        self._premises: tuple[object, ...] | None = None
+        """Premises of `_chosen`, beside the log, if it is up to date. Its digest is expensive."""
         self._full_at: int | None = None
         """Time at which the sealed files reached one of the maxima."""
         self._voids = 0
-        """Number of decisions of this coordinator in a row were void."""
+        """Number of decisions of this coordinator, in a row, that were void."""
         self._resume_at = 0
 
     def arrived(self, time: int) -> None:
         """Note a record that was read; `time` is its append time."""
-        self.clock.read(time)
-        self._unseen, self._fresh = True, False
+        self._alignment.read(time)
+        self._unseen, self._premises = True, None
 
     def read(self, record: LogRecord, applied: Applied, now: int) -> None:
         """Note the consequences of a new record."""
@@ -60,7 +62,7 @@ class Candidate:
             case CutDecided():
                 self._judged(record.offset, now, void=applied.ignored is not None)
             case CutAbandoned() if applied.ignored is None:
-                self.alignment.abandoned(now)
+                self._abandoned_at = now
             case StreamPolicy():
                 self._checked.clear()
                 self._recheck_at = 0
@@ -71,7 +73,7 @@ class Candidate:
     def _judged(self, offset: int, now: int, *, void: bool) -> None:
         """Note that a decision was read. A coordinator repeats void ones ever more slowly."""
         if not void:
-            self.cadence.decided(now)
+            self._decided_at = now
         if offset == self.appended_at:
             # Another coordinator was faster: that happens once. Two void ones in a row point to an error.
             self._voids = self._voids + 1 if void else 0
@@ -85,43 +87,46 @@ class Candidate:
 
     def align(self, now: int, *, acting: bool) -> bool:
         """Check whether lagging regions fall back now. Return whether the log's end must be fetched first."""
-        self.clock.tick(now)
+        self._alignment.tick(now)
         log = self._log
         if acting and self._unseen:
             self._unseen = False
             first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
-            self.alignment.update(first, now)
-        expired, since = False, None
+            self._alignment.update(first, now)
+        since = None
         if acting and log.state.pending is None and cuts.may_be_partial(log):
-            since = self.alignment.since(cuts.movable(log, self.excluded), self._due_at(now))
-            expired = self.alignment.expired(since, now)
-        self._fresh = self._fresh and expired == self._expired
+            due, since = self._due_at(now), self._alignment.since(cuts.movable(log, self.excluded))
+            since = max(since, self._abandoned_at, due) if since is not None else None
+        expired = since is not None and now >= since + self._settings.alignment_timeout
         self._expired = expired
-        return expired and self.alignment.needs_end(since)
+        if not expired or since == self._end_fetched_for:
+            return False
+        self._end_fetched_for = since
+        return True
 
     def _due_at(self, now: int) -> int:
         """Return the time at which a cut is due. The amounts count only while it is not."""
-        due = self.cadence.due_at()
-        if now >= due or not self.cadence.has_maxima:
+        settings, due = self._settings, 0
+        if self._decided_at is not None and settings.commit_interval:
+            due = self._decided_at + settings.commit_interval
+        if now >= due or not settings.has_maxima:
             return due
         sealed = [each for name in self._log.state.regions for each in self._log.sealed(name)]
         parts = [part for each in sealed for part in each.checkpoint.named]
         files, size = sum(each.files for each in parts), sum(each.bytes for each in parts)
-        if not self.cadence.is_full(files, size):
+        if not settings.is_full(files, size):
             self._full_at = None
             return due
         self._full_at = now if self._full_at is None else self._full_at
         return self._full_at
 
-    def _find(self, now: int, excluded: Container[str]) -> CutDecided | CutAbandoned | None:
+    def _find(self, now: int, excluded: Collection[str]) -> CutDecided | CutAbandoned | None:
         """Return the cut to decide now; None while there is none, or while it is not due."""
-        if excluded is not self.excluded:
-            chosen = cuts.choose(self._log, excluded, expired=self._expired)
-        else:
-            if not self._fresh:
-                self._chosen = cuts.choose(self._log, excluded, expired=self._expired)
-                self._fresh = True
-            chosen = self._chosen
+        premises = (self._expired, *sorted(excluded))
+        if premises != self._premises:
+            self._chosen = cuts.choose(self._log, excluded, expired=self._expired)
+            self._premises = premises
+        chosen = self._chosen
         # Cadence delays neither barriers nor forced cuts.
         if chosen is None or isinstance(chosen, CutAbandoned) or chosen.final or cuts.is_forced(self._log):
             return chosen
@@ -132,9 +137,10 @@ class Candidate:
         state = self._log.state
         if state.policy is None or state.paused or self.appended_at is not None:
             return None
+        # Now and then the cut is chosen without exclusions, to see whether those files are good by now.
         again = bool(self.excluded) and now >= self._recheck_at
         chosen = self._find(now, () if again else self.excluded)
-        parts: tuple[PartsOf, ...] = ()
+        parts: dict[str, tuple[int, ...]] = {}
         if isinstance(chosen, CutDecided):
             parts = self._unchecked(chosen.cut)
         elif again:
@@ -154,15 +160,14 @@ class Candidate:
 
     def checked(self, effect: CheckFiles, problems: dict[str, Problem], now: int) -> None:
         """Note the result of a check: a region with a problem is excluded until the next check."""
-        self._fresh = False
-        for part in effect.parts:
-            self.excluded.pop(part.region, None)
-            if part.region not in problems:
-                self._checked.update(part.offsets)
+        for name, offsets in effect.parts.items():
+            self.excluded.pop(name, None)
+            if name not in problems:
+                self._checked.update(offsets)
         for name, problem in problems.items():
             self.excluded[name] = problem.model_copy(update={"region": name})
         if problems:
-            self._recheck_at = now + self._recheck_pause
+            self._recheck_at = now + self._settings.stall_pause
 
     def _excluded_moves(self) -> dict[str, Position]:
         """Return how far the excluded regions could move; those without sealed work are not excluded."""
@@ -171,18 +176,15 @@ class Candidate:
             sealed = self._log.sealed(name)
             if not sealed or self._log.state.regions[name].fault is not None:
                 del self.excluded[name]
-                self._fresh = False
             else:
                 found[name] = sealed[-1].position
         return found
 
-    def _unchecked(self, cut: dict[str, Position]) -> tuple[PartsOf, ...]:
-        regions = self._log.state.regions
-        moves = {name: at for name, at in cut.items() if at != regions[name].position}
-        found: list[PartsOf] = []
-        for name, checkpoints in cuts.included(self._log, moves).items():
+    def _unchecked(self, cut: dict[str, Position]) -> dict[str, tuple[int, ...]]:
+        """Return, by region, the events that a cut would take, and that no check has passed yet."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name, checkpoints in cuts.included(self._log, cuts.moves_of(self._log, cut)).items():
             parts = [part.offset for each in checkpoints for part in each.checkpoint.named]
-            fresh = tuple(offset for offset in parts if offset not in self._checked)
-            if fresh:
-                found.append(PartsOf(name, fresh))
-        return tuple(found)
+            if fresh := tuple(offset for offset in parts if offset not in self._checked):
+                found[name] = fresh
+        return found

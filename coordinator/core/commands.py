@@ -50,12 +50,12 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
         if body.decision != asked:
             # The operator looked at an older state, so the statement proves nothing now.
             return Problem(code=Code.NOT_APPLICABLE, number=body.decision, other=asked)
-        if body.committed and state.pending is None:
-            return Problem(code=Code.NOT_APPLICABLE, number=body.decision)
-        if body.committed and state.pending is not None:
+        if not body.committed:
+            state.proof = Proof(decision=asked, head=body.head)
+        elif state.pending is not None:
             state.pending.vouched = body.head
         else:
-            state.proof = Proof(decision=asked, head=body.head)
+            return Problem(code=Code.NOT_APPLICABLE, number=body.decision)
     state.paused = False
     return None
 
@@ -118,13 +118,14 @@ def unreached(state: LogState, savepoint: Savepoint) -> list[str]:
     """Return the regions that keep a savepoint or a drain from its end."""
     if savepoint.drain:
         return list(state.active())
-    targets, regions = savepoint.targets.items(), state.regions
-    late = [
-        name
-        for name, at in targets
-        if name not in regions or not regions[name].covers(at.incarnation, at.checkpoint)
-    ]
-    return sorted({*late, *(name for name in savepoint.awaited if name in regions)})
+    return sorted({*_late(state, savepoint), *(name for name in savepoint.awaited if name in state.regions)})
+
+
+def _late(state: LogState, savepoint: Savepoint) -> list[str]:
+    """Return the regions whose positions do not reach their targets."""
+    at = {name: region.position for name, region in state.regions.items()}
+    targets = savepoint.targets.items()
+    return [name for name, to in targets if not reaches(at.get(name), to.incarnation, to.checkpoint)]
 
 
 def _is_reached(log: Log, savepoint: Savepoint) -> bool:
@@ -132,7 +133,4 @@ def _is_reached(log: Log, savepoint: Savepoint) -> bool:
         return log.state.assignment is not None and not any(True for _ in log.state.active())
     if any(log.is_awaited(savepoint, name) for name in savepoint.awaited):
         return False
-    return all(
-        reaches(log.position(name), target.incarnation, target.checkpoint)
-        for name, target in savepoint.targets.items()
-    )
+    return not _late(log.state, savepoint)

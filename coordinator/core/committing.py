@@ -3,8 +3,8 @@
 from sluicegate.coordinator.core.decisions import revert_digest
 from sluicegate.coordinator.core.effects import Append, Ask, Publish, Result
 from sluicegate.coordinator.core.heads import head_of, known_head, ref_of
+from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import Decision, LogState
-from sluicegate.coordinator.core.replica import Applied
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CutCommitted, CutReverted, StreamCommand
@@ -90,7 +90,9 @@ class Committing:
         if made is None or made.id != effect.decision:
             return None
         found = (
-            self._asked(made, result) if isinstance(effect, Ask) else self._published(made, effect, result)
+            self._asked(made, effect, result)
+            if isinstance(effect, Ask)
+            else self._published(made, effect, result)
         )
         if isinstance(found, Problem):
             self._decision = None
@@ -98,7 +100,7 @@ class Committing:
         self.outcome = found
         return None
 
-    def _asked(self, made: Decision, answer: Result) -> Outcome | Problem | None:
+    def _asked(self, made: Decision, effect: Ask, answer: Result) -> Outcome | Problem | None:
         number, revert = made.id, revert_digest(made)
         match answer:
             case Found(snapshot):
@@ -106,6 +108,7 @@ class Committing:
             case Absent(head):
                 self._absent, self._reverted = answer, False
                 self._table.head, self._table.upto = head_of(head), number - 1
+                self._table.contradicted = None
                 return None
             case OtherDigest(digest) if digest == revert and not self._reverted:
                 # Another coordinator has published the revert: ask for that one.
@@ -118,9 +121,11 @@ class Committing:
             case Unproven() if (vouched := ref_of(made.vouched)) is not None:
                 # Its own snapshot has expired. The named one contains it, and precedes the next decision.
                 return self._resolved(made, vouched, reverted=False)
-            case Unproven(reason, expired=True):
+            case Unproven(reason, expired=True) if self._table.contradicted is None:
                 return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
-            case Unproven(reason):
+            case Unproven(reason, expired):
+                # A table that was rolled back stays so when its history expires afterwards.
+                self._table.contradicted = self._table.contradicted if expired else effect.known
                 return Problem(code=Code.TABLE_CONTRADICTS, number=number, detail=reason)
             case TableReplaced(identity):
                 return Problem(code=Code.TABLE_REPLACED, detail=identity)

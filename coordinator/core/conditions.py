@@ -4,68 +4,173 @@ Status, the view and notifications about stalls show this list. Nothing is decid
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.commands import unreached
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.overdue import Overdue
 from sluicegate.coordinator.core.retry import Retries
 from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.events.envelope import Envelope
 from sluicegate.events.problems import Code, Problem
 
+_CHECKS: Final = 10
+"""Number of checks within the time after which something is overdue."""
+_MOST: Final = 1_000
+"""Events whose place is remembered."""
 
-@dataclass(frozen=True, slots=True)
+
+class _Lack(NamedTuple):
+    """An event or a predecessor that a completed checkpoint lacks."""
+
+    region: str
+    incarnation: str
+    checkpoint: int
+    code: Code
+
+
 class Conditions:
-    """The parts of one stream's machine that can keep it from progress."""
+    """The conditions of one stream, and its overdue checkpoints.
 
-    log: Log
-    retries: Retries
-    overdue: Overdue
-    excluded: Mapping[str, Problem]
-    """Regions whose files the table would not take."""
-    refused: Mapping[str, Problem]
-    """By region, the refusal of its newest registration."""
-    strays: Mapping[str, Problem]
-    """Regions that have ended, and of which a query still runs."""
+    Events out of order are normal, and no stall. A completed checkpoint that still lacks something after a
+    while, with the log read to an end fetched after that, is a stall of its region.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        retries: Retries,
+        excluded: Mapping[str, Problem],
+        refused: Mapping[str, Problem],
+        strays: Mapping[str, Problem],
+        overdue_after: int,
+    ) -> None:
+        """`excluded` are regions whose files the table would not take.
+
+        `refused`: by region, the refusal of its newest registration.
+        `strays`: regions that have ended, and of which a query still runs.
+        `overdue_after`: milliseconds after which a lack is overdue.
+        """
+        self._log = log
+        self._retries = retries
+        self._excluded = excluded
+        self._refused = refused
+        self._strays = strays
+        self._after = overdue_after
+        self._interval = max(1, overdue_after // _CHECKS)
+        self._checked_at = -self._interval
+        self._since: dict[_Lack, int] = {}
+        """By lack, the time at which it was first seen."""
+        self._overdue: set[_Lack] = set()
+        self._elsewhere: dict[str, tuple[str, int]] = {}
+        """By event id, region and checkpoint of events that had no effect, or that were decided."""
+
+    # --- the list ---------------------------------------------------------------------------------
 
     def stalls(self, stall: Problem | None) -> list[Problem]:
         """Return the problems of the conditions that are stalls, the gravest first."""
         found = [stall] if stall is not None else []
-        found += [each.problem for each in self.retries.conditions() if each.kind == "stall"]
+        found += [each.problem for each in self._retries.conditions() if each.kind == "stall"]
         return [*found, *self._of_regions()]
 
     def all(self, stall: Problem | None, retry_in: int) -> list[Condition]:
         """Return every condition, the gravest first; `stall` is that of the whole stream."""
         found = [Condition(kind="stall", problem=stall, retry_in=retry_in)] if stall is not None else []
-        found += self.retries.conditions()
-        if self.log.state.paused:
+        found += self._retries.conditions()
+        if self._log.state.paused:
             found.append(Condition(kind="pause", problem=Problem(code=Code.PAUSED)))
         found += [Condition(kind="stall", problem=each) for each in self._of_regions()]
         found += [Condition(kind="refusal", problem=each) for each in self._refusals()]
-        found += [Condition(kind="refusal", problem=each) for each in self.strays.values()]
-        lagging = tuple(self.log.lagging())
-        if lagging and any(self.log.sealed(name) for name in self.log.state.regions):
+        found += [Condition(kind="refusal", problem=each) for each in self._strays.values()]
+        lagging = tuple(self._log.lagging())
+        if lagging and any(self._log.sealed(name) for name in self._log.state.regions):
             problem = Problem(code=Code.WAITS_FOR_REGIONS, names=lagging)
             found.append(Condition(kind="wait", problem=problem))
         return [*found, *self._orders()]
 
     def _orders(self) -> Iterator[Condition]:
         """Yield what savepoints and drains wait for."""
-        for each in self.log.state.savepoints:
+        for each in self._log.state.savepoints:
             code = Code.DRAIN_WAITS if each.drain else Code.SAVEPOINT_WAITS
-            names = (each.name, *unreached(self.log.state, each))
+            names = (each.name, *unreached(self._log.state, each))
             yield Condition(kind="wait", problem=Problem(code=code, names=names))
 
     def _of_regions(self) -> Iterator[Problem]:
-        for region in self.log.state.regions.values():
+        for region in self._log.state.regions.values():
             if region.fault is not None:
                 yield region.fault
-        yield from self.overdue.problems()
-        yield from self.excluded.values()
+        yield from self._lasting()
+        yield from self._excluded.values()
 
     def _refusals(self) -> Iterable[Problem]:
         """Yield the refusals in regions of the assignment; before the first one, all of them."""
-        assignment = self.log.state.assignment
-        for name, problem in self.refused.items():
+        assignment = self._log.state.assignment
+        for name, problem in self._refused.items():
             if assignment is None or name in assignment.regions:
                 yield problem
+
+    # --- overdue checkpoints ----------------------------------------------------------------------
+
+    def unused(self, envelope: Envelope) -> None:
+        """Remember the place of an event without effect: another checkpoint may name it."""
+        self._remember(envelope.id, envelope.region, envelope.checkpoint)
+
+    def decided(self) -> None:
+        """Remember the places of the events that the newest decision includes."""
+        for name, checkpoints in self._log.included.items():
+            for each in checkpoints:
+                for event in each.checkpoint.parts:
+                    self._remember(event, name, each.position.checkpoint)
+
+    def _remember(self, event: str, region: str, checkpoint: int) -> None:
+        self._elsewhere.pop(event, None)
+        self._elsewhere[event] = (region, checkpoint)
+        if len(self._elsewhere) > _MOST:
+            del self._elsewhere[next(iter(self._elsewhere))]
+
+    def check(self, now: int, *, caught_up: bool) -> bool:
+        """Check, if it is time. True if the log's end must be fetched from now on."""
+        if now - self._checked_at < self._interval:
+            return False
+        before, self._checked_at = self._checked_at, now
+        self._since = {lack: self._since.get(lack, now) for lack in self._lacks()}
+        if caught_up:
+            # Those that were late at the check before: the end of the log was fetched after that one.
+            self._overdue = {lack for lack, since in self._since.items() if since + self._after <= before}
+        return any(before < since + self._after <= now for since in self._since.values())
+
+    def _lacks(self) -> Iterator[_Lack]:
+        """Yield the first lack of each kind, of every region."""
+        for name, pending in self._log.pending.items():
+            if (gap := pending.gap()) is not None:
+                yield _Lack(name, pending.incarnation, gap[0], Code.PREDECESSOR_MISSING)
+            incomplete = [number for number, each in pending.checkpoints.items() if each.missing]
+            if incomplete:
+                yield _Lack(name, pending.incarnation, min(incomplete), Code.EVENTS_MISSING)
+
+    def _lasting(self) -> Iterator[Problem]:
+        """Yield the lacks that are overdue, and completions that cannot be read."""
+        for lack in sorted(self._overdue.intersection(self._lacks())) if self._overdue else ():
+            yield self._problem(lack)
+        for pending in self._log.pending.values():
+            for number in sorted(pending.unreadable)[:1]:
+                yield pending.problem(Code.COMPLETION_UNREADABLE, number)
+
+    def _problem(self, lack: _Lack) -> Problem:
+        pending = self._log.pending[lack.region]
+        problem = pending.problem(lack.code, lack.checkpoint)
+        if lack.code is Code.PREDECESSOR_MISSING:
+            gap = pending.gap()
+            return problem.model_copy(update={"other": gap[1] if gap is not None else None})
+        missing = sorted(pending.checkpoints[lack.checkpoint].missing)
+        for event in missing:
+            if (place := self._place_of(event)) is not None:
+                found = {"code": Code.EVENT_MISPLACED, "event": event, "names": place[:1], "other": place[1]}
+                return problem.model_copy(update=found)
+        return problem.model_copy(update={"event": missing[0], "number": len(missing)})
+
+    def _place_of(self, event: str) -> tuple[str, int] | None:
+        for name, pending in self._log.pending.items():
+            for number, entry in pending.checkpoints.items():
+                if event in entry.parts:
+                    return name, number
+        return self._elsewhere.get(event)

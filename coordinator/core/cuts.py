@@ -9,7 +9,9 @@ import hashlib
 import json
 from collections.abc import Container, Mapping
 from fractions import Fraction
+from itertools import takewhile
 from math import floor
+from typing import Literal
 
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import reaches
@@ -37,19 +39,17 @@ def choose(
         return None
     whole = _frontiers(log, excluded)
     # A full cut first: it is the only one that may reach the barrier.
-    if whole and not unmoved(log, whole) and barrier_reached(log, whole):
+    if whole and not unmoved(log, whole) and _fullness_problem(log, whole) is None:
         return decision(log, whole)
+    if state.assignment.provisional:
+        return None
     moves = {name: at for name in whole if (at := _before_barrier(log, name)) is not None}
     lacking = fallbacks(log, moves)
-    if moves and not lacking and not state.assignment.provisional:
-        return decision(log, moves)
-    if not expired or state.assignment.provisional or not may_be_partial(log):
+    if lacking and not (expired and may_be_partial(log)):
         return None
-    # From here on, the regions that do not move fall back, or there are too many of them.
-    if is_forced(log):
-        return _abandon(log, "forced", lacking) if lacking else None
-    if len(lacking) > most_fallbacks(log):
-        return _abandon(log, "ratio", lacking)
+    # The regions that do not move fall back, unless there are too many of them, or the cut must be full.
+    if _fullness_problem(log, moves) is not None:
+        return _abandon(log, "forced" if is_forced(log) else "ratio", lacking)
     return decision(log, moves) if moves else None
 
 
@@ -59,30 +59,24 @@ def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
 
 
 def _frontiers(log: Log, excluded: Container[str]) -> dict[str, Position]:
-    found: dict[str, Position] = {}
-    for name, region in sorted(log.state.regions.items()):
-        sealed = log.sealed(name)
-        movable = bool(sealed) and region.fault is None and name not in excluded
-        if movable and log.may_move(name, sealed[-1].position):
-            found[name] = sealed[-1].position
-    return found
+    """Return, by region, its newest sealed position, if a cut may move it there."""
+    newest = {name: sealed[-1].position for name in sorted(log.state.regions) if (sealed := log.sealed(name))}
+    return {
+        name: at
+        for name, at in newest.items()
+        if name not in excluded and _move_problem(log, name, at) is None
+    }
 
 
 def _before_barrier(log: Log, name: str) -> Position | None:
     """Return the last sealed position that is no target, and follows none; None if there is none."""
-    found: Position | None = None
-    for each in log.sealed(name):
-        if log.at_barrier(name, each.position):
-            break
-        found = each.position
-    return found
+    before = list(takewhile(lambda each: not log.at_barrier(name, each.position), log.sealed(name)))
+    return before[-1].position if before else None
 
 
-def _abandon(log: Log, kind: str, lacking: list[str]) -> CutAbandoned:
-    state = log.state
-    return CutAbandoned.model_validate(
-        {"decision": state.decided + 1, "attempt": state.attempt + 1, "kind": kind, "regions": tuple(lacking)}
-    )
+def _abandon(log: Log, kind: Literal["forced", "ratio"], lacking: list[str]) -> CutAbandoned:
+    decision, attempt = log.state.decided + 1, log.state.attempt + 1
+    return CutAbandoned(decision=decision, attempt=attempt, kind=kind, regions=tuple(lacking))
 
 
 def decision(log: Log, moves: Moves) -> CutDecided:
@@ -159,14 +153,10 @@ def barrier_reached(log: Log, moves: Moves) -> bool:
 
 def problem_of(log: Log, body: CutDecided) -> Problem | None:
     """Return the reason for which a decision is void at the current offset; None if it is valid."""
-    state, number = log.state, body.decision
-    if number != state.decided + 1:
-        return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
-    if state.pending is not None:
-        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
-    if state.paused:
-        return Problem(code=Code.PAUSED, number=number)
-    moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
+    number = body.decision
+    if problem := _order_problem(log, number):
+        return problem
+    moves = moves_of(log, body.cut)
     for name, at in moves.items():
         if problem := _move_problem(log, name, at):
             return problem
@@ -175,12 +165,27 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
     # The vector names the regions that stay, too: a reader of one event knows the whole cut.
     if body.cut != whole_cut(log, moves):
         return Problem(code=Code.INCOMPLETE_CUT, number=number)
-    return _fullness_problem(log, number, moves) or _content_problem(log, body, moves)
+    if problem := _fullness_problem(log, moves):
+        return problem
+    if body.final != reaches_barrier(log, moves) or body.digest != digest_of(log, moves):
+        return Problem(code=Code.OTHER_DIGEST, number=number)
+    return None
+
+
+def _order_problem(log: Log, number: int) -> Problem | None:
+    """Return the reason if the next decision is another one, or cannot be made or abandoned now."""
+    state = log.state
+    if number != state.decided + 1:
+        return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
+    if state.pending is not None:
+        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
+    return Problem(code=Code.PAUSED, number=number) if state.paused else None
 
 
 def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
     region = log.state.regions.get(name)
-    sealed = any(each.position == at for each in log.sealed(name))
+    # The newest first: a coordinator chooses that one.
+    sealed = any(each.position == at for each in reversed(log.sealed(name)))
     if region is None or not sealed or not log.may_move(name, at):
         return Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
     if region.fault is not None:
@@ -188,9 +193,10 @@ def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
     return None
 
 
-def _fullness_problem(log: Log, number: int, moves: Moves) -> Problem | None:
-    """Return the reason if too few regions move."""
-    provisional = log.state.assignment is not None and log.state.assignment.provisional
+def _fullness_problem(log: Log, moves: Moves) -> Problem | None:
+    """Return the reason if too few regions move with the next decision."""
+    assignment, number = log.state.assignment, log.state.decided + 1
+    provisional = assignment is not None and assignment.provisional
     if provisional or reaches_barrier(log, moves):
         lacking = unmoved(log, moves)
         if lacking or not barrier_reached(log, moves):
@@ -204,21 +210,13 @@ def _fullness_problem(log: Log, number: int, moves: Moves) -> Problem | None:
     return None
 
 
-def _content_problem(log: Log, body: CutDecided, moves: Moves) -> Problem | None:
-    if body.final != reaches_barrier(log, moves) or body.digest != digest_of(log, moves):
-        return Problem(code=Code.OTHER_DIGEST, number=body.decision)
-    return None
-
-
 def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
     """Return the reason for which an abandoned attempt is void at the current offset."""
     state, number = log.state, body.decision
-    if (number, body.attempt) != (state.decided + 1, state.attempt + 1):
+    if body.attempt != state.attempt + 1:
         return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
-    if state.pending is not None:
-        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
-    if state.paused:
-        return Problem(code=Code.PAUSED, number=number)
+    if problem := _order_problem(log, number):
+        return problem
     forced = is_forced(log)
     if not may_be_partial(log) or (body.kind == "forced") != forced:
         return Problem(code=Code.NOT_FORCED, number=number)
@@ -238,16 +236,14 @@ def whole_cut(log: Log, moves: Moves) -> dict[str, Position]:
     return dict(sorted({**log.state.cut, **moves}.items()))
 
 
+def moves_of(log: Log, cut: Moves) -> dict[str, Position]:
+    """Return the components of a cut that differ from the newest decided one."""
+    return {name: at for name, at in cut.items() if at != log.position(name)}
+
+
 def included(log: Log, moves: Moves) -> dict[str, list[Sealed]]:
     """Return, by region, the sealed checkpoints that the moves include, in commit order."""
-    found: dict[str, list[Sealed]] = {}
-    for name in sorted(moves):
-        found[name] = []
-        for each in log.sealed(name):
-            found[name].append(each)
-            if each.position == moves[name]:
-                break
-    return found
+    return {name: log.pending[name].upto(moves[name]) for name in sorted(moves) if name in log.pending}
 
 
 def digest_of(log: Log, moves: Moves) -> str:

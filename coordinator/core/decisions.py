@@ -6,22 +6,30 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Before, Decision, RegionPhase, RegionState
 from sluicegate.coordinator.core.pending import Sealed
-from sluicegate.coordinator.core.registration import suspended
 from sluicegate.events.models import CutAbandoned, CutCommitted, CutDecided, CutReverted
 from sluicegate.events.problems import Code, Problem
 
 
-def decide(log: Log, offset: int, body: CutDecided) -> None:
-    """Apply a valid decision: positions, watermark and counters move at its offset."""
-    state = log.state
-    moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
+def decide(log: Log, offset: int, body: CutDecided) -> Problem | None:
+    """Apply a decision: positions, watermark and counters move at its offset.
+
+    Return the reason if it is void.
+    """
+    if (problem := cuts.problem_of(log, body)) is not None:
+        return problem
+    state, moves = log.state, cuts.moves_of(log, body.cut)
     fallbacks = cuts.fallbacks(log, moves)
     # A region that ends with this cut still counts: the cut contains rows of it.
     counted = {*log.expected(), *moves}
     content = cuts.included(log, moves)
     flat = [each.checkpoint for checkpoints in content.values() for each in checkpoints]
     parts = [part for entry in flat for part in entry.named]
-    provisional = state.assignment is not None and state.assignment.provisional
+    before = Before(
+        regions={name: region.model_copy() for name, region in state.regions.items()},
+        watermark=state.watermark,
+        provisional=state.assignment is not None and state.assignment.provisional,
+        former=state.former,
+    )
     made = Decision(
         id=body.decision,
         digest=body.digest,
@@ -32,30 +40,30 @@ def decide(log: Log, offset: int, body: CutDecided) -> None:
         files=sum(part.files for part in parts),
         first_offset=min((entry.first_offset for entry in flat), default=offset),
         head=body.head,
-        before=Before(
-            regions={name: region.model_copy() for name, region in state.regions.items()},
-            watermark=state.watermark,
-            provisional=provisional,
-            former=state.former,
-        ),
+        before=before,
     )
     _count(log, fallbacks, moves)
     _advance(log, content)
-    if provisional and state.assignment is not None:
-        # From here on, nobody can withdraw the assignment.
-        state.ended += suspended(state.former)
-        state.assignment.provisional, state.former = False, None
+    _keep_assignment(log)
     state.watermark = made.watermark = _watermark(log, counted)
     state.decided, state.attempt, state.pending = made.id, 0, made
+    return None
+
+
+def _keep_assignment(log: Log) -> None:
+    """End the time in which the assignment can be withdrawn: this is its first decision, or a later one."""
+    state = log.state
+    state.ended += state.former.suspended if state.former is not None else []
+    state.former = None
+    if state.assignment is not None:
+        state.assignment.provisional = False
 
 
 def _count(log: Log, fallbacks: list[str], moves: cuts.Moves) -> None:
-    regions = log.state.regions
-    for name in fallbacks:
+    for name in (*fallbacks, *moves):
         # The first cut of an assignment is full, so each region has registered, or was removed.
-        regions[name].fallbacks += 1
-    for name in moves:
-        regions[name].fallbacks = 0
+        region = log.state.regions[name]
+        region.fallbacks = 0 if name in moves else region.fallbacks + 1
 
 
 def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
@@ -95,8 +103,13 @@ def _watermark(log: Log, names: set[str]) -> int | None:
     return min(known) if former is None else max(former, min(known))
 
 
-def abandon(log: Log, body: CutAbandoned) -> None:
-    """Apply an abandoned attempt: forced ones reset all counters, the others raise them."""
+def abandon(log: Log, body: CutAbandoned) -> Problem | None:
+    """Apply an abandoned attempt; return the reason if it is void.
+
+    Forced ones reset all counters, the others raise them.
+    """
+    if (problem := cuts.abandonment_problem(log, body)) is not None:
+        return problem
     state = log.state
     if body.kind == "forced":
         for region in state.regions.values():
@@ -105,6 +118,7 @@ def abandon(log: Log, body: CutAbandoned) -> None:
         for name in body.regions:
             state.regions.setdefault(name, RegionState()).fallbacks += 1
     state.attempt += 1
+    return None
 
 
 # --- outcomes -------------------------------------------------------------------------------------
@@ -121,12 +135,18 @@ def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | Non
     return None
 
 
-def commit(log: Log, body: CutCommitted) -> None:
-    """Apply the outcome that the decision is visible."""
-    state = log.state
+def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
+    """Apply an outcome: the decision is visible, or it was given up. Return the reason if it is void."""
+    state, made = log.state, log.state.pending
+    problem = outcome_problem(log, body)
+    if problem is not None or made is None:
+        return problem
     state.pending = None
     state.snapshot, state.table = body.snapshot, state.table or body.table
+    if isinstance(body, CutReverted):
+        _revert(log, made)
     log.included = {}
+    return None
 
 
 def revert_digest(made: Decision) -> str | None:
@@ -137,17 +157,14 @@ def revert_digest(made: Decision) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def revert(log: Log, body: CutReverted) -> None:
-    """Apply the outcome that the decision was given up: undo its effects.
+def _revert(log: Log, made: Decision) -> None:
+    """Undo the effects of a decision that was given up.
 
     Its checkpoints are pending again, except those of incarnations that have ended. The incarnation of the
-    named region ends, and so does every incarnation that started from a position of the decision.
+    named region ends, and so does every incarnation that started from a position of the decision. `_restore`
+    comes first for these, too: the end of an incarnation then discards everything after the position before.
     """
-    state, made = log.state, log.state.pending
-    if made is None or made.revert is None:
-        return
-    state.pending = None
-    state.snapshot, state.table = body.snapshot, state.table or body.table
+    state = log.state
     _restore_assignment(log, made)
     for name, region in state.regions.items():
         was = made.before.regions.get(name, RegionState())
@@ -160,9 +177,8 @@ def revert(log: Log, body: CutReverted) -> None:
         life = region.incarnation
         # Rows after a position that is undone are read again, from the position before.
         is_after = life is not None and life.base == to and not region.removed
-        if name == made.revert.region or is_after:
+        if is_after or (made.revert is not None and name == made.revert.region):
             _end_reverted(log, name, region, made.id)
-    log.included = {}
 
 
 def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
@@ -173,7 +189,8 @@ def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
     if replaced and not region.removed:
         return
     if region.removed and (replaced or region.final is None):
-        # The operator removed the region at the position that is undone, which it must reach again.
+        # The operator removed the region at the position that is undone, which it must reach again. What a
+        # later incarnation sealed began after that position, and is read again by the region's next job.
         region.final = to.checkpoint
     if replaced:
         region.incarnation = was.incarnation
@@ -196,5 +213,5 @@ def _restore_assignment(log: Log, made: Decision) -> None:
     if not before.provisional or state.assignment is None:
         return
     state.assignment.provisional, state.former = True, before.former
-    back = suspended(before.former)
+    back = before.former.suspended if before.former is not None else []
     state.ended = [each for each in state.ended if each not in back]

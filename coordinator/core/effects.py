@@ -5,6 +5,7 @@ the order of a commit is: ask, publish, append the outcome, record, announce, vi
 each effect may be repeated.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,21 +27,14 @@ class FetchEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class PartsOf:
-    """Offsets of the `files.written` events that a cut would take from one region."""
-
-    region: str
-    offsets: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CheckFiles:
     """Check that the table would take the files of these events.
 
     Result: FilesChecked, TableReplaced or Failed.
     """
 
-    parts: tuple[PartsOf, ...]
+    parts: Mapping[str, tuple[int, ...]]
+    """By region, offsets of the `files.written` events that a cut would take."""
     allowed_locations: tuple[str, ...]
     table: str
     names_checked: bool
@@ -54,7 +48,6 @@ class Append:
     body: Body
     region: str = ""
     incarnation: str = ""
-    checkpoint: int = -1
 
 
 NO_DIGEST: Final = ""
@@ -74,7 +67,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Commit on exactly the head that was asked. Result: a Publication of the port."""
+    """Commit on exactly the head that was asked. Result: a Publication of the port.
+
+    Published is also the result if this very commit, made by another process, follows that head already.
+    """
 
     decision: int
     digest: str

@@ -1,7 +1,6 @@
 """Heads of the table, and the proof that a decision is absent."""
 
 from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
@@ -26,11 +25,11 @@ def asked_decision(state: LogState) -> int:
 def known_head(table: TableProgress, state: LogState) -> Head | None:
     """Return the newest head that no commit of the asked decision precedes.
 
-    A decision names a head that was read before it was appended, and nobody publishes a decision that is not
-    in the log yet. None: the whole history has to be read.
+    That commit follows the snapshot of the newest outcome. A decision also names a head that was read before
+    its append, and nobody publishes a decision that is not in the log. None: read the whole history.
     """
     made, asked = state.pending, asked_decision(state)
-    known = [made.head if made is not None else state.snapshot]
+    known = [state.snapshot, made.head if made is not None else None]
     if state.proof is not None and state.proof.decision == asked:
         # The operator looked at the table as it is: the log may name snapshots that were rolled back.
         known = [state.proof.head]
@@ -39,27 +38,24 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
 
 
-def mismatch(replica: Replica, found: TableState, low_water: int) -> Problem | None:
+def mismatch(state: LogState, found: TableState) -> Problem | None:
     """Return the contradiction between the table and a log that was read to its end, if there is one."""
-    state = replica.state
-    if state.partition is not None and state.partition != replica.partition:
-        return Problem(code=Code.OTHER_PARTITION, number=state.partition, other=replica.partition)
-    if replica.lost_content:
-        return Problem(code=Code.LOG_DISCONTINUOUS, number=low_water)
     if state.table is not None and state.table != found.identity:
         return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
-    vouched = state.proof is not None and state.proof.decision == asked_decision(state)
+    # An operator's proof of absence excuses a foreign job's ids, until the asked decision is another one.
+    excused = state.proof is not None and state.proof.decision == asked_decision(state)
     newest = found.newest_decision
-    if newest is not None and newest > state.decided and not vouched:
+    if newest is not None and newest > state.decided and not excused:
         return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
-    return lost_decision(state, newest)
+    return lost_decision(state, found.newest_made)
 
 
 def lost_decision(state: LogState, newest: int | None) -> Problem | None:
-    """Return the contradiction if the table lacks its newest committed decision; `newest` is the table's.
+    """Return the contradiction if the table lacks its newest committed decision.
 
-    History expires from its beginning, so the decisions in between were rolled back. No statement about the
-    asked decision brings them back.
+    `newest` is the highest one in the table that this product made, 0 if there is none. History expires from
+    its beginning, so the decisions in between were rolled back. No statement about the asked decision brings
+    them back.
     """
     committed = state.decided - (state.pending is not None)
     if newest is None or newest >= committed:

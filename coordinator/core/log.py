@@ -6,11 +6,37 @@ A *barrier* is the set of all targets: final checkpoints of closing regions, and
 full cut that reaches every target may reach one; other cuts stop before it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState, Savepoint, reaches
+from sluicegate.coordinator.core.log_state import (
+    Decision,
+    LogState,
+    RegionPhase,
+    RegionState,
+    Savepoint,
+    reaches,
+)
 from sluicegate.coordinator.core.pending import PendingCheckpoints, Sealed
 from sluicegate.events.models import Position
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The effect of one record."""
+
+    ignored: Problem | None = None
+    """Reason for which it has no effect; None if it has one."""
+    answer: RegistrationAnswered | None = None
+    """The answer to a registration or a probe, as of its offset."""
+    resolved: Decision | None = None
+    """The decision that got its outcome."""
+    savepoints: tuple[Savepoint, ...] = ()
+    """Savepoints and drains that are reached."""
+    ended: Mapping[str, str] = field(default_factory=dict)
+    """By region, the live incarnation that an order has ended."""
 
 
 class Log:
@@ -29,7 +55,7 @@ class Log:
     def begin_pending(self, name: str, region: RegionState) -> None:
         """Begin an empty set of pending checkpoints after the region's position."""
         if region.incarnation is not None:
-            self.pending[name] = PendingCheckpoints(region.incarnation.id, region.position)
+            self.pending[name] = PendingCheckpoints(name, region.incarnation.id, region.position)
 
     # --- one region -------------------------------------------------------------------------------
 
@@ -57,8 +83,7 @@ class Log:
             return False
         # A long first batch may be under way when a heartbeat says idle: the watermark must not pass it. The
         # same holds for the final checkpoint of a closed region, even if nothing of it has arrived yet.
-        has_pending = pending is not None and bool(pending.checkpoints)
-        return not has_pending and (not region.closed or region.gone)
+        return not (pending is not None and pending.checkpoints) and (not region.closed or region.gone)
 
     def expected(self) -> Iterator[str]:
         """Yield the regions that a full cut must move: active and not idle, registered or not."""

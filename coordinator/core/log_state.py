@@ -8,6 +8,7 @@ between, a revert can take it back. Registrations and cuts compare with decided 
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,7 +33,7 @@ class Incarnation(Light):
 
 
 class RegionPhase(StrEnum):
-    """Part of a region in the assignment. `transitions.REGION` lists the changes."""
+    """Part of a region in the assignment. `coordinator.transitions.REGION` lists the changes."""
 
     WAITING = "waiting"
     """It has to register: none of its incarnations may add checkpoints."""
@@ -46,6 +47,10 @@ class RegionPhase(StrEnum):
     """It ended in an earlier assignment, and the newest one does not list it."""
 
 
+_LIVE: Final = (RegionPhase.LIVE, RegionPhase.CLOSED)
+"""Each event of a region is compared with it, and a look-up in the enum takes ten times as long."""
+
+
 class RegionState(Light):
     """One region: its phase, its newest incarnation, and its decided position."""
 
@@ -57,7 +62,7 @@ class RegionState(Light):
     idle: bool = False
     """True if the newest heartbeat says so, and no event has contradicted it."""
     final: int | None = None
-    """Final checkpoint of a region that ends; None: it ends at its position."""
+    """Final checkpoint of a region that ends. None: a closed one ends at its position, others do not end."""
     single_region: str | None = None
     """Reason for which all writers of the stream are one failure domain."""
     fault: Problem | None = None
@@ -77,12 +82,12 @@ class RegionState(Light):
     @property
     def live(self) -> bool:
         """True if the incarnation may add checkpoints. A closed one may: work can overtake its closing."""
-        return self.phase in (RegionPhase.LIVE, RegionPhase.CLOSED)
+        return self.phase in _LIVE
 
     @property
     def live_incarnation(self) -> str | None:
         """Return the id of the live incarnation; None if there is none."""
-        return self.incarnation.id if self.live and self.incarnation is not None else None
+        return self.incarnation.id if self.incarnation is not None and self.phase in _LIVE else None
 
     @property
     def closed(self) -> bool:
@@ -128,6 +133,11 @@ class Former(Light):
     assignment: AssignmentState
     regions: dict[str, RegionState]
 
+    @property
+    def suspended(self) -> list[str]:
+        """Return the incarnations that a withdrawal would bring back."""
+        return [life for each in self.regions.values() if (life := each.live_incarnation) is not None]
+
 
 class Savepoint(Light):
     """A savepoint or a drain that an operator ordered, until it is reached."""
@@ -151,6 +161,7 @@ class Before(Light):
     """State before a decision. A revert puts it back; it is kept until the outcome, and no longer."""
 
     regions: dict[str, RegionState]
+    """Shallow copies: while a decision is unresolved, no rule changes incarnations or positions in place."""
     watermark: int | None
     provisional: bool
     """True if the decision is the first one of its assignment."""

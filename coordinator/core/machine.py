@@ -10,28 +10,27 @@ from typing import Final
 
 from sluicegate.coordinator.core import effects
 from sluicegate.coordinator.core.activity import Activity
-from sluicegate.coordinator.core.answers import Answers
 from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.core.committing import Committing
 from sluicegate.coordinator.core.conditions import Conditions
 from sluicegate.coordinator.core.effects import Effect, Result
 from sluicegate.coordinator.core.heads import head_of, known_head, mismatch
+from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.outbox import Outbox
-from sluicegate.coordinator.core.overdue import Overdue
-from sluicegate.coordinator.core.read_barrier import ReadBarrier
-from sluicegate.coordinator.core.recording import Recorder
-from sluicegate.coordinator.core.replica import Applied, Replica
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.retry import Retries, RetrySlot
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
-from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
 
 _OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
 """Stalls that may come from a record of another coordinator that is still to be read."""
+_BELOW: Final = Applied(ignored=Problem(code=Code.SETTLED))
+"""The effect of a record before the low-water mark."""
 
 
 class StreamMachine:
@@ -44,8 +43,12 @@ class StreamMachine:
     """Reason for which no record from some offset on is applied."""
     _answer_from = 0
     """Registrations from this offset on are refused while records are blocked."""
+    _read_barrier: int | None = None
+    """End of the log that must be read before anything is decided; None: it is still to be fetched."""
+    _early_fetch: Effect | None = None
+    """A fetch that began before an end was last required: its end does not count."""
     _stall: Problem | None = None
-    """Stall of the whole stream, or of its commits."""
+    """Stall of the whole stream (not `ready`), or of its commits alone (`ready`)."""
     _stall_seen = False
     """True if the stall was found after the newest registration was read."""
     _inspected: TableState | None = None
@@ -69,24 +72,19 @@ class StreamMachine:
         """The smallest offset that this coordinator reads."""
         self.position = self.low_water
         """The next offset to be read."""
-        self.outbox = Outbox(stream, record.due, settings.record_interval, record.announced, record.stalls)
-        self._read_barrier = ReadBarrier()
         log = self.replica.log
         self.activity = Activity(log, record, settings.silence)
-        self._answers = Answers(self.outbox, record.refused)
+        self.outbox = Outbox(record, log, self.table, self.activity, settings.record_interval)
         self._candidate = Candidate(log, settings)
-        self._overdue = Overdue(log, settings.overdue_after)
         self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
-        shown = self._candidate.excluded, self._answers.refused, self.activity.strays
-        self._conditions = Conditions(log, self._retries, self._overdue, *shown)
-        self._recorder = Recorder(
-            self.replica, self.table, self.outbox, self.activity, self._answers.refused, record.applied_id
-        )
+        shown = self._candidate.excluded, self.outbox.refused, self.activity.strays
+        self._conditions = Conditions(log, self._retries, *shown, settings.overdue_after)
         pauses = (settings.first_pause, settings.longest_pause)
         # Slots are independent: a stuck store delays its own effects alone.
-        self._slots = [RetrySlot(f"{stream}/{name}", *pauses) for name in ("end", "table", "log", "view")]
-        self._of_end, self._of_table, self._of_log, self._of_view = self._slots
+        names = ("end", "table", "log", "view", "offsets")
+        self._slots = [RetrySlot(f"{stream}/{name}", *pauses) for name in names]
+        self._of_end, self._of_table, self._of_log, self._of_view, self._of_offsets = self._slots
 
     # --- input: the log ---------------------------------------------------------------------------
 
@@ -94,20 +92,20 @@ class StreamMachine:
         """Apply one record of the log. Offsets must rise."""
         if self._blocked is not None:
             if record.envelope.type is EventType.REGION_REGISTERED and record.offset >= self._answer_from:
-                self._answers.refuse(record, self._blocked)
+                self.outbox.refuse(record, self._blocked)
             return Applied(ignored=self._blocked)
         if record.offset < self.low_water:
-            return Applied(ignored=Problem(code=Code.SETTLED))
+            return _BELOW
         fresh = record.offset > self.replica.applied
         applied = self.replica.step(record)
         self.position = record.offset + 1
         self.activity.read(record, applied.ignored, self._now)
         if fresh:
             # The reactions to earlier records are in the state record.
-            self._recorder.applied_id = record.envelope.id
-        if record.envelope.type is EventType.FILES_WRITTEN:
+            self.outbox.applied_id = record.envelope.id
+        if record.envelope.type is FILES_WRITTEN:
             if applied.ignored is not None:
-                self._overdue.unused(record.envelope)
+                self._conditions.unused(record.envelope)
         elif fresh:
             self._react(record, applied)
         self._candidate.arrived(record.time)
@@ -131,12 +129,12 @@ class StreamMachine:
 
     def _react(self, record: LogRecord, applied: Applied) -> None:
         """React to a new record, beside its effect on the log's state."""
-        self.outbox.read(record, applied, self.replica.state)
+        self.outbox.read(record, applied)
         self._candidate.read(record, applied, self._now)
         self._committing.read(record, applied)
         match record.body:
             case CutDecided():
-                self._overdue.decided()
+                self._conditions.decided()
             case StreamPolicy() | StreamCommand():
                 # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
@@ -146,13 +144,12 @@ class StreamMachine:
                     self._inspect_again()
         if applied.resolved is not None:
             self._clear_commit_stall()
+            # What was tried again was about this decision: its publication, or the append of its outcome.
             self._retries.ended("publish", "append")
-        if applied.answer is not None:
-            self._answers.add(record, applied.answer)
-            if self._stall is not None and not self.ready:
-                # The cause may have ended: check again before the registration is refused for it.
-                self._stall_seen = False
-                self._of_table.pause(self._now, 0)
+        if applied.answer is not None and self._stall is not None and not self.ready:
+            # The cause may have ended: check again before the registration is refused for it.
+            self._stall_seen = False
+            self._of_table.pause(self._now, 0)
 
     # --- input: time ------------------------------------------------------------------------------
 
@@ -162,7 +159,7 @@ class StreamMachine:
             # The process stood still, and another coordinator may have acted.
             self._require_end()
         self._now = now
-        if self._overdue.check(now, caught_up=self._has_read_all):
+        if self._conditions.check(now, caught_up=self._has_read_all):
             self._require_end()
         # First the conclusions, then the timers: a timer must see everything that was read.
         self._settle()
@@ -174,18 +171,24 @@ class StreamMachine:
             (self._of_table, self._next_table),
             (self._of_log, self._next_log),
             (self._of_view, self.outbox.view),
+            (self._of_offsets, self.outbox.offsets),
         ):
             if slot.is_free(now) and (effect := find()) is not None:
-                started.append(slot.start(effect))
+                slot.running = effect
+                started.append(effect)
         return started
 
     def _require_end(self) -> None:
-        """Decide and execute nothing before the log was read to an end that is fetched from now on."""
-        self._read_barrier.require(self._of_end.running)
+        """Decide and execute nothing (see `_may_act`) before an end fetched from now on was read."""
+        self._read_barrier, self._early_fetch = None, self._of_end.running
 
     @property
     def _has_read_all(self) -> bool:
-        return self._blocked is None and self._read_barrier.passed(self.position)
+        return self._blocked is None and self._is_past_barrier
+
+    @property
+    def _is_past_barrier(self) -> bool:
+        return self._read_barrier is not None and self.position >= self._read_barrier
 
     @property
     def _may_act(self) -> bool:
@@ -197,8 +200,8 @@ class StreamMachine:
         if self._inspected is not None and not self.ready and self._has_read_all:
             self._become_ready(self._inspected)
         self._candidate.read_upto(self.position)
-        if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stalled:
-            self._answers.send(None if self.ready else self._stall or self._retries.stall)
+        if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stall:
+            self.outbox.send_answers(None if self.ready else self._stall or self._retries.stall)
         self.outbox.note_change(changed=self.activity.settle(self._now))
         self.outbox.stalls(self._conditions.stalls(self._stall), self.replica.applied)
 
@@ -206,7 +209,7 @@ class StreamMachine:
         """Start to act, unless partition, log, table and state record contradict each other."""
         state = self.replica.state
         self.replica.finish_refill()
-        if (problem := mismatch(self.replica, found, self.low_water)) is not None:
+        if (problem := self.replica.problem(self.low_water) or mismatch(state, found)) is not None:
             self._halt(problem)
             return
         # Decisions are in the log before they are in the table, so no unknown one precedes this head. The
@@ -225,7 +228,7 @@ class StreamMachine:
 
     def _next_end(self) -> Effect | None:
         # The table is read first: whatever it shows is in the log, before an end that is fetched afterwards.
-        return effects.FetchEnd() if self._inspected is not None and self._read_barrier.unknown else None
+        return effects.FetchEnd() if self._inspected is not None and self._read_barrier is None else None
 
     def _next_table(self) -> Effect | None:
         if self._inspected is None:
@@ -248,8 +251,7 @@ class StreamMachine:
         return self._now >= self._head_at or self.table.upto != self.replica.state.decided
 
     def _next_log(self) -> Effect | None:
-        stalled = self._stall is not None or self._retries.stalled
-        writable = (self.ready or stalled) and not self._answers.waiting
+        writable = self.ready or (self._stall or self._retries.stall) is not None
         effect = self.outbox.next(self.record, self._now, writable=writable)
         if effect is not None or not self._may_act or self._candidate.appended_at is not None:
             return effect
@@ -277,12 +279,15 @@ class StreamMachine:
             return
         self._retries.finished(effect, result, self._now)
         if isinstance(result, effects.Failed):
-            self._failed(effect, slot)
+            slot.failed(self._now)
+            if isinstance(effect, effects.Append):
+                # The event may be in the log: read to its end before anything else is decided.
+                self._require_end()
             return
         slot.succeeded()
         match effect, result:
             case effects.FetchEnd(), effects.EndOffset(offset):
-                self._read_barrier.fetched(effect, offset)
+                self._read_barrier = None if effect is self._early_fetch else offset
             case effects.InspectTable(), TableState() | effects.TableUnfit():
                 self._inspect(result)
             case effects.CheckFiles(), effects.FilesChecked(problems):
@@ -297,16 +302,6 @@ class StreamMachine:
                 self._commit_step(effect, result)
             case _:
                 self.outbox.done(effect, self._now)
-
-    def _failed(self, effect: Effect, slot: RetrySlot) -> None:
-        if isinstance(effect, effects.ReleaseOffsets):
-            slot.succeeded()
-            self.outbox.not_released(self._now, self.settings.longest_pause)
-            return
-        if isinstance(effect, effects.Append):
-            # The event may be in the log: read to its end before anything else is decided.
-            self._require_end()
-        slot.failed(self._now)
 
     def _inspect(self, result: TableState | effects.TableUnfit) -> None:
         if isinstance(result, effects.TableUnfit):
@@ -402,4 +397,4 @@ class StreamMachine:
 
     def record(self) -> StateRecord:
         """Return the state record as of now."""
-        return self._recorder.record(self.position, self.conditions())
+        return self.outbox.record(self.replica.applied, self.position, self.conditions())

@@ -1,23 +1,35 @@
-"""Outbox: everything that follows an outcome. The order is record, notifications, view, offsets.
+"""Outbox: everything that follows an event. The order is record, notifications, view, offsets.
 
-Notifications are part of the record that precedes them. A crash between the two repeats them and never loses
-them. Their ids are derived, so consumers recognise a repetition.
+Notifications are part of the record that precedes them, until the next record. So a restart repeats those of
+the newest record, and never loses one. Their ids are derived, so consumers recognise a repetition.
+
+A record hides the registrations that it includes from the next reader. So none is written while their answers
+wait.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
+from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
-from sluicegate.coordinator.core.log_state import Decision, LogState, Savepoint
-from sluicegate.coordinator.core.replica import Applied
-from sluicegate.coordinator.core.state_record import Due, Notification, StateRecord
-from sluicegate.events.envelope import Envelope, LogRecord
+from sluicegate.coordinator.core.log import Applied, Log
+from sluicegate.coordinator.core.log_state import Decision, Savepoint
+from sluicegate.coordinator.core.state_record import (
+    Condition,
+    Due,
+    Notification,
+    StateRecord,
+    TableProgress,
+    Waiting,
+)
+from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import (
     CutAbandoned,
     CutCommitted,
     CutReverted,
     Head,
     RegionClosed,
+    RegionRegistered,
     StreamCommand,
     StreamPolicy,
 )
@@ -33,25 +45,31 @@ from sluicegate.events.problems import Problem
 
 
 class Outbox:
-    """The state record that is to be written, and the notifications that are to be sent."""
+    """Answers that wait, the state record to be written, and the notifications to be sent."""
 
     def __init__(
-        self, stream: str, due: Sequence[Due], interval: int, announced: Mapping[str, Problem], stalls: int
+        self, record: StateRecord, log: Log, table: TableProgress, activity: Activity, interval: int
     ) -> None:
-        self.due = list(due)
-        self._stream = stream
+        """`record` is the one that the machine starts from; `interval`: milliseconds between two records."""
+        self.due = list(record.due)
+        self.announced = dict(record.announced)
+        """By scope, the stall that was announced last."""
+        self.refused = dict(record.refused)
+        """By region, the refusal of its newest registration; for status."""
+        self._stalls = record.stalls
+        self.applied_id = record.applied_id
+        """Id of the newest record that was applied."""
+        self._log, self._table, self._activity = log, table, activity
         self._interval = interval
-        self._durable = len(due)
-        """Number of notifications, from the front, are part of a written record."""
+        self._answers: list[tuple[LogRecord, RegistrationAnswered]] = []
+        """Answers to registrations, until log and table were read."""
+        self._durable = len(record.due)
+        """Number of notifications, from the front, that are part of a written record."""
         self._recorded = True
         self._changes = self._writing = 0
         self._written_at: int | None = None
         self._view: StateRecord | None = None
         self._release = False
-        self._release_at = 0
-        self.announced = dict(announced)
-        """By scope, the stall that was announced last."""
-        self.stalls_announced = stalls
 
     @property
     def busy(self) -> bool:
@@ -66,17 +84,46 @@ class Outbox:
         """Have a record written."""
         self._changes += changed
 
+    # --- answers ----------------------------------------------------------------------------------
+
+    def refuse(self, record: LogRecord, problem: Problem) -> None:
+        """Keep the answer to a registration that cannot be judged."""
+        registration = record.envelope.id
+        answer = RegistrationAnswered(registration=registration, accepted=False, problem=problem)
+        self._answers.append((record, answer))
+
+    def send_answers(self, stall: Problem | None) -> None:
+        """Send all answers; a stall of the stream turns them into refusals."""
+        for record, verdict in self._answers:
+            answer, envelope = verdict, record.envelope
+            if stall is not None:
+                # Without the rest of the verdict: a coordinator that could not judge it answers alike.
+                answer = RegistrationAnswered(registration=envelope.id, accepted=False, problem=stall)
+            # A registration that is read again may have another answer, once a stall is over.
+            name = f"answer/{envelope.id}/{answer.problem.identity if answer.problem else ''}"
+            kind = NotificationType.REGISTRATION_ANSWERED
+            self._add(kind, name, answer, envelope.region, envelope.incarnation)
+            if isinstance(record.body, RegionRegistered) and record.body.probe:
+                # A probe changes nothing, not even the status.
+                continue
+            self.refused.pop(envelope.region, None)
+            if answer.problem is not None:
+                self.refused[envelope.region] = answer.problem
+        self._answers = []
+
     # --- notifications ----------------------------------------------------------------------------
 
-    def read(self, record: LogRecord, applied: Applied, state: LogState) -> None:
+    def read(self, record: LogRecord, applied: Applied) -> None:
         """Announce the effects of a new record."""
         body, made = record.body, applied.resolved
+        if applied.answer is not None:
+            self._answers.append((record, applied.answer))
         if made is not None and isinstance(body, CutCommitted):
-            self._committed(made, body.snapshot, state)
+            self._committed(made, body.snapshot)
         elif made is not None and isinstance(body, CutReverted):
             self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
         for savepoint in applied.savepoints:
-            self._saved(savepoint, state)
+            self._saved(savepoint)
         if applied.ended:
             ended = IncarnationsEnded(incarnations=dict(sorted(applied.ended.items())))
             self._add(NotificationType.ENDED, f"ended/{record.offset}", ended)
@@ -88,18 +135,13 @@ class Outbox:
                 # The sender looks at the state.
                 self.note_change()
 
-    def answer(self, envelope: Envelope, body: RegistrationAnswered) -> None:
-        """Answer a registration."""
-        # A registration that is read again may have another answer, once a stall is over.
-        name = f"answer/{envelope.id}/{body.problem.identity if body.problem else ''}"
-        self._add(NotificationType.REGISTRATION_ANSWERED, name, body, envelope.region, envelope.incarnation)
-
-    def _committed(self, made: Decision, snapshot: Head | None, state: LogState) -> None:
+    def _committed(self, made: Decision, snapshot: Head | None) -> None:
+        regions = self._log.state.regions
         body = Committed(
             decision=made.id,
             cut=made.cut,
             fallbacks=made.fallbacks,
-            listeners={name: each.listeners for name, each in state.regions.items() if each.listeners},
+            listeners={name: each.listeners for name, each in regions.items() if each.listeners},
             snapshot=snapshot,
             watermark=made.watermark,
             files=made.files,
@@ -107,7 +149,8 @@ class Outbox:
         kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
         self._add(kind, f"commit/{made.id}", body)
 
-    def _saved(self, savepoint: Savepoint, state: LogState) -> None:
+    def _saved(self, savepoint: Savepoint) -> None:
+        state = self._log.state
         body = SavepointTaken(
             name=savepoint.name,
             drained=savepoint.drain,
@@ -133,16 +176,39 @@ class Outbox:
     def _add_stall(self, problem: Problem, applied: int, *, ended: bool) -> None:
         body = Stalled(problem=problem, ended=ended)
         # A stall may appear again without a record in between.
-        self.stalls_announced += 1
-        name = f"stalled/{applied}/{self.stalls_announced}/{problem.identity}/{ended}"
+        self._stalls += 1
+        name = f"stalled/{applied}/{self._stalls}/{problem.identity}/{ended}"
         self._add(NotificationType.STALLED, name, body, problem.region or "")
 
     def _add(
         self, kind: NotificationType, name: str, body: Notification, region: str = "", incarnation: str = ""
     ) -> None:
-        identity = hashlib.sha256(f"{self._stream}/{name}".encode()).hexdigest()[:32]
+        identity = hashlib.sha256(f"{self._log.stream}/{name}".encode()).hexdigest()[:32]
         self.due.append(Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body))
         self._changes += 1
+
+    # --- the record -------------------------------------------------------------------------------
+
+    def record(self, applied: int, position: int, conditions: list[Condition]) -> StateRecord:
+        """Return the state record as of the offset `applied`, if everything before `position` was read."""
+        state, heard = self._log.state, self._activity.heard
+        return StateRecord(
+            stream=self._log.stream,
+            applied=applied,
+            applied_id=self.applied_id,
+            low_water=self._log.low_water(position),
+            # Effects in flight keep the record, and the state changes meanwhile.
+            state=state.model_copy(deep=True),
+            table=self._table.model_copy(),
+            due=list(self.due),
+            conditions=conditions,
+            announced=dict(self.announced),
+            stalls=self._stalls,
+            refused=dict(self.refused),
+            heard={name: at for name, at in heard.items() if name in state.regions},
+            intervals=dict(self._activity.intervals),
+            waiting=_waiting(self._log),
+        )
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -150,22 +216,18 @@ class Outbox:
         """Return the next effect, if one is due; a record only while the state may be written."""
         if not self._recorded:
             return Announce(self.due[0]) if self.due else None
-        if writable and (self._changes > 0 or self._is_old(now)):
+        if writable and not self._answers and (self._changes > 0 or self._is_old(now)):
             self._writing = self._changes
             return WriteRecord(record())
-        if self._durable > 0:
-            return Announce(self.due[0])
-        if self._release and now >= self._release_at:
-            return ReleaseOffsets()
-        return None
+        return Announce(self.due[0]) if self._durable > 0 else None
 
     def view(self) -> WriteView | None:
         """Return the write of the newest view, if one is due. Nothing depends on it."""
         return WriteView(self._view) if self._view is not None else None
 
-    def not_released(self, now: int, pause: int) -> None:
-        """Release the offsets later: nothing depends on it."""
-        self._release_at = now + pause
+    def offsets(self) -> ReleaseOffsets | None:
+        """Return the release of offsets, if one is due. Nothing depends on it."""
+        return ReleaseOffsets() if self._release and not self.busy else None
 
     def done(self, effect: Effect, now: int) -> None:
         """Note an effect that is durable."""
@@ -186,3 +248,15 @@ class Outbox:
 
     def _is_old(self, now: int) -> bool:
         return self._written_at is not None and now - self._written_at >= self._interval
+
+
+def _waiting(log: Log) -> dict[str, Waiting]:
+    """Return, by region, the files that are in no decision."""
+    found: dict[str, Waiting] = {}
+    for name, pending in log.pending.items():
+        checkpoints = pending.checkpoints.values()
+        if any(each.parts for each in checkpoints):
+            since = min(each.first_time for each in checkpoints)
+            files, rows = sum(each.files for each in checkpoints), sum(each.rows for each in checkpoints)
+            found[name] = Waiting(files=files, rows=rows, since=since)
+    return found

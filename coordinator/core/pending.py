@@ -5,11 +5,14 @@ all events that it names have arrived. No two of them may be attempts of one wri
 sealed or is the decided position.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
+from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import CheckpointCompleted, Position
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import Code, Problem
+
+_DUPLICATE = Problem(code=Code.DUPLICATE)
+_SETTLED = Problem(code=Code.SETTLED)
 
 
 class Part(NamedTuple):
@@ -26,10 +29,12 @@ class Part(NamedTuple):
 class Checkpoint:
     """Events of one checkpoint that have arrived."""
 
-    __slots__ = ("body", "first_offset", "first_time", "last_time", "missing", "parts")
+    __slots__ = ("body", "files", "first_offset", "first_time", "last_time", "missing", "parts", "rows")
 
     def __init__(self, offset: int, time: int) -> None:
         self.parts: dict[str, Part] = {}
+        self.files = self.rows = 0
+        """Sums over the parts. Each record and each status has them, so neither adds them up."""
         self.body: CheckpointCompleted | None = None
         """The first completion."""
         self.missing: set[str] = set()
@@ -64,26 +69,18 @@ class Sealed(NamedTuple):
     """Append time of the event that sealed it, in milliseconds."""
 
 
-class Rejected(NamedTuple):
-    """A completion that can never be sealed."""
-
-    checkpoint: int
-    code: Code
-    other: int | None = None
-    """The checkpoint that it conflicts with."""
-    writer: str = ""
-
-
 class PendingCheckpoints:
-    """The checkpoints of one incarnation after a position."""
+    """The checkpoints of one incarnation of a region after a position."""
 
-    def __init__(self, incarnation: str, position: Position | None) -> None:
+    def __init__(self, region: str, incarnation: str, position: Position | None) -> None:
+        self.region = region
         self.incarnation = incarnation
         self.checkpoints: dict[int, Checkpoint] = {}
         self.sealed: list[Sealed] = []
         self.unreadable: set[int] = set()
         """Checkpoints with a completion that cannot be read, and with no other one."""
         self._position = position
+        """The decided position of the region that the incarnation starts from, or has reached."""
         self._followers: dict[int | None, int] = {}
         """By number of the predecessor (None: not of this incarnation), the checkpoint that follows it."""
 
@@ -97,53 +94,75 @@ class PendingCheckpoints:
         found = self.checkpoints.get(number)
         if found is None:
             found = self.checkpoints[number] = Checkpoint(offset, time)
-        found.last_time = max(found.last_time, time)
+        if time > found.last_time:
+            found.last_time = time
         return found
 
-    def add_part(self, number: int, event: str, part: Part, time: int) -> bool:
-        """Add a `files.written` event; return False if it is a duplicate."""
-        entry = self.entry(number, part.offset, time)
+    def add_part(self, record: LogRecord) -> Problem | None:
+        """Add a `files.written` event of the incarnation; return the reason if it has no effect."""
+        envelope, at = record.envelope, self._position
+        number, event, files, rows = envelope.checkpoint, envelope.id, envelope.files, envelope.rows
+        if at is not None and at.checkpoint >= number and at.incarnation == self.incarnation:
+            return _SETTLED
+        entry = self.entry(number, record.offset, record.time)
         if event in entry.parts:
-            return False
-        entry.parts[event] = part
+            return _DUPLICATE
+        attempt = (envelope.writer, envelope.attempt)
+        # `_make` takes half the time of the constructor.
+        entry.parts[event] = Part._make((record.offset, files, rows, *attempt, envelope.bytes))
+        entry.files += files
+        entry.rows += rows
         entry.missing.discard(event)
-        return True
+        return None
 
-    def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Rejected | None:
+    def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Problem | None:
         """Add the first completion of a checkpoint; return the reason if it can never be sealed."""
-        rejected = self._impossible(number, body.predecessor)
+        problem = self._impossible(number, body.predecessor)
         # A rejected one is kept, too: it is the first completion, so no later one counts.
         entry = self.entry(number, offset, time)
         entry.body = body
         entry.missing = set(body.events).difference(entry.parts)
         self.unreadable.discard(number)
-        if rejected is None:
+        if problem is None:
             self._followers[self._key(body.predecessor)] = number
-        return rejected
+        return problem
 
     def add_unreadable(self, number: int, offset: int, time: int) -> None:
         """Note a completion whose body cannot be read: the checkpoint waits for another one."""
         if self.entry(number, offset, time).body is None:
             self.unreadable.add(number)
 
+    def problem(
+        self, code: Code, number: int, *, other: int | None = None, names: tuple[str, ...] = ()
+    ) -> Problem:
+        """Return a problem of one checkpoint."""
+        return Problem(
+            code=code,
+            region=self.region,
+            incarnation=self.incarnation,
+            checkpoint=number,
+            other=other,
+            names=names,
+        )
+
     def _key(self, predecessor: Position | None) -> int | None:
         own = predecessor is not None and predecessor.incarnation == self.incarnation
         return predecessor.checkpoint if own and predecessor is not None else None
 
-    def _impossible(self, number: int, predecessor: Position | None) -> Rejected | None:
+    def _impossible(self, number: int, predecessor: Position | None) -> Problem | None:
         """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
         key, tail = self._key(predecessor), self.tail
         # Two checkpoints with one predecessor are two courses of events: only a reset can choose.
         follower = self._followers.get(key)
         if follower is not None:
-            return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, follower)
+            return self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=follower)
         if predecessor == tail and (key is None or key < number):
             return None
         tail_key = self._key(tail)
         ahead = key is not None and key < number and (tail_key is None or key > tail_key)
-        return None if ahead else Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, key)
+        return None if ahead else self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=key)
 
-    def seal(self, time: int) -> Rejected | None:
+    def seal(self, time: int) -> Problem | None:
         """Seal all checkpoints that have become contiguous; return the first one that never can be.
 
         `time` is the append time of the event that was added.
@@ -154,12 +173,13 @@ class PendingCheckpoints:
                 return None
             if entry.body.predecessor != self.tail:
                 # The predecessor has the right number, and was completed for another source range.
-                return Rejected(number, Code.PREDECESSOR_IMPOSSIBLE, self._key(entry.body.predecessor))
+                key = self._key(entry.body.predecessor)
+                return self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=key)
             if entry.missing:
                 # Uploads may follow the completion.
                 return None
             if (writer := entry.doubled_writer) is not None:
-                return Rejected(number, Code.TWO_ATTEMPTS, writer=writer)
+                return self.problem(Code.TWO_ATTEMPTS, number, names=(writer,) if writer else ())
             position = Position(
                 incarnation=self.incarnation, checkpoint=number, digest=entry.body.source_digest
             )
@@ -173,9 +193,8 @@ class PendingCheckpoints:
 
     def last_completed(self) -> int | None:
         """Return the highest completed checkpoint; None if none is."""
-        return max(
-            (number for number, each in self.checkpoints.items() if each.body is not None), default=None
-        )
+        completed = (number for number, each in self.checkpoints.items() if each.body is not None)
+        return max(completed, default=None)
 
     def gap(self) -> tuple[int, int] | None:
         """Return a completed checkpoint and its predecessor that nobody completed; None if there is none."""
@@ -183,15 +202,19 @@ class PendingCheckpoints:
         for key, number in sorted(self._followers.items(), key=lambda each: each[1]):
             if key is None or number in sealed or self._key(self.tail) == key:
                 continue
-            before = self.checkpoints.get(key)
-            if before is None or before.body is None:
+            if self.digest_of(key) is None:
                 return number, key
         return None
 
+    def upto(self, at: Position) -> list[Sealed]:
+        """Return the sealed checkpoints up to a position; all of them if it is not sealed."""
+        counts = (count for count, each in enumerate(self.sealed, 1) if each.position == at)
+        return self.sealed[: next(counts, None)]
+
     def split(self, upto: Position) -> list[Sealed]:
         """Remove and return the sealed checkpoints up to a sealed position, which is the new start."""
-        count = 1 + next(index for index, each in enumerate(self.sealed) if each.position == upto)
-        taken, self.sealed = self.sealed[:count], self.sealed[count:]
+        taken = self.upto(upto)
+        self.sealed = self.sealed[len(taken) :]
         self._position = upto
         for number in [each for each in self.checkpoints if each <= upto.checkpoint]:
             del self.checkpoints[number]
@@ -219,9 +242,3 @@ class PendingCheckpoints:
     def first_offset(self) -> int | None:
         """Return the offset of the first event of anything pending; None if nothing is."""
         return min((entry.first_offset for entry in self.checkpoints.values()), default=None)
-
-    def lacking(self) -> Iterator[tuple[int, set[str]]]:
-        """Yield the completed checkpoints of which named events have not arrived, with these events."""
-        for number, entry in sorted(self.checkpoints.items()):
-            if entry.missing:
-                yield number, entry.missing

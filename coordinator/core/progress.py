@@ -1,29 +1,25 @@
-"""Events of writers and drivers: files, completions, failures, heartbeats, closings."""
+"""Events of drivers: completions, failures, heartbeats, closings."""
 
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import RegionPhase, RegionState
-from sluicegate.coordinator.core.pending import Part, PendingCheckpoints, Rejected
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.envelope import Envelope, LogRecord
 from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, RegionClosed, RegionHeartbeat
 from sluicegate.events.problems import Code, Problem
 
-_DUPLICATE = Problem(code=Code.DUPLICATE)
 _SETTLED = Problem(code=Code.SETTLED)
-_NOT_LIVE = Problem(code=Code.NOT_LIVE)
+NOT_LIVE = Problem(code=Code.NOT_LIVE)
 _REPLAYED = Problem(code=Code.REPLAYED)
 
 
 def apply(log: Log, record: LogRecord) -> Problem | None:
-    """Apply an event of a region; return the reason if it has no effect."""
+    """Apply an event of a region's driver; return the reason if it has no effect."""
     envelope, body = record.envelope, record.body
     region = log.state.regions.get(envelope.region)
     if region is None or region.live_incarnation != envelope.incarnation:
-        return _NOT_LIVE
-    if envelope.type is EventType.FILES_WRITTEN:
-        return files_written(log, record, region)
+        return NOT_LIVE
     if isinstance(body, RegionHeartbeat | RegionClosed) and body.run != region.run:
         # An older process of the same incarnation is still alive, or its event arrives late.
-        return _NOT_LIVE
+        return NOT_LIVE
     match body:
         case CheckpointCompleted():
             return completed(log, record, body, region)
@@ -33,32 +29,12 @@ def apply(log: Log, record: LogRecord) -> Problem | None:
             return heartbeat(log, envelope, body, region)
         case RegionClosed():
             return closed(log, envelope, body, region)
+    # What is left are completions that nobody can read.
     if region.covers(envelope.incarnation, envelope.checkpoint):
         return _SETTLED
     log.pending[envelope.region].add_unreadable(envelope.checkpoint, record.offset, record.time)
     region.idle = False
     return None
-
-
-def files_written(log: Log, record: LogRecord, region: RegionState) -> Problem | None:
-    """Add the files of one writer attempt to a checkpoint."""
-    envelope, pending = record.envelope, log.pending[record.envelope.region]
-    if region.covers(envelope.incarnation, envelope.checkpoint):
-        return _SETTLED
-    if not pending.add_part(envelope.checkpoint, envelope.id, part_of(record), record.time):
-        return _DUPLICATE
-    if region.idle:
-        region.idle = False
-    _seal(log, envelope.region, record.time)
-    return None
-
-
-def part_of(record: LogRecord) -> Part:
-    """Return the part that a `files.written` event stands for."""
-    envelope = record.envelope
-    return Part(
-        record.offset, envelope.files, envelope.rows, envelope.writer, envelope.attempt, envelope.bytes
-    )
 
 
 def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: RegionState) -> Problem | None:
@@ -70,15 +46,14 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
     newest = at.digest if settled and at is not None and at.checkpoint == number else None
     known = newest if settled else pending.digest_of(number)
     if known is not None and known != body.source_digest:
-        _stall(region, name, Rejected(number, Code.COMPLETED_DIFFERENTLY), pending)
+        _stall(region, pending.problem(Code.COMPLETED_DIFFERENTLY, number))
     if settled or known is not None:
         return _SETTLED if settled else _REPLAYED
-    rejected = pending.complete(number, body, record.offset, record.time)
-    if rejected is not None:
-        _stall(region, name, rejected, pending)
+    if (problem := pending.complete(number, body, record.offset, record.time)) is not None:
+        _stall(region, problem)
     region.idle = False
     _reopen(region, number)
-    _seal(log, name, record.time)
+    seal(log, name, record.time)
     return None
 
 
@@ -88,7 +63,7 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionS
     sealed = any(each.position.checkpoint == number for each in pending.sealed)
     if body.outcome != "lost" or sealed or region.covers(envelope.incarnation, number):
         return _SETTLED
-    _stall(region, envelope.region, Rejected(number, Code.FILES_LOST), pending, body.reason)
+    _stall(region, pending.problem(Code.FILES_LOST, number).model_copy(update={"detail": body.reason}))
     return None
 
 
@@ -103,7 +78,7 @@ def closed(log: Log, envelope: Envelope, body: RegionClosed, region: RegionState
     pending, at, final = log.pending[envelope.region], region.position, body.final
     own = at if at is not None and at.incarnation == envelope.incarnation else None
     if own is not None and (final is None or final < own.checkpoint):
-        _stall(region, envelope.region, Rejected(own.checkpoint, Code.FINAL_TOO_OLD, final), pending)
+        _stall(region, pending.problem(Code.FINAL_TOO_OLD, own.checkpoint, other=final))
         return None
     last = pending.last_completed()
     if last is not None and (final is None or last > final):
@@ -119,28 +94,18 @@ def _reopen(region: RegionState, number: int) -> None:
         region.phase, region.final = RegionPhase.LIVE, None
 
 
-def _seal(log: Log, name: str, time: int) -> None:
+def seal(log: Log, name: str, time: int) -> None:
+    """Seal the region's checkpoints that are complete; stall a region of which one never can be."""
     pending = log.pending[name]
     before = len(pending.sealed)
-    rejected = pending.seal(time)
-    if rejected is not None:
-        _stall(log.state.regions[name], name, rejected, pending)
+    if (problem := pending.seal(time)) is not None:
+        _stall(log.state.regions[name], problem)
     if len(pending.sealed) > before:
         # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
         log.retarget(name, pending.sealed[0].position, awaited_only=True)
 
 
-def _stall(
-    region: RegionState, name: str, rejected: Rejected, pending: PendingCheckpoints, detail: str = ""
-) -> None:
+def _stall(region: RegionState, problem: Problem) -> None:
     """Stall a region until a new incarnation registers; the first reason stays."""
     if region.fault is None:
-        region.fault = Problem(
-            code=rejected.code,
-            region=name,
-            incarnation=pending.incarnation,
-            checkpoint=rejected.checkpoint,
-            other=rejected.other,
-            names=(rejected.writer,) if rejected.writer else (),
-            detail=detail,
-        )
+        region.fault = problem

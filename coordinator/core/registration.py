@@ -109,20 +109,15 @@ def _begin_assignment(log: Log, body: RegionRegistered) -> None:
             region.phase = RegionPhase.LEFT
 
 
-def suspended(former: Former | None) -> list[str]:
-    """Return the incarnations that a withdrawal would bring back."""
-    regions = former.regions.values() if former is not None else ()
-    return [life for each in regions if (life := each.live_incarnation) is not None]
-
-
 def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     """Undo the acceptance of an assignment; return the reason if that is impossible."""
     state, current, former = log.state, log.state.assignment, log.state.former
     if current is None or current.number != number or not current.provisional:
         return Problem(code=Code.NOT_APPLICABLE, number=number)
+    suspended = former.suspended if former is not None else []
     for region in state.regions.values():
         life = region.incarnation
-        if life is not None and life.id not in (*suspended(former), *state.ended):
+        if life is not None and life.id not in (*suspended, *state.ended):
             state.ended.append(life.id)
     state.assignment = former.assignment if former is not None else None
     state.regions = former.regions if former is not None else {}
@@ -155,7 +150,8 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
         # Comes first: no reset brings back an incarnation of a removed region.
         return _removed_problem(log, name, current)
     newest = [region.incarnation.id] if region.incarnation is not None else []
-    if incarnation in (*newest, *suspended(log.state.former), *log.state.ended):
+    suspended = log.state.former.suspended if log.state.former is not None else []
+    if incarnation in (*newest, *suspended, *log.state.ended):
         return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
     if body.replaces != live:
         # A driver without knowledge of the live incarnation may not discard its checkpoints.

@@ -4,46 +4,23 @@
 collects the pending checkpoints of it; it changes nothing else.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from sluicegate.coordinator.core import commands, cuts, decisions, progress, registration
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import Decision, LogState, Savepoint, reaches
+from sluicegate.coordinator.core import commands, decisions, progress, registration
+from sluicegate.coordinator.core.log import Applied, Log
+from sluicegate.coordinator.core.log_state import LogState, RegionState, reaches
 from sluicegate.coordinator.core.pending import PendingCheckpoints
-from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.models import (
     CheckpointCompleted,
-    CheckpointFailed,
     CutAbandoned,
     CutCommitted,
     CutDecided,
     CutReverted,
-    RegionClosed,
-    RegionHeartbeat,
     RegionRegistered,
     StreamCommand,
     StreamPolicy,
 )
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The effect of one record."""
-
-    ignored: Problem | None = None
-    """Reason for which it has no effect; None if it has one."""
-    answer: RegistrationAnswered | None = None
-    """The answer to a registration or a probe, as of its offset."""
-    resolved: Decision | None = None
-    """The decision that got its outcome."""
-    savepoints: tuple[Savepoint, ...] = ()
-    """Savepoints and drains that are reached."""
-    ended: Mapping[str, str] = field(default_factory=dict)
-    """By region, the live incarnation that an order has ended."""
-
 
 _APPLIED = Applied()
 
@@ -59,21 +36,33 @@ class Replica:
         self.lost_content = False
         """True if records are gone that the unresolved decision of the state record needs."""
         self._recorded = applied
-        self._refilling = self.log.state.pending is not None
-        self._refilled: dict[str, PendingCheckpoints] = {}
+        self._included: dict[str, PendingCheckpoints] = {}
+        """By region, a collection of the checkpoints that the recorded unresolved decision includes."""
+        if (made := self.log.state.pending) is not None:
+            for name, to in made.moves.items():
+                before = made.before.regions[name].position
+                self._included[name] = PendingCheckpoints(name, to.incarnation, before)
 
     @property
     def state(self) -> LogState:
         """Return the state as of `applied`."""
         return self.log.state
 
+    def problem(self, low_water: int) -> Problem | None:
+        """Return the reason if this log, read to its end from `low_water` on, is not the stream's."""
+        first = self.state.partition
+        if first is not None and first != self.partition:
+            return Problem(code=Code.OTHER_PARTITION, number=first, other=self.partition)
+        return Problem(code=Code.LOG_DISCONTINUOUS, number=low_water) if self.lost_content else None
+
     def step(self, record: LogRecord) -> Applied:
         """Apply a record, or refill from it if the state includes it. Offsets must rise."""
         if record.offset <= self._recorded:
             # The state has the effect of this record; only the pending checkpoints are not part of it.
             self.refill(record)
-            return Applied()
-        self.finish_refill()
+            return _APPLIED
+        if self._included:
+            self.finish_refill()
         return self.apply(record)
 
     # --- the fold of the log ----------------------------------------------------------------------
@@ -81,32 +70,39 @@ class Replica:
     def apply(self, record: LogRecord) -> Applied:
         """Apply one record that the state does not include yet."""
         self.applied = record.offset
-        if record.envelope.type is EventType.FILES_WRITTEN:
+        if record.envelope.type is FILES_WRITTEN:
             # Most events are of this type, and none of them answers, resolves, ends or reaches anything.
-            ignored = progress.apply(self.log, record)
+            ignored = self._add_files(record)
             return _APPLIED if ignored is None else Applied(ignored)
-        body, answer, resolved = record.body, None, None
+        made, answer = self.state.pending, None
         # What a registration ends, its answer says.
-        ordered = isinstance(body, StreamCommand | CutReverted)
+        ordered = isinstance(record.body, StreamCommand | CutReverted)
         lived = self._live() if ordered else {}
-        if isinstance(body, RegionRegistered):
-            ignored, answer = self._register(record, body)
-        elif body is None and record.envelope.type is EventType.REGION_REGISTERED:
-            ignored = Problem(code=Code.REGISTRATION_UNREADABLE, region=record.envelope.region)
-            answer = RegistrationAnswered(
-                registration=record.envelope.id,
-                accepted=False,
-                problem=ignored,
-                decision=self.state.decided,
-            )
-        elif isinstance(body, CutCommitted | CutReverted):
-            made = self.state.pending
-            ignored = self._resolve(body)
-            resolved = made if ignored is None else None
+        if record.envelope.type is EventType.REGION_REGISTERED:
+            ignored, answer = self._register(record)
         else:
             ignored = self._apply(record)
+        # Nothing but a valid outcome ends an unresolved decision.
+        resolved = made if self.state.pending is None else None
         ended = dict(lived.items() - self._live().items()) if ordered else {}
         return Applied(ignored, answer, resolved, tuple(commands.reached(self.log)), ended)
+
+    def _add_files(self, record: LogRecord) -> Problem | None:
+        """Add the files of one writer attempt to their checkpoint; return the reason if it has no effect."""
+        envelope, log = record.envelope, self.log
+        name = envelope.region
+        region = log.state.regions.get(name)
+        if region is None or region.live_incarnation != envelope.incarnation:
+            return progress.NOT_LIVE
+        pending = log.pending[name]
+        if (problem := pending.add_part(record)) is not None:
+            return problem
+        if region.idle:
+            region.idle = False
+        if pending.checkpoints[envelope.checkpoint].body is not None:
+            # Without its completion, a checkpoint seals nothing.
+            progress.seal(log, name, record.time)
+        return None
 
     def _live(self) -> dict[str, str]:
         """Return the live incarnations by region."""
@@ -114,69 +110,53 @@ class Replica:
         return {name: each.live_incarnation for name, each in regions if each.live_incarnation is not None}
 
     def _apply(self, record: LogRecord) -> Problem | None:
-        envelope, body, log = record.envelope, record.body, self.log
-        match body:
-            case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
-                return progress.apply(log, record)
-            case StreamPolicy():
+        """Apply any other record; return the reason if it has no effect."""
+        log = self.log
+        match record.body:
+            case StreamPolicy() as body:
                 return self._set_policy(body)
-            case StreamCommand():
+            case StreamCommand() as body:
                 return commands.obey(log, record.offset, body)
-            case CutDecided() | CutAbandoned():
-                return self._decide(record.offset, body)
-            case None if envelope.type is EventType.CHECKPOINT_COMPLETED:
-                return progress.apply(log, record)
-        return Problem(code=Code.UNEXPECTED)
+            case CutDecided() as body:
+                return decisions.decide(log, record.offset, body)
+            case CutAbandoned() as body:
+                return decisions.abandon(log, body)
+            case CutCommitted() | CutReverted() as body:
+                return decisions.resolve(log, body)
+            case None if record.envelope.type is not EventType.CHECKPOINT_COMPLETED:
+                return Problem(code=Code.UNEXPECTED)
+        return progress.apply(log, record)
 
-    def _decide(self, offset: int, body: CutDecided | CutAbandoned) -> Problem | None:
-        if isinstance(body, CutDecided):
-            problem = cuts.problem_of(self.log, body)
-            if problem is None:
-                decisions.decide(self.log, offset, body)
-        else:
-            problem = cuts.abandonment_problem(self.log, body)
-            if problem is None:
-                decisions.abandon(self.log, body)
-        return problem
-
-    def _register(
-        self, record: LogRecord, body: RegionRegistered
-    ) -> tuple[Problem | None, RegistrationAnswered]:
+    def _register(self, record: LogRecord) -> tuple[Problem | None, RegistrationAnswered]:
         """Judge a registration; return the reason if it has no effect, and the answer."""
-        envelope, state = record.envelope, self.state
+        envelope, body, state = record.envelope, record.body, self.state
+        if not isinstance(body, RegionRegistered):
+            unreadable = Problem(code=Code.REGISTRATION_UNREADABLE, region=envelope.region)
+            return unreadable, RegistrationAnswered(
+                registration=envelope.id, accepted=False, problem=unreadable, decision=state.decided
+            )
         problem = registration.judge(self.log, envelope, body)
-        region = state.regions.get(envelope.region)
-        lives = region is not None and region.live_incarnation == envelope.incarnation
-        if region is not None and lives and region.run == envelope.id:
+        region = state.regions.get(envelope.region, RegionState())
+        if region.live_incarnation == envelope.incarnation and region.run == envelope.id:
             # The same event again, and its effect still holds: it is answered, not judged.
             problem = None
         elif problem is None and not body.probe:
             registration.accept(self.log, record.offset, envelope, body)
             state.partition = self.partition if state.partition is None else state.partition
-        region = state.regions.get(envelope.region)
-        live = region.live_incarnation if region is not None else None
+        region = state.regions.get(envelope.region, RegionState())
+        live = region.live_incarnation
         # A plain restart of a stalled region has its effect; the answer names the stall.
-        stall = region.fault if region is not None and live == envelope.incarnation else None
+        stall = region.fault if live == envelope.incarnation else None
         return problem, RegistrationAnswered(
             registration=envelope.id,
             accepted=problem is None and stall is None,
             problem=problem or stall,
-            decided=self.log.position(envelope.region),
+            decided=region.position,
             live=live,
-            run=region.run if region is not None and live is not None else None,
-            source_offsets=region.source_offsets if region is not None else None,
+            run=region.run if live is not None else None,
+            source_offsets=region.source_offsets,
             decision=state.decided,
         )
-
-    def _resolve(self, body: CutCommitted | CutReverted) -> Problem | None:
-        problem = decisions.outcome_problem(self.log, body)
-        if problem is not None:
-            return problem
-        if isinstance(body, CutCommitted):
-            decisions.commit(self.log, body)
-        else:
-            decisions.revert(self.log, body)
-        return None
 
     def _set_policy(self, body: StreamPolicy) -> Problem | None:
         held = self.state.policy
@@ -193,8 +173,8 @@ class Replica:
         found = self._place_of(record)
         if found is None:
             return
-        if envelope.type is EventType.FILES_WRITTEN:
-            found.add_part(envelope.checkpoint, envelope.id, progress.part_of(record), record.time)
+        if envelope.type is FILES_WRITTEN:
+            found.add_part(record)
         elif isinstance(body, CheckpointCompleted):
             if found.digest_of(envelope.checkpoint) is None:
                 found.complete(envelope.checkpoint, body, record.offset, record.time)
@@ -204,50 +184,34 @@ class Replica:
 
     def _place_of(self, record: LogRecord) -> PendingCheckpoints | None:
         """Return the pending checkpoints of an event; None if the state does not need it any more."""
-        envelope = record.envelope
-        if envelope.type not in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED):
+        envelope, made = record.envelope, self.state.pending
+        if envelope.type is not FILES_WRITTEN and envelope.type is not EventType.CHECKPOINT_COMPLETED:
             return None
         name, number = envelope.region, envelope.checkpoint
-        if self._is_included(record):
-            return self._included(name)
+        to = made.moves.get(name) if made is not None and record.offset <= made.offset else None
+        if made is not None and reaches(to, envelope.incarnation, number):
+            return self._included.get(name) if _is_after(made.before.regions[name], record) else None
         region = self.state.regions.get(name)
-        if region is None or region.incarnation is None or region.incarnation.id != envelope.incarnation:
-            return None
-        if record.offset < region.incarnation.from_offset or region.covers(envelope.incarnation, number):
+        if region is None or not _is_after(region, record):
             return None
         if not region.live and (region.final is None or number > region.final):
             return None
         return self.log.pending[name]
 
-    def _is_included(self, record: LogRecord) -> bool:
-        """True if the unresolved decision needs the event."""
-        made, envelope = self.state.pending, record.envelope
-        if made is None or record.offset > made.offset or envelope.region not in made.moves:
-            return False
-        before, to = made.before.regions[envelope.region], made.moves[envelope.region]
-        return (
-            reaches(to, envelope.incarnation, envelope.checkpoint)
-            and not before.covers(envelope.incarnation, envelope.checkpoint)
-            and before.incarnation is not None
-            and record.offset >= before.incarnation.from_offset
-        )
-
-    def _included(self, name: str) -> PendingCheckpoints:
-        """Return the collection of a region's checkpoints that the unresolved decision includes."""
-        if name not in self._refilled and self.state.pending is not None:
-            made = self.state.pending
-            self._refilled[name] = PendingCheckpoints(
-                made.moves[name].incarnation, made.before.regions[name].position
-            )
-        return self._refilled[name]
-
     def finish_refill(self) -> None:
         """Close the collection of the unresolved decision's content: everything recorded was read."""
-        made = self.state.pending if self._refilling else None
-        self._refilling = False
-        for name, to in made.moves.items() if made is not None else ():
-            found = self._included(name)
-            if all(each.position != to for each in found.sealed):
+        made, collected = self.state.pending, self._included
+        self._included = {}
+        for name, found in collected.items():
+            if made is not None and found.tail == made.moves[name]:
+                self.log.included[name] = found.sealed
+            else:
                 self.lost_content = True
-                continue
-            self.log.included[name] = found.split(to)
+
+
+def _is_after(region: RegionState, record: LogRecord) -> bool:
+    """True if an event is one of the region's incarnation, and after its position."""
+    life, envelope = region.incarnation, record.envelope
+    if life is None or life.id != envelope.incarnation or record.offset < life.from_offset:
+        return False
+    return not region.covers(envelope.incarnation, envelope.checkpoint)

@@ -42,11 +42,6 @@ class RetrySlot:
         """True if an effect may start."""
         return self.running is None and now >= self.resume_at
 
-    def start(self, effect: Effect) -> Effect:
-        """Put an effect in flight."""
-        self.running = effect
-        return effect
-
     def succeeded(self) -> None:
         """Note that the effect in flight has ended."""
         self.running, self._failures = None, 0
@@ -94,7 +89,7 @@ class Retries:
             return
         known = self._open.get(kind, _Retry(result.reason, now, 0))
         lasts = now - known.since >= self._stall_after and kind not in OPTIONAL
-        self._open[kind] = _Retry(result.reason, known.since, known.failures + 1, known.stalls or lasts)
+        self._open[kind] = _Retry(result.reason, known.since, known.failures + 1, lasts)
 
     def ended(self, *kinds: str) -> None:
         """Note that these succeeded, or are not needed any more."""
@@ -105,11 +100,6 @@ class Retries:
     def stall(self) -> Problem | None:
         """Return the stall of the effect that has failed for longest; None if none stalls the stream."""
         return next((each.problem for each in self.conditions() if each.kind == "stall"), None)
-
-    @property
-    def stalled(self) -> bool:
-        """True if an effect has failed for so long that the stream is stalled."""
-        return any(each.stalls for each in self._open.values())
 
     def conditions(self) -> list[Condition]:
         """Return one condition for each kind that failed more than once, the oldest first."""

@@ -39,6 +39,16 @@ class MachineSettings:
     overdue_after: int = 10_000
     """Time after which a lack of a completed checkpoint is a stall of its region."""
 
+    @property
+    def has_maxima(self) -> bool:
+        """True if amounts of files can make a cut due."""
+        return self.commit_max_files is not None or self.commit_max_bytes is not None
+
+    def is_full(self, files: int, size: int) -> bool:
+        """True if this many sealed files, or bytes of them, make a cut due at once."""
+        full = self.commit_max_files is not None and files >= self.commit_max_files
+        return full or (self.commit_max_bytes is not None and size >= self.commit_max_bytes)
+
     def policy_to_log(
         self, logged: StreamPolicy | None, single_region: SingleRegionReason | None
     ) -> StreamPolicy | None:

@@ -103,7 +103,7 @@ class StateRecord(Light):
     announced: Mapping[str, Problem] = {}
     """By scope (a region, or empty), the stall that was announced last."""
     stalls: int = 0
-    """Number of stalls, and of ends of stalls, that were announced: it tells repetitions apart."""
+    """Number of stalls, and of ends of stalls, that were announced. Repetitions differ in it."""
     refused: Mapping[str, Problem] = {}
     """By region, the refusal of its newest registration; for status."""
     heard: Mapping[str, int] = {}

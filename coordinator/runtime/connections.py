@@ -1,13 +1,19 @@
 """The connections of one session: opened for a stack that closes them within a bound, whatever happens."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+)
 
 from sluicegate.coordinator.dead_letters.sending import DeadLetters
 from sluicegate.coordinator.runtime.startup import make_store
@@ -34,6 +40,28 @@ aiokafka has one fetch in flight for each broker. A fetch of quiet partitions de
 assigned, or that was paused while its records were processed.
 """
 METADATA_MS: Final = 30_000
+FORBIDDEN: Final = (
+    TopicAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    ClusterAuthorizationFailedError,
+)
+"""Errors that new connections do not cure."""
+
+
+class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Forwards the rebalances of the group, with numbers of partitions."""
+
+    def __init__(
+        self, revoke: Callable[[list[int]], Awaitable[None]], assign: Callable[[list[int]], None]
+    ) -> None:
+        self._revoke = revoke
+        self._assign = assign
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        await self._revoke([source.partition for source in revoked])
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._assign([source.partition for source in assigned])
 
 
 async def open_links(

@@ -118,13 +118,20 @@ def _end(process: BaseProcess) -> None:
 def _work(settings: Settings, stream: str, pipe: Connection) -> None:
     """Run one sweep in a child process, and send its result or error."""
     # Only the child process needs this code.
+    from sluicegate.replay.connecting import connect
     from sluicegate.replay.errors import ReplayRefused
-    from sluicegate.replay.sweep import sweep
+    from sluicegate.replay.orphans import Search, Swept
+
+    async def sweep() -> Swept:
+        grace = round(settings.streams[stream].janitor.grace * 1000)
+        async with connect(settings, stream) as (log, start, table, _):
+            search = Search(stream, log, start, table, grace, lambda _: None)
+            return await search.sweep(time.time_ns() // 1_000_000)
 
     os.nice(NICE)
     # The outcome has the errors, so the client's log lines would only repeat them.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     try:
-        pipe.send(asyncio.run(sweep(settings, stream))._asdict())
+        pipe.send(asyncio.run(sweep())._asdict())
     except (ReplayRefused, KafkaError, TimeoutError, OSError) as error:
         pipe.send(str(error) or type(error).__name__)

@@ -1,15 +1,13 @@
-"""Process of a coordinator: its signals, and a last log line with the cause of its end."""
+"""Process of a service: its signals, and a last log line with the cause of its end."""
 
 import asyncio
 import signal
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
-from sluicegate.coordinator.runtime.allocator import keep_freed_memory
-from sluicegate.coordinator.runtime.collector import calm_collector
-from sluicegate.coordinator.runtime.service import Service
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.runtime.memory import calm_collector, keep_freed_memory
 
 log = structlog.get_logger(__name__)
 
@@ -42,16 +40,26 @@ class Signals:
             reload() if number is signal.SIGHUP else end(number)
 
 
-async def serve(settings: Settings, load: Callable[[], Settings], signals: Signals) -> None:
-    """Run one service until SIGTERM or SIGINT; SIGHUP reloads the settings."""
+class Runs(Protocol):
+    """A service."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        ...
+
+    def reload(self) -> None:
+        """Request a reload of the settings."""
+        ...
+
+
+async def _serve(service: Runs, signals: Signals) -> None:
     stop = asyncio.Event()
-    service = Service(settings, load)
     signals.listen(stop.set, service.reload)
     await service.run(stop)
 
 
-def run_service(settings: Settings, load: Callable[[], Settings], signals: Signals) -> int:
-    """Run the service to its end and return the exit status. Raises TopicError, CannotServe, KafkaError.
+def run_process(service: Runs, signals: Signals) -> None:
+    """Run a service until SIGTERM or SIGINT; SIGHUP reloads its settings. Raises the errors of the service.
 
     The last line of the log has the cause of the end in every case.
     """
@@ -59,7 +67,7 @@ def run_service(settings: Settings, load: Callable[[], Settings], signals: Signa
     keep_freed_memory()
     cause = "an end without a cause"
     try:
-        asyncio.run(serve(settings, load, signals))
+        asyncio.run(_serve(service, signals))
         cause = signals.cause or cause
     except BaseException as error:
         cause = f"{type(error).__name__}: {error}"
@@ -67,4 +75,3 @@ def run_service(settings: Settings, load: Callable[[], Settings], signals: Signa
     finally:
         tell = log.info if cause == signals.cause else log.error
         tell("stopped", cause=cause)
-    return 0

@@ -2,35 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.errors import (
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    KafkaError,
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from sluicegate.coordinator.membership.eviction import evict_dead_members
 from sluicegate.coordinator.membership.local import LocalMembership
 from sluicegate.coordinator.ownership import OwnedElsewhere
-from sluicegate.coordinator.runtime.account import absent, account, hindrances
-from sluicegate.coordinator.runtime.connections import open_consumer, open_links
+from sluicegate.coordinator.runtime.connections import FORBIDDEN, Rebalances, open_consumer, open_links
 from sluicegate.coordinator.runtime.janitor import Janitor
-from sluicegate.coordinator.runtime.startup import load_adapters, wait_for_topics
+from sluicegate.coordinator.runtime.startup import absent, load_adapters, wait_for_topics
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.coordinator.stream.retention import Retention
-from sluicegate.coordinator.stream.upkeep import renew_views
+from sluicegate.coordinator.stream.view import renew_views
 from sluicegate.coordinator.tasks import end, ended_with
 from sluicegate.coordinator.telemetry.http import HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
@@ -42,6 +33,7 @@ from sluicegate.kafka.internals import sender_ended
 from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.topics import TopicNames
+from sluicegate.state_store import StateStore
 
 log = structlog.get_logger(__name__)
 
@@ -51,11 +43,6 @@ GRACE = 10.0
 """Seconds for running effects at a graceful stop."""
 LAST_WORDS = 3.0
 """Seconds for the last state records and offsets after GRACE."""
-FORBIDDEN = (
-    TopicAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    ClusterAuthorizationFailedError,
-)
 MOST_RECORDS = 5_000
 """Maximum number of records in one batch, so that the event loop gets to other work."""
 ALIVE_LIMIT = 30.0
@@ -63,19 +50,6 @@ VIEW_INTERVAL = 10.0
 RELEASE_INTERVAL = 5.0
 WATCH_INTERVAL = 3.0
 RETRY = 1.0
-
-
-class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Forwards rebalances of the group to the service."""
-
-    def __init__(self, service: "Service") -> None:
-        self._service = service
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        await self._service.revoke([source.partition for source in revoked])
-
-    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._service.assign([source.partition for source in assigned])
 
 
 class Service:
@@ -139,7 +113,7 @@ class Service:
                 await end([opening])
                 return
             links, consumer, membership = opening.result()
-            consumer.subscribe([links.topics.events], listener=_Assignments(self))
+            consumer.subscribe([links.topics.events], listener=Rebalances(self.revoke, self.assign))
             eviction = asyncio.create_task(evict_dead_members(self._settings.kafka, membership))
             stack.push_async_callback(end, [eviction])
             loops = (
@@ -147,7 +121,7 @@ class Service:
                 links.dead_letters.run(),
                 links.producer.watch(),
                 self._tick(links),
-                self._keep_views(links),
+                *([self._keep_views(links.store)] if links.store is not None else []),
                 self._release(),
                 Retention(links).run(lambda: list(self._runners.values())),
                 self._watch(links),
@@ -370,12 +344,14 @@ class Service:
         known = {self._topics.events} if self._consumer is None else await self._consumer.topics()
         return None if self._topics.events in known else absent(self._topics.events)
 
-    async def _keep_views(self, links: Links) -> None:
+    async def _keep_views(self, store: StateStore) -> None:
         """Write the views again if the state store has lost them."""
         while True:
             await asyncio.sleep(VIEW_INTERVAL)
-            runners = list(self._runners.values())
-            await renew_views(links, [stream for each in runners for stream in each.streams.values()])
+            streams = [stream for each in self._runners.values() for stream in each.streams.values()]
+            # A generator: each record is the newest one at the time of its turn.
+            last = ((each.last_view, each.settings.commit_user) for each in streams)
+            await renew_views(store, ((record, user) for record, user in last if record is not None))
 
     def _ready_streams(self) -> set[str]:
         runners = [runner for runner in self._runners.values() if runner.started]
@@ -393,8 +369,21 @@ class Service:
     def unready(self) -> list[str]:
         """Return the reasons why the service is not ready."""
         reasons = [reason for reason in (self._trouble, self._away) if reason]
-        return [*reasons, *hindrances(self._runners)]
+        return [*reasons, *(each for runner in self._runners.values() for each in runner.hindrances())]
 
     def status(self) -> dict[str, Any]:
         """Return the partitions and streams of this member as JSON values, with their state."""
-        return account(self._settings.kafka, self._epoch, self._runners)
+        kafka, now = self._settings.kafka, time.time_ns() // 1_000_000
+        started = [runner for runner in self._runners.values() if runner.started]
+        return {
+            "group": kafka.group_id,
+            "topic_prefix": kafka.topic_prefix,
+            "epoch": self._epoch,
+            "partitions": {
+                str(each.number): {"position": each.position, "low_water": each.low_water()}
+                for each in started
+            },
+            "streams": {
+                name: state for each in self._runners.values() for name, state in each.overviews(now).items()
+            },
+        }

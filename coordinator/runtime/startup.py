@@ -63,6 +63,14 @@ def _told(problems: Sequence[TopicProblem]) -> str:
     return "\n".join(lines)
 
 
+def absent(topic: str) -> str:
+    """Format the message for a missing events topic: without its metadata the group assigns no partitions."""
+    return (
+        f"the topic {topic} does not exist any more, so nothing is read. Create it again with "
+        "`sluicegate topics create`; `sluicegate status` then shows the way out of each stream"
+    )
+
+
 async def _count(settings: Settings, topics: TopicNames) -> Partitions:
     admin = AIOKafkaAdminClient(**settings.kafka.client_options())
     try:

@@ -42,6 +42,7 @@ __all__ = [
     "SettingsError",
     "StreamSettings",
     "load",
+    "validate",
 ]
 
 _SOUNDS_SECRET: Final = re.compile(r"secret|passw|token|key|credential|signature", re.IGNORECASE)
@@ -285,7 +286,14 @@ def load(path: Path | None, env: Mapping[str, str]) -> Settings:
 
     Raises SettingsError with every problem.
     """
-    file = _read_file(path)
+    return validate(_read_file(path), env)
+
+
+def validate(file: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
+    """Return the settings with the values of a file and the environment, which overrides it.
+
+    Raises SettingsError with every problem.
+    """
     environment = EnvironmentSource(Settings, env, file)
 
     class _Loaded(Settings):

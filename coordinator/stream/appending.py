@@ -4,16 +4,15 @@ import time
 import uuid
 
 from sluicegate.coordinator.core.effects import Append, Appended
-from sluicegate.coordinator.core.record_codec import encode_record
 from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.ownership import GROUP_HEADER
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.events import codec
 from sluicegate.events.encoding import encode_event, encode_notification
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Body
-from sluicegate.events.notifications import RegistrationAnswered, Stalled
+from sluicegate.events.notifications import Notification, RegistrationAnswered, Stalled
 from sluicegate.events.partitioning import partition_of
 
 
@@ -33,9 +32,7 @@ class StreamLog:
     async def append(self, effect: Append) -> Appended:
         """Append an event of the coordinator to the log."""
         event = str(uuid.uuid4())
-        envelope = Envelope(
-            event, effect.type, self._stream, effect.region, effect.incarnation, effect.checkpoint
-        )
+        envelope = Envelope(event, effect.type, self._stream, effect.region, effect.incarnation)
         message = encode_event(envelope, effect.body, now_ms())
         sent = await self._links.producer.send_and_wait(
             self._links.topics.events,
@@ -59,11 +56,11 @@ class StreamLog:
     async def announce(self, due: Due) -> None:
         """Append a notification to the commits topic."""
         body = _with_reason(due.body, self._stream)
-        found = codec.Notification(due.id, due.type, self._stream, due.region, due.incarnation, body)
+        found = Notification(due.id, due.type, self._stream, due.region, due.incarnation, body)
         await announce(found, self._links)
 
 
-async def announce(notification: codec.Notification, links: Links) -> None:
+async def announce(notification: Notification, links: Links) -> None:
     """Append a notification to the commits topic. Raises KafkaError."""
     message = encode_notification(notification, now_ms())
     await links.producer.send_and_wait(

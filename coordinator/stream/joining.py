@@ -5,7 +5,7 @@ the stream joins. Until then, the partition skips its events. Other streams are 
 """
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -13,7 +13,6 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.pauses import spread
@@ -27,22 +26,46 @@ GRACE: Final = 10.0
 """Seconds for running effects of a leaving stream."""
 
 
-class Host(Protocol):
+class Stream(Protocol):
+    """A stream that joins or leaves."""
+
+    stream: str
+    settings: StreamSettings
+    low_water: int
+
+    @property
+    def needed(self) -> int:
+        """Return the first offset that the stream needs from the log."""
+        ...
+
+    async def stop(self, grace: float) -> None:
+        """Start no more effects. Wait up to `grace` seconds for the running ones."""
+        ...
+
+    async def write_last_record(self) -> None:
+        """Write a state record, so that the next owner reads less of the log."""
+        ...
+
+
+S = TypeVar("S", bound=Stream)
+
+
+class Host(Protocol[S]):
     """The partition, as seen by joining and leaving streams."""
 
     source: TopicPartition
     position: int
-    streams: dict[str, StreamRunner]
+    streams: dict[str, S]
 
     def wanted(self) -> dict[str, StreamSettings]:
         """Return the streams that the settings have for this partition."""
         ...
 
-    async def prepare(self, names: list[str]) -> list[StreamRunner]:
+    async def prepare(self, names: list[str]) -> list[S]:
         """Make streams from their state records. Raises KafkaError, TimeoutError, OwnedElsewhere."""
         ...
 
-    def feed(self, runner: StreamRunner, record: ConsumerRecord) -> None:
+    def feed(self, runner: S, record: ConsumerRecord) -> None:
         """Pass a record to a stream; records of other streams are ignored."""
         ...
 
@@ -55,10 +78,10 @@ class Host(Protocol):
         ...
 
 
-class Changes:
+class Changes(Generic[S]):
     """Changes of the streams of one partition to match the settings."""
 
-    def __init__(self, host: Host, options: dict[str, Any], patience: float) -> None:
+    def __init__(self, host: Host[S], options: dict[str, Any], patience: float) -> None:
         """Make the changes; `options` of a consumer, `patience` in seconds without progress of a read."""
         self.joining: dict[str, int] = {}
         """Joining streams, with the offset from which each needs the log."""
@@ -92,7 +115,7 @@ class Changes:
                     self.trouble = reason
                     await asyncio.sleep(spread(RETRY))
 
-    async def _leave(self, runner: StreamRunner) -> None:
+    async def _leave(self, runner: S) -> None:
         """End a stream's work, and write its last state record."""
         host, name = self._host, runner.stream
         await runner.stop(GRACE)
@@ -110,16 +133,16 @@ class Changes:
             self.joining.setdefault(name, host.position)
         for runner in await host.prepare(names):
             name = runner.stream
-            self.joining[name] = min(runner.machine.low_water, host.position)
+            self.joining[name] = min(runner.needed, host.position)
             try:
                 await self._catch_up(runner)
             finally:
                 if name not in host.streams:
                     await runner.stop(0.0)
 
-    async def _catch_up(self, runner: StreamRunner) -> None:
+    async def _catch_up(self, runner: S) -> None:
         """Read the log for a stream up to the position of the partition, and let it join there."""
-        host, source, start = self._host, self._host.source, runner.machine.low_water
+        host, source, start = self._host, self._host.source, runner.needed
         consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
         try:
             await start_client(consumer)

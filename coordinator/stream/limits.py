@@ -19,13 +19,12 @@ def over_limits(
 
     `size_of` returns the bytes of the event at an offset.
     """
-    wanted = [part.region for part in effect.parts]
-    found = {name: _too_many_files(log, name, settings.max_files_per_checkpoint) for name in wanted}
+    found = {name: _too_many_files(log, name, settings.max_files_per_checkpoint) for name in effect.parts}
     problems = {name: problem for name, problem in found.items() if problem is not None}
     # The largest first: excluding few large regions leaves the most regions in the commit.
     pending = {name: _pending(log, name, size_of) for name in log.state.regions}
     total, limit = sum(pending.values()), settings.max_pending_bytes
-    for name in sorted(wanted, key=lambda each: -pending.get(each, 0)):
+    for name in sorted(effect.parts, key=lambda each: -pending.get(each, 0)):
         if total <= limit:
             break
         size = pending.get(name, 0)

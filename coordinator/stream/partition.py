@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -25,7 +26,6 @@ from sluicegate.coordinator.stream.continuity import (
     last_events,
     obstacle,
 )
-from sluicegate.coordinator.stream.delivery import deliver
 from sluicegate.coordinator.stream.joining import Changes
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
@@ -61,7 +61,7 @@ class PartitionRunner:
         self._stopped = False
         self._released: int | None = None
         kafka = links.settings.kafka
-        self.changes = Changes(self, kafka.client_options(), kafka.request_timeout)
+        self.changes: Changes[StreamRunner] = Changes(self, kafka.client_options(), kafka.request_timeout)
         self._changing: set[asyncio.Task[None]] = set()
 
     # --- assignment -------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class PartitionRunner:
             if name in settings:
                 self.streams[name] = self._make(name, records.get(name), held, events)
         # Unroutable events have no state record, so they are read from the group's offset.
-        needed = [runner.machine.low_water for runner in self.streams.values()]
+        needed = [runner.needed for runner in self.streams.values()]
         unhandled = held.begin if committed is None else committed
         self.position = max(held.begin, min([*needed, unhandled, held.end]))
         self._consumer.seek(self.source, self.position)
@@ -181,7 +181,7 @@ class PartitionRunner:
         envelope = reading.record.envelope
         runner = self.streams.get(envelope.stream)
         if runner is not None:
-            deliver(self, runner, record, reading)
+            runner.deliver(record, reading)
         elif not self._is_home(envelope.stream):
             self._unroutable.apply(record, envelope)
         # Otherwise the stream is joining: it reads this record with its own consumer.
@@ -199,7 +199,7 @@ class PartitionRunner:
         reading = read_record(record.offset, record.timestamp, record.headers, record.value)
         if reading.record is not None:
             if reading.record.envelope.stream == runner.stream:
-                deliver(self, runner, record, reading)
+                runner.deliver(record, reading)
         elif reading.flaw is not None and reading.flaw.stalls and reading.flaw.stream == runner.stream:
             runner.machine.block(reading.flaw.problem, record.offset)
 
@@ -288,7 +288,7 @@ class PartitionRunner:
             metrics.lag(self.number, max(0, highwater - self.position))
         metrics.offsets(self.number, self.position, self.low_water())
         for runner in self.streams.values():
-            runner.telemetry.measure(runner.machine, now_ms)
+            runner.measure(now_ms)
 
     def offsets(self) -> dict[str, int | None]:
         """Return the end offset, the group's offset and the records that a restart reads; None if unknown."""
@@ -339,3 +339,23 @@ class PartitionRunner:
             await self._consumer.commit({self.source: (offset, self.letters.note(offset))})
             self._released = offset
             self.letters.released(offset)
+
+    # --- health -----------------------------------------------------------------------------------
+
+    def hindrances(self) -> Iterator[str]:
+        """Yield the reasons why the partition and its streams make no progress."""
+        if not self.started:
+            why = f" ({self.trouble})" if self.trouble else ""
+            yield f"partition {self.number}: its state records are not read yet{why}"
+        for name in self.changes.joining:
+            why = f" ({self.changes.trouble})" if self.changes.trouble else ""
+            yield f"stream {name}: its log is being read, since the settings were reloaded{why}"
+        if other := self.rivals.seen:
+            yield f"partition {self.number}: the group {other} decides for its streams, too"
+        for runner in self.streams.values():
+            yield from runner.hindrances()
+
+    def overviews(self, now_ms: int) -> dict[str, dict[str, Any]]:
+        """Return the state of each stream as JSON values."""
+        offsets = self.offsets()
+        return {name: {**offsets, **runner.overview(now_ms)} for name, runner in self.streams.items()}

@@ -2,21 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 import structlog
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.record_codec import encode_record
-from sluicegate.coordinator.core.retention import base_key, deletion_start, is_endangered
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.ownership import GROUP_HEADER
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
+from sluicegate.coordinator.retention import base_key, deletion_start, is_endangered
+from sluicegate.coordinator.stream.continuity import LogRange
 from sluicegate.coordinator.stream.links import Links
-from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
@@ -32,6 +32,41 @@ INTERVAL: Final = 600.0
 _SETTING: Final = "retention.ms"
 
 
+class Stream(Protocol):
+    """A stream of a partition."""
+
+    low_water: int
+
+    def warn(self, conditions: Sequence[Condition]) -> None:
+        """Set the conditions that somebody else than the core found."""
+        ...
+
+
+class Partition(Protocol):
+    """An assigned partition of the events topic."""
+
+    number: int
+    source: TopicPartition
+    started: bool
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        """Return the streams by name."""
+        ...
+
+    def low_water(self) -> int:
+        """Return the smallest offset that a recovery of the partition needs."""
+        ...
+
+    async def range(self) -> LogRange:
+        """Return the offsets of the log. Raises KafkaError."""
+        ...
+
+    async def first_since(self, time_ms: int) -> int | None:
+        """Return the first offset with an append time at or after this. Raises KafkaError."""
+        ...
+
+
 class Retention:
     """Deletion of records, and warnings about a topic that deletes them by itself."""
 
@@ -39,7 +74,7 @@ class Retention:
         self._links = links
         self._options = links.settings.kafka.client_options()
 
-    async def run(self, runners: Callable[[], Iterable[PartitionRunner]]) -> None:
+    async def run(self, runners: Callable[[], Iterable[Partition]]) -> None:
         """Apply the retention to all started partitions again and again."""
         while True:
             for runner in [each for each in runners() if each.started]:
@@ -50,7 +85,7 @@ class Retention:
                     log.warning("retention not applied", partition=runner.number, error=repr(error))
             await asyncio.sleep(spread(INTERVAL))
 
-    async def apply(self, runner: PartitionRunner) -> None:
+    async def apply(self, runner: Partition) -> None:
         """Delete the records of a partition that are older than the replay window and that nobody needs.
 
         Raises KafkaError, TimeoutError or OSError.
@@ -61,11 +96,11 @@ class Retention:
         if deletion_start([runner.low_water()], kept_from, held.begin) is None:
             return
         found = await self._streams(runner.number)
-        unreadable = [stream for stream, each in found.items() if not isinstance(each.record, StateRecord)]
-        if unreadable:
-            log.warning("no records deleted: state records cannot be read", streams=sorted(unreadable))
-            return
         records = {name: each.record for name, each in found.items() if isinstance(each.record, StateRecord)}
+        # The record of a running stream may have been deleted: without it there is no base record either.
+        if lacking := {*found, *runner.streams} - records.keys():
+            log.warning("no records deleted: state records cannot be read", streams=sorted(lacking))
+            return
         needed = [runner.low_water(), *(record.low_water for record in records.values())]
         start = deletion_start(needed, kept_from, held.begin)
         if start is None:
@@ -77,7 +112,7 @@ class Retention:
         await self._forget_bases(found, start)
         log.info("records deleted", partition=runner.number, before=start, streams=sorted(records))
 
-    async def warn(self, runner: PartitionRunner) -> None:
+    async def warn(self, runner: Partition) -> None:
         """Raise the condition RETENTION of each stream whose events have passed half of the topic's limit.
 
         Raises KafkaError, TimeoutError or OSError.
@@ -92,9 +127,9 @@ class Retention:
             problem = Problem(code=Code.RETENTION, detail=f"{_SETTING} of {topic} is {limit}")
             # Commits continue, but somebody must act before the events are deleted.
             condition = Condition(kind="stall", problem=problem)
-            stream.machine.warnings = (condition,) if is_endangered(stream.low_water, half) else ()
+            stream.warn((condition,) if is_endangered(stream.low_water, half) else ())
 
-    async def _first_since(self, runner: PartitionRunner, age: int, end: int) -> int:
+    async def _first_since(self, runner: Partition, age: int, end: int) -> int:
         """Return the first offset of records that are not older than `age` milliseconds; else the end."""
         since = time.time_ns() // 1_000_000 - age
         offset = await runner.first_since(max(0, since))

@@ -1,14 +1,15 @@
-"""One stream of an assigned partition: runs the effects that the core requests."""
+"""One stream of an assigned partition: its records go to the core, and the effects of the core are run."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
+from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.effects import (
@@ -29,11 +30,14 @@ from sluicegate.coordinator.core.effects import (
     WriteRecord,
     WriteView,
 )
+from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
+from sluicegate.coordinator.ownership import Rivals
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
+from sluicegate.coordinator.stream.continuity import failed_at
 from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links
@@ -42,6 +46,11 @@ from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.tasks import end
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.telemetry.overview import overview
+from sluicegate.events.codec import Reading
+from sluicegate.events.envelope import FILES_WRITTEN, Envelope, EventType, LogRecord
+from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
@@ -52,6 +61,8 @@ log = structlog.get_logger(__name__)
 
 FETCHED_AT_ONCE: Final = 16 << 20
 """Bytes of bodies that are fetched into memory for one step of a check or a commit."""
+PATIENCE: Final = 3.0
+"""Seconds that an effect may fail before the service is unready: conflicts and new leaders are short."""
 
 
 class LogPartition(Protocol):
@@ -59,6 +70,7 @@ class LogPartition(Protocol):
 
     number: int
     letters: Letterbox
+    rivals: Rivals
 
     async def end_offset(self) -> int:
         """Return the end offset: the last offset plus one. Raises KafkaError."""
@@ -107,6 +119,53 @@ class StreamRunner:
         self._log = log.bind(stream=self.stream)
         self._failure: Exception | None = None
         """Error in handling a result: this process must stop working on the stream."""
+
+    @property
+    def needed(self) -> int:
+        """Return the first offset that the stream needs from the log."""
+        return self.machine.low_water
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def deliver(self, record: ConsumerRecord, reading: Reading) -> None:
+        """Pass a record to the core; an exception of the core stalls this stream and no other."""
+        read, flaw = reading
+        if read is None:
+            return
+        try:
+            if read.envelope.type is not FILES_WRITTEN:
+                self._deliver_control(record, read, flaw.problem if flaw else None)
+            elif self.machine.step(read).ignored is None:
+                self.bodies.keep(record.offset, read.envelope, record.value or b"")
+        except Exception as error:
+            self._log.exception("record not applied", offset=record.offset)
+            # The state may be half changed, so it is never recorded, and nothing is decided from it.
+            self.machine.block(failed_at(record.offset, error), record.offset, keep_record=True)
+
+    def _deliver_control(self, record: ConsumerRecord, read: LogRecord, malformed: Problem | None) -> None:
+        """Pass an event other than `files.written` to the core, with its dead letters, logs and counts."""
+        envelope, replica, letters = read.envelope, self.machine.replica, self._partition.letters
+        if malformed is not None:
+            letters.put(record, malformed, self.stream)
+        if envelope.type is EventType.CUT_DECIDED and record.offset >= self.since:
+            self._partition.rivals.look(self.stream, record)
+        fresh = record.offset > replica.applied
+        ignored = effect = self.machine.step(read).ignored
+        if envelope.type is EventType.CHECKPOINT_COMPLETED:
+            # On a second read too: the letter of the first read may not be acknowledged.
+            if not fresh and _was_not_live(replica.state, envelope, record.offset):
+                ignored = Problem(code=Code.NOT_LIVE)
+            if ignored is not None and ignored.code is Code.NOT_LIVE:
+                place = {
+                    "region": envelope.region,
+                    "incarnation": envelope.incarnation,
+                    "checkpoint": envelope.checkpoint,
+                }
+                letters.put(record, ignored.model_copy(update=place), self.stream)
+        if fresh:
+            self.telemetry.applied(read, effect, inherited=record.offset < self.since)
+
+    # --- effects ----------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Start the effects that the core requests.
@@ -209,8 +268,8 @@ class StreamRunner:
     async def _check(self, effect: CheckFiles) -> Result:
         """Find the regions whose files could not be committed, those over a limit first."""
         too_much = over_limits(self.settings, self.machine.replica.log, effect, self.bodies.size)
-        parts = tuple(part for part in effect.parts if part.region not in too_much)
-        offsets = [offset for part in parts for offset in part.offsets]
+        parts = {name: offsets for name, offsets in effect.parts.items() if name not in too_much}
+        offsets = [offset for each in parts.values() for offset in each]
         with closing(self._supply(offsets)) as bodies:
             checked = await self._table.check(replace(effect, parts=parts), bodies)
         self._put_aside()
@@ -266,13 +325,50 @@ class StreamRunner:
             return
         self.bodies.drop(made.parts)
         if tally is not None and tally.decision == made.id:
-            self.telemetry.committed(log, made, tally)
+            self.telemetry.committed(log, made, tally.rows, tally.size)
         else:
             # A previous owner published it, and counted it in its metrics.
             self.telemetry.settled()
+
+    # --- health -----------------------------------------------------------------------------------
+
+    def warn(self, conditions: Sequence[Condition]) -> None:
+        """Set the conditions that somebody else than the core found."""
+        self.machine.warnings = tuple(conditions)
+
+    def measure(self, now_ms: int) -> None:
+        """Update the gauges."""
+        machine = self.machine
+        self.telemetry.measure(machine.replica.log, machine.activity.heard, machine.conditions(), now_ms)
+
+    def hindrances(self) -> Iterator[str]:
+        """Yield the reasons why effects make no progress; other stalls are reported elsewhere."""
+        failing = self.telemetry.failing(PATIENCE)
+        for each in self.machine.conditions():
+            retried = each.problem.code is Code.RETRYING
+            if retried and (each.kind == "stall" or each.problem.names[0] in failing):
+                yield format_problem(each.problem, self.stream)
+
+    def overview(self, now_ms: int) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        return {**overview(self.machine.record(), now_ms), "ready": self.machine.ready}
 
 
 def _name(effect: Effect) -> str:
     """Return the name of an effect for the log; that of an append has the type of its event."""
     name = type(effect).__name__
     return f"{name} {effect.type}" if isinstance(effect, Append) else name
+
+
+def _was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
+    """True if the incarnation of an event was not live at its offset, which the state is past.
+
+    The end of an incarnation that has no successor yet is not known, so its events count as live.
+    """
+    region = state.regions.get(envelope.region)
+    newest = region.incarnation if region is not None else None
+    if newest is None:
+        return envelope.incarnation not in state.ended
+    if newest.id == envelope.incarnation:
+        return offset < newest.from_offset
+    return envelope.incarnation not in state.ended or offset > newest.from_offset

@@ -156,9 +156,9 @@ class StreamTable:
 
     def _problems(self, effect: CheckFiles, bodies: BodySource) -> dict[str, Problem]:
         """Read the log once, however many regions are in it, and hold a part of it at a time."""
-        regions = {offset: part.region for part in effect.parts for offset in part.offsets}
+        regions = {offset: name for name, offsets in effect.parts.items() for offset in offsets}
         problems: dict[str, Problem] = {}
-        checks = {part.region: _Check(self._opened()) for part in effect.parts}
+        checks = {name: _Check(self._opened()) for name in effect.parts}
         for offset in sorted(regions):
             region = regions[offset]
             if region in problems:

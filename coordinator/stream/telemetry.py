@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -11,11 +11,8 @@ from sluicegate.coordinator.core import effects
 from sluicegate.coordinator.core.effects import Ask, Effect, Result, Retried
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Decision
-from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.replica import Applied
 from sluicegate.coordinator.core.retry import KINDS, OPTIONAL
 from sluicegate.coordinator.core.state_record import Condition, Due
-from sluicegate.coordinator.stream.table import Tally
 from sluicegate.coordinator.telemetry import gauges
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.metrics import CutOutcome, Metrics
@@ -59,9 +56,9 @@ class StreamTelemetry:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def applied(self, record: LogRecord, applied: Applied, *, inherited: bool) -> None:
-        """Log and count an event without effect; `inherited`: a previous owner may have logged it."""
-        kind, ignored = record.envelope.type, applied.ignored
+    def applied(self, record: LogRecord, ignored: Problem | None, *, inherited: bool) -> None:
+        """Log and count an event that is ignored; `inherited`: a previous owner may have logged it."""
+        kind = record.envelope.type
         if kind is EventType.REGION_REGISTERED:
             if isinstance(record.body, RegionRegistered) and record.body.probe:
                 self._probes.add(record.envelope.id)
@@ -109,8 +106,8 @@ class StreamTelemetry:
         """Note that no commit is running."""
         self._asked_at.clear()
 
-    def committed(self, entries: Log, decision: Decision, tally: Tally) -> None:
-        """Log and count a commit of this process that became visible."""
+    def committed(self, entries: Log, decision: Decision, rows: int, size: int) -> None:
+        """Log and count a commit of this process that became visible; `size` in bytes."""
         included = [each for found in entries.included.values() for each in found]
         last = max((each.time for each in included), default=None)
         # The broker's clock may be ahead of this host's.
@@ -119,15 +116,15 @@ class StreamTelemetry:
         if started is not None:
             self._metrics.commit_took(self._stream, time.monotonic() - started)
         outcome = _outcome(entries, decision)
-        self._metrics.committed(self._stream, tally.rows, tally.size, time.time())
+        self._metrics.committed(self._stream, rows, size, time.time())
         self._metrics.cut_visible(self._stream, outcome, delay)
         self._metrics.watermark(self._stream, decision.watermark)
         self._log.info(
             "committed",
             decision=decision.id,
             files=decision.files,
-            rows=tally.rows,
-            bytes=tally.size,
+            rows=rows,
+            bytes=size,
             watermark=decision.watermark,
             watermark_time=iso_time(decision.watermark),
             event_to_snapshot_ms=round(delay * 1000) if delay is not None else None,
@@ -183,16 +180,21 @@ class StreamTelemetry:
 
     # --- gauges -----------------------------------------------------------------------------------
 
-    def measure(self, machine: StreamMachine, now_ms: int) -> None:
-        """Set the gauges, and warn about completed work that waits long for its commit."""
-        entries, metrics, found = machine.replica.log, self._metrics, machine.conditions()
+    def measure(
+        self, entries: Log, heard: Mapping[str, int], found: Sequence[Condition], now_ms: int
+    ) -> None:
+        """Set the gauges, and warn about completed work that waits long for its commit.
+
+        `heard` has the time of the last event of each region, `found` the current conditions.
+        """
+        metrics = self._metrics
         metrics.pending(
             self._stream, gauges.pending_files(entries), _age(gauges.oldest_unsealed(entries), now_ms)
         )
         oldest = gauges.oldest_sealed(entries)
         metrics.uncut(self._stream, _age(oldest, now_ms))
         counts = {region: state.fallbacks for region, state in entries.state.regions.items()}
-        metrics.regions(self._stream, counts, machine.activity.heard, single=gauges.is_single_region(entries))
+        metrics.regions(self._stream, counts, heard, single=gauges.is_single_region(entries))
         self._warn(gauges.oldest_completed(entries), now_ms, found)
 
     def _warn(self, since: int | None, now_ms: int, found: Sequence[Condition]) -> None:

@@ -13,9 +13,8 @@ from sluicegate.coordinator.stream.appending import announce
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.tasks import end
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.events.codec import Notification
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.notifications import NotificationType, RegistrationAnswered
+from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.pauses import spread

@@ -1,6 +1,8 @@
-"""View of a stream in the state store, made from its state record."""
+"""View of a stream in the state store: made from its state record, and renewed if the store loses it."""
 
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 
 from sluicegate.coordinator.core.log_state import AssignmentState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
@@ -14,7 +16,10 @@ from sluicegate.state_store import (
     ProblemView,
     RegionView,
     SavepointView,
+    StateStore,
+    StateStoreUnavailable,
     StreamView,
+    UnreadableView,
 )
 
 
@@ -82,3 +87,23 @@ def _condition(condition: Condition, stream: str) -> ConditionView:
         region=problem.region,
         message=format_problem(problem, stream),
     )
+
+
+async def renew_views(store: StateStore, last: Iterable[tuple[StateRecord, str]]) -> None:
+    """Write the last view of each stream again if the store has an older one, or none.
+
+    `last` are the records of these views, with the commit users.
+    """
+    for record, commit_user in last:
+        with suppress(StateStoreUnavailable):
+            if await _is_older(store, record):
+                await store.write(view_of(record, commit_user))
+
+
+async def _is_older(store: StateStore, record: StateRecord) -> bool:
+    """True if the store has no view of the stream, an older one, or an unreadable one."""
+    try:
+        view = await store.read(record.stream)
+    except UnreadableView:
+        return True
+    return view is None or view.revision < record.applied

@@ -9,7 +9,7 @@ from sluicegate.coordinator.core.pending import Checkpoint
 
 def pending_files(log: Log) -> int:
     """Return the number of files that are in no decision."""
-    return sum(part.files for _, entry in _checkpoints(log) for part in entry.parts.values())
+    return sum(entry.files for _, entry in _checkpoints(log))
 
 
 def oldest_unsealed(log: Log) -> int | None:

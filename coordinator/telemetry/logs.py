@@ -15,6 +15,13 @@ from sluicegate.kafka.outages import quiet_clients
 HIDDEN: Final = "[secret]"
 _URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s/@]+@")
 _CHATTY: Final = ("aiokafka", "asyncio", "kafka")
+_SHARED: Final[tuple[Processor, ...]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+"""Processors of all events, from structlog and from the standard library."""
 
 
 class Redactor:
@@ -54,16 +61,10 @@ def configure_logging(settings: LogSettings, secrets: Iterable[str], stream: Tex
     """
     target = sys.stderr if stream is None else stream
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *shared,
+            *_SHARED,
             structlog.stdlib.PositionalArgumentsFormatter(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
@@ -72,18 +73,7 @@ def configure_logging(settings: LogSettings, secrets: Iterable[str], stream: Tex
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(target)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.StackInfoRenderer(),
-                structlog.processors.format_exc_info,
-                Redactor(secrets),
-                _renderer(settings, target),
-            ],
-        )
-    )
+    handler.setFormatter(_formatter(Redactor(secrets), _renderer(settings, target)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -91,6 +81,20 @@ def configure_logging(settings: LogSettings, secrets: Iterable[str], stream: Tex
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.WARNING))
     quiet_clients()
     logging.captureWarnings(True)
+
+
+def _formatter(redactor: Redactor, renderer: Processor) -> logging.Formatter:
+    """Return the formatter of all lines. Exceptions become texts first, so that it redacts theirs, too."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_SHARED, structlog.stdlib.ExtraAdder()],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            redactor,
+            renderer,
+        ],
+    )
 
 
 def _renderer(settings: LogSettings, target: TextIO) -> Processor:

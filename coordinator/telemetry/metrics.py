@@ -63,7 +63,10 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         ProcessCollector(registry=self.registry)
         self._log()
-        self._streams()
+        self._progress()
+        self._commits()
+        self._regions()
+        self._problems()
         self._service()
 
     def _log(self) -> None:
@@ -94,8 +97,8 @@ class Metrics:
             "Number of the current assignment of partitions",
         )
 
-    def _streams(self) -> None:
-        gauge, counter, histogram = self._gauge, self._counter, self._histogram
+    def _progress(self) -> None:
+        gauge = self._gauge
         self._pending = gauge("pending_files", "files", STREAM, "Files written that are in no decision yet")
         self._unsealed = gauge(
             "oldest_unsealed_age_seconds",
@@ -109,6 +112,15 @@ class Metrics:
             STREAM,
             "Age of the oldest sealed checkpoint that is in no decision; 0 if there is none",
         )
+        self._watermark = gauge(
+            "watermark_timestamp_seconds",
+            "seconds",
+            STREAM,
+            "Watermark of the last committed cut, in seconds since the Unix epoch; absent until there is one",
+        )
+
+    def _commits(self) -> None:
+        counter, histogram = self._counter, self._histogram
         self._commit = histogram(
             "commit_seconds",
             "seconds",
@@ -125,51 +137,10 @@ class Metrics:
             "cuts_total",
             "cuts",
             ("stream", "outcome"),
-            "Cuts by `outcome`: full, partial or forced (full, as a region fell back as often as "
-            "allowed) when "
-            "committed; reverted, or abandoned before a decision",
+            "Cuts by `outcome`: full, partial or forced (full, as a region fell back as often as allowed) "
+            "when committed; reverted, or abandoned before a decision",
         )
-        self._fallbacks = gauge(
-            "region_consecutive_fallbacks",
-            "cuts",
-            ("stream", "region"),
-            "Number of cuts in a row with which the region fell back",
-        )
-        self._heard = gauge(
-            "region_last_event_timestamp_seconds",
-            "seconds",
-            ("stream", "region"),
-            "Append time of the newest event of the region's driver, in seconds since the Unix epoch. "
-            "Drivers "
-            "also send heartbeats while they have no work",
-        )
-        self._single = gauge(
-            "stream_single_region",
-            "boolean",
-            STREAM,
-            "1 while all regions of the stream are one failure domain, so that every cut is full",
-        )
-        self._refusals = counter(
-            "refusals_total",
-            "refusals",
-            ("stream", "code"),
-            "Registrations that were refused and decisions that were void, by code",
-        )
-        self._conditions = gauge(
-            "stream_conditions",
-            "conditions",
-            CONDITION,
-            "Conditions that keep the stream or a region of it from progress, by kind and code; absent if "
-            "there is none. Kind `stall` needs an action, `pause` is one of an operator, `retry` is a step "
-            "that fails and is tried again, `refusal` is a query that may not start, `wait` is normal",
-        )
-        self._watermark = gauge(
-            "watermark_timestamp_seconds",
-            "seconds",
-            STREAM,
-            "Watermark of the last committed cut, in seconds since the Unix epoch; absent until there is one",
-        )
-        self._last_commit = gauge(
+        self._last_commit = self._gauge(
             "last_commit_timestamp_seconds",
             "seconds",
             STREAM,
@@ -181,6 +152,43 @@ class Metrics:
         )
         self._bytes = counter(
             "committed_bytes_total", "bytes", STREAM, "Bytes of the files in commits of this process"
+        )
+
+    def _regions(self) -> None:
+        self._fallbacks = self._gauge(
+            "region_consecutive_fallbacks",
+            "cuts",
+            ("stream", "region"),
+            "Number of cuts in a row with which the region fell back",
+        )
+        self._heard = self._gauge(
+            "region_last_event_timestamp_seconds",
+            "seconds",
+            ("stream", "region"),
+            "Append time of the newest event of the region's driver, in seconds since the Unix epoch. "
+            "Drivers also send heartbeats while they have no work",
+        )
+        self._single = self._gauge(
+            "stream_single_region",
+            "boolean",
+            STREAM,
+            "1 while all regions of the stream are one failure domain, so that every cut is full",
+        )
+
+    def _problems(self) -> None:
+        self._refusals = self._counter(
+            "refusals_total",
+            "refusals",
+            ("stream", "code"),
+            "Registrations that were refused and decisions that were void, by code",
+        )
+        self._conditions = self._gauge(
+            "stream_conditions",
+            "conditions",
+            CONDITION,
+            "Conditions that keep the stream or a region of it from progress, by kind and code; absent if "
+            "there is none. Kind `stall` needs an action, `pause` is one of an operator, `retry` is a step "
+            "that fails and is tried again, `refusal` is a query that may not start, `wait` is normal",
         )
 
     def _service(self) -> None:

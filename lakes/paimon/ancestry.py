@@ -3,7 +3,7 @@
 from typing import Final
 
 from sluicegate.lakes import history
-from sluicegate.lakes.history import NoParent, PastSnapshot, TableHistory
+from sluicegate.lakes.history import Newest, NoParent, PastSnapshot, TableHistory
 from sluicegate.lakes.paimon.snapshots import Snapshot, Snapshots
 from sluicegate.lakes.port import Answer, SnapshotRef, Unproven
 
@@ -39,12 +39,12 @@ class Ancestry:
         late = f"{self._oldest} was not made on it: it was put too late to count"
         return Unproven(f"{answer.reason}; snapshot {stray} is there, but {late}", expired=answer.expired)
 
-    def newest_decision(self, commit_user: str) -> int | None:
-        """Return the highest decision of this user in the history. Raises LakeUnavailable."""
-        newest = history.newest_decision(self._head, self._parent, commit_user)
-        if newest is None or self._leave_out_strays(None) is None:
-            return newest
-        return history.newest_decision(self._head, self._parent, commit_user)
+    def newest_decisions(self, commit_user: str) -> Newest:
+        """Return the highest decisions of this user in the history. Raises LakeUnavailable."""
+        found = history.newest_decisions(self._head, self._parent, commit_user)
+        if self._leave_out_strays(None) is None:
+            return found
+        return history.newest_decisions(self._head, self._parent, commit_user)
 
     def history(self, identity: str) -> TableHistory:
         """Read the history back from its head. Raises LakeUnavailable."""

@@ -64,9 +64,9 @@ class PaimonCommitter:
         if head is not None:
             _check_version(head)
         self._identity = self._table.identity()
-        newest = Ancestry(self._snapshots, head).newest_decision(self._user)
+        newest = Ancestry(self._snapshots, head).newest_decisions(self._user)
         joined = layout(self._table.newest().table_schema).joined
-        return TableState(self._identity, head.ref if head is not None else None, newest, joined)
+        return TableState(self._identity, head.ref if head is not None else None, *newest, joined)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
         identity = self._table.identity()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sluicegate.cli import kafka
-from sluicegate.coordinator.core import record_codec
+from sluicegate.coordinator import record_codec
 from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.record_codec import encode_record
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.ports import free_port
 from sluicegate.lakes.port import CommitRequest

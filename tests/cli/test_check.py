@@ -9,19 +9,25 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.coordinator.core.log_state import Before, Decision, LogState, Proof
-from sluicegate.coordinator.core.record_codec import encode_record
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import Head
 from sluicegate.kafka.topics import verify_topics
-from sluicegate.lakes.port import CommitRequest, Published
+from sluicegate.lakes.port import CommitRequest, Committer, Published
 from sluicegate.lakes.registry import adapter
 from tests.cli.deployment import Deployment, as_json, findings, make_table
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 TOPICS = ("events", "commits", "state", "dead-letters")
+
+
+def committer_of(deployment: Deployment) -> Committer:
+    """Return the committer of the stream's table, as its coordinator has it."""
+    settings, paimon = deployment.settings.streams["flights"], adapter("paimon")
+    return paimon.open_committer(paimon.parse_table(settings.table), settings.commit_user)
 
 
 def write_record(deployment: Deployment, state: LogState, **more: Any) -> None:
@@ -202,10 +208,7 @@ def test_kafka_that_is_away_does_not_hide_the_rest(nobody: Deployment, table: Pa
 
 def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment, table: Path) -> None:
     deployment.create_topics()
-    settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(
-        adapter("paimon").parse_table(settings.table), settings.commit_user
-    )
+    committer = committer_of(deployment)
     identity = committer.inspect().identity
     committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()
@@ -220,10 +223,7 @@ def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment
 
 def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
     deployment.create_topics()
-    settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(
-        adapter("paimon").parse_table(settings.table), settings.commit_user
-    )
+    committer = committer_of(deployment)
     identity = committer.inspect().identity
     published = committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()
@@ -255,10 +255,7 @@ def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
 
 def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deployment) -> None:
     deployment.create_topics()
-    settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(
-        adapter("paimon").parse_table(settings.table), settings.commit_user
-    )
+    committer = committer_of(deployment)
     identity = committer.inspect().identity
     committer.close()
     write_record(deployment, LogState(table="another table"))
@@ -275,10 +272,7 @@ def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deplo
 
 def test_a_table_that_lost_commits_is_a_problem_whatever_an_operator_stated(deployment: Deployment) -> None:
     deployment.create_topics()
-    settings = deployment.settings.streams["flights"]
-    committer = adapter("paimon").open_committer(
-        adapter("paimon").parse_table(settings.table), settings.commit_user
-    )
+    committer = committer_of(deployment)
     assert isinstance(
         committer.publish(CommitRequest(1, "d1", committer.inspect().head, None, [])), Published
     )

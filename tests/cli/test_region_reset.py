@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted
 from sluicegate.failpoints import points
 from sluicegate.failpoints.points import InjectedFailure
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.cli.deployment import Deployment
 from tests.cli.history import STREAM, History
-from tests.hooks.locations import files, finish, plan, position
+from tests.hooks.locations import completion, files, finish, plan, position
 
 pytestmark = pytest.mark.kafka
 
@@ -49,16 +48,10 @@ def armed() -> Iterator[None]:
 
 
 def complete(history: History, root: Path, *batches: int) -> None:
-    checkpoint = Checkpoint(str(root))
-    marker = checkpoint.marker()
+    marker = Checkpoint(str(root)).marker()
     assert marker is not None
     for batch in batches:
-        body = CheckpointCompleted(
-            events=(),
-            predecessor=checkpoint.predecessor(marker, batch),
-            source_digest=checkpoint.digest(batch),
-            source_offsets=checkpoint.batch_source(batch).offsets,
-        )
+        body = completion(root, marker, batch)
         history.append(EventType.CHECKPOINT_COMPLETED, body, "JFK", marker.incarnation, batch)
 
 

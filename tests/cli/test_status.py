@@ -12,9 +12,10 @@ from sluicegate.coordinator.core.log_state import (
     LogState,
     RegionPhase,
     RegionState,
+    Savepoint,
 )
-from sluicegate.coordinator.core.record_codec import encode_record
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.events.models import Head, Position
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
@@ -129,6 +130,17 @@ def test_a_paused_stream(deployment: Deployment) -> None:
         "stream resume --stream flights`."
     )
     assert "STALL " not in "".join(lines)
+
+
+def test_a_savepoint_that_waits_is_shown_once(deployment: Deployment) -> None:
+    deployment.create_topics()
+    waits = Problem(code=Code.SAVEPOINT_WAITS, names=("nightly", "EWR"))
+    record = _record(conditions=[Condition(kind="wait", problem=waits)])
+    record.state.savepoints = [Savepoint(name="nightly", awaited=["EWR"])]
+    deployment.write_state((b"flights", _bytes(record)))
+    status = deployment.run("status").stdout
+    (line,) = [each for each in status.splitlines() if "nightly" in each]
+    assert "it needs a checkpoint of EWR" in line
 
 
 def test_waits_and_refused_registrations(deployment: Deployment) -> None:

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.retention import (
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.retention import (
     base_key,
     deletion_start,
     is_endangered,
     read_key,
     recovery_record,
 )
-from sluicegate.coordinator.core.state_record import StateRecord
 
 OFFSETS = st.integers(0, 60)
 

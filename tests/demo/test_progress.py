@@ -4,10 +4,9 @@ import io
 
 from sluicegate.demo.progress import Display, describe
 from sluicegate.demo.watch import Progress
-from sluicegate.events.codec import Notification
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, CheckpointCompleted, Position, RegionClosed
-from sluicegate.events.notifications import Committed, NotificationType, Stalled
+from sluicegate.events.notifications import Committed, Notification, NotificationType, Stalled
 from sluicegate.events.problems import Code, Problem
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from sluicegate.demo.slow import Slowness, SlowWriter
 from sluicegate.demo.watch import Progress
-from sluicegate.events.codec import Notification
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, FileInfo, Position
-from sluicegate.events.notifications import Committed, NotificationType
+from sluicegate.events.notifications import Committed, Notification, NotificationType
 
 
 @pytest.mark.parametrize("batches", [8, 40])

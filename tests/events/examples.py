@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from sluicegate.events.codec import Notification
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
@@ -27,6 +26,7 @@ from sluicegate.events.models import (
 from sluicegate.events.notifications import (
     Committed,
     IncarnationsEnded,
+    Notification,
     NotificationType,
     RegistrationAnswered,
     SavepointTaken,

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError
 from pydantic.fields import FieldInfo
 
-from sluicegate.events.attributes import PER_CHECKPOINT, PER_REGION
-from sluicegate.events.codec import Notification
-from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, Envelope, EventType
+from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, PER_CHECKPOINT, PER_REGION, Envelope, EventType
 from sluicegate.events.models import Body, FilesWritten
-from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.notifications import NOTIFICATION_BODIES, Notification, NotificationType
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
 IDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=64)

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluicegate.events.codec import (
-    Reading,
-    read_attributes,
-    read_body,
-    read_files,
-    read_notification,
-    read_record,
-)
-from sluicegate.events.encoding import encode_event, encode_notification, with_counts
-from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord
+from sluicegate.events.codec import Reading, read_attributes, read_body, read_files, read_record
+from sluicegate.events.encoding import encode_event, encode_notification
+from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord, with_counts
+from sluicegate.events.feed import read_notification
 from sluicegate.events.models import CheckpointCompleted, FileInfo, FilesWritten, Position, RegionHeartbeat
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.partitioning import key_of

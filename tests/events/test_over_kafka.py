@@ -5,9 +5,10 @@ import uuid
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
-from sluicegate.events.codec import Reading, read_files, read_notification, read_record
+from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.codec import Reading, read_files, read_notification, read_record
+from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import NotificationType
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.attributes import wire_type
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import BODIES, EventType
+from sluicegate.events.envelope import BODIES, EventType, wire_type
 from sluicegate.events.notifications import NOTIFICATION_BODIES
 from sluicegate.events.schemas import DEFAULT_FOLDER, attribute_schema, main, render, stale_files
 from tests.events.examples import BODIES as EXAMPLES

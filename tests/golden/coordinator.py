@@ -27,6 +27,7 @@ from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.retention import recovery_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.events.problems import Code, Problem
@@ -69,6 +70,10 @@ class World:
     bad: set[str] = field(default_factory=set)
     """Files that the table would not take."""
     record: str | None = None
+    bases: dict[int, str] = field(default_factory=dict)
+    """Base records, by the first offset of the log that they are for."""
+    begin: int = 0
+    """The first offset that was not deleted."""
     view: StateRecord | None = None
     announced: set[str] = field(default_factory=set)
     seen: int = 0
@@ -98,6 +103,12 @@ class World:
         self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
         return number
 
+    def recovery(self) -> StateRecord | None:
+        """Return the record from which a coordinator starts."""
+        newest = StateRecord.model_validate_json(self.record) if self.record else None
+        bases = {start: StateRecord.model_validate_json(base) for start, base in self.bases.items()}
+        return recovery_record(newest, bases, self.begin)
+
     def files(self, offset: int) -> FilesWritten:
         """Return the body of the event at an offset: one file with the event's name."""
         info = FileInfo(path=self.log[offset].envelope.id, size=1, rows=10)
@@ -116,10 +127,12 @@ class Coordinator:
     def __init__(self, world: World, name: str = "") -> None:
         self.world = world
         self.name = name
-        record = StateRecord.model_validate_json(world.record) if world.record else None
-        self.machine = StreamMachine(STREAM, 0, record, world.settings)
+        self.machine = StreamMachine(STREAM, 0, world.recovery(), world.settings)
         self.flying: list[Effect] = []
-        self._next = self.machine.low_water
+        self._next = max(self.machine.low_water, world.begin)
+        if self.machine.low_water < world.begin:
+            problem = Problem(code=Code.LOG_DISCONTINUOUS, number=self.machine.low_water)
+            self.machine.block(problem, world.begin)
         self._committer = MemoryCommitter(world.table, world.user)
 
     def work(self) -> None:
@@ -224,11 +237,13 @@ class Coordinator:
             case CheckFiles(parts=parts, table=table):
                 if table != world.table.identity:
                     return TableReplaced(world.table.identity)
-                bad = {each.region: self._bad(each.offsets) for each in parts}
+                bad = {region: self._bad(offsets) for region, offsets in parts.items()}
                 return FilesChecked(
                     {name: Problem(code=Code.FILES_EXCLUDED, detail=why) for name, why in bad.items() if why}
                 )
             case Publish():
+                if any(offset < world.begin for offset in effect.offsets):
+                    raise LakeUnavailable(f"the log begins at offset {world.begin}")
                 files = [world.files(offset) for offset in effect.offsets]
                 head = ref_of(effect.head)
                 return committer.publish(

@@ -3,6 +3,8 @@
 import copy
 
 from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.retention import deletion_start
 from sluicegate.events.models import CutDecided
 from sluicegate.lakes.memory import MemoryTable
 from sluicegate.lakes.port import CommitRequest
@@ -140,12 +142,30 @@ class Mishaps:
         self._kept = self.world.record
 
     def do_put(self, what: str) -> None:
-        """A zombie's record comes last: the one that was kept."""
-        self.world.record = self._kept
+        """A zombie's record comes last, as the `record` or as the newest `base`: the one that was kept."""
+        if what == "base":
+            self.world.bases[max(self.world.bases)] = self._kept or ""
+        else:
+            self.world.record = self._kept
 
     def do_lose(self, what: str) -> None:
         """The record is gone."""
         self.world.record = None
+
+    def do_delete(self, before: str = "") -> None:
+        """Delete the records that nobody needs, after a base record; before an offset: by somebody else."""
+        world = self.world
+        if before:
+            world.begin = int(before)
+            return
+        if world.record is None:
+            raise ValueError("there is no record")
+        needed = [StateRecord.model_validate_json(world.record).low_water]
+        start = deletion_start(needed, len(world.log), world.begin)
+        if start is None:
+            raise ValueError("everything is needed")
+        world.bases, world.begin = {start: world.record}, start
+        world.say(f"deleted before {start}")
 
     def do_show(self, *what: str) -> None:
         """Show regions, the `table`, the `watermark` or the `conditions`."""

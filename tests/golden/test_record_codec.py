@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.record_codec import decode_record, encode_record
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
+from sluicegate.coordinator.record_codec import decode_record, encode_record
 from sluicegate.events.notifications import NotificationType, Stalled
 from sluicegate.events.problems import Code, Problem
 

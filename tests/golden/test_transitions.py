@@ -4,10 +4,11 @@ from unittest.mock import patch
 
 import pytest
 
+from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import RegionPhase
-from sluicegate.coordinator.core.replica import Applied, Replica
-from sluicegate.coordinator.core.transitions import REGION
-from sluicegate.coordinator.core.transitions import changes as rows_of
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.transitions import REGION
+from sluicegate.coordinator.transitions import changes as rows_of
 from sluicegate.events.envelope import EventType, LogRecord
 from tests.golden.script import Script
 from tests.golden.test_cases import FILES

@@ -35,17 +35,22 @@ def position(root: Path, incarnation: str, batch: int) -> Position:
     return Position(incarnation=incarnation, checkpoint=batch, digest=Checkpoint(str(root)).digest(batch))
 
 
+def completion(root: Path, marker: IncarnationMarker, batch: int) -> CheckpointCompleted:
+    """Return the completion of a batch without files."""
+    checkpoint = Checkpoint(str(root))
+    source = checkpoint.batch_source(batch)
+    return CheckpointCompleted(
+        events=(),
+        predecessor=checkpoint.predecessor(marker, batch),
+        source_digest=source.digest,
+        source_offsets=source.offsets,
+    )
+
+
 def complete(root: Path, region: Region, marker: IncarnationMarker, *batches: int) -> None:
     """Complete batches without files, as the sink does, and have Spark note them."""
-    checkpoint = Checkpoint(str(root))
     for batch in batches:
-        source = checkpoint.batch_source(batch)
-        body = CheckpointCompleted(
-            events=(),
-            predecessor=checkpoint.predecessor(marker, batch),
-            source_digest=source.digest,
-            source_offsets=source.offsets,
-        )
+        body = completion(root, marker, batch)
         event = region.event(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, checkpoint=batch)
         shared_publisher(region.kafka).publish(region.events_topic, [event], BACKSTOP)
         finish(root, batch)

@@ -5,7 +5,8 @@ import threading
 from pathlib import Path
 
 from sluicegate.coordinator.core import cuts, decisions
-from sluicegate.coordinator.core.replica import Applied, Replica
+from sluicegate.coordinator.core.log import Applied
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (

@@ -21,9 +21,9 @@ from sluicegate.writer_hooks import (
 )
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.registration import ask, registration_event
 from sluicegate.writer_hooks.spark import session
 from sluicegate.writer_hooks.spark.examining import troubles
+from sluicegate.writer_hooks.spark.incarnation import ask
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
@@ -198,7 +198,7 @@ def test_a_registration_is_answered_once_a_coordinator_runs_there(tmp_path: Path
     assert advice in unanswered(options)[1]
     log.answer = None
     patient = SinkOptions.parse(options | {"registration.timeout": str(BACKSTOP)}).region
-    assert ask(patient, registration_event(patient, "i", None)).live == "i"
+    assert ask(patient, patient.registration("i", None)).live == "i"
 
 
 @pytest.mark.kafka

@@ -6,7 +6,6 @@ import pytest
 
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.registration import registration_event
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
 GOOD = {
@@ -36,7 +35,7 @@ def test_defaults() -> None:
 )
 def test_the_registration_has_the_table_as_one_uri(given: str, told: str) -> None:
     region = SinkOptions.parse(GOOD | {"path": given}).region
-    assert getattr(registration_event(region, "i", None).body, "table", None) == told
+    assert getattr(region.registration("i", None).body, "table", None) == told
 
 
 def test_a_folder_of_another_machine_is_refused() -> None:

@@ -12,13 +12,13 @@ from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import StreamCommand
 from sluicegate.writer_hooks import (
     PreflightFailed,
+    answers,
     attach,
     preflight,
-    registration,
 )
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.registration import ask, registration_event
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.incarnation import ask
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
@@ -116,7 +116,7 @@ def test_a_start_that_would_be_refused_is_told_without_effect(
     del options["kafka.request.timeout.ms"]
     preflight(options, timeout=BACKSTOP)
     region = SinkOptions.parse(options | {"registration.timeout": str(BACKSTOP)}).region
-    assert ask(region, registration_event(region, "i", None)).accepted
+    assert ask(region, region.registration("i", None)).accepted
     assert "incarnation-live" in "\n".join(failure(options, BACKSTOP))
     log.judges.order("flights", StreamCommand(command="close", number=0))
     assert "region-removed" in "\n".join(failure(options, BACKSTOP))
@@ -179,13 +179,13 @@ def test_a_registration_may_wait_for_ever_and_says_so_ever_more_rarely(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registration, "_FIRST_WARNING", 0.2)
+    monkeypatch.setattr(answers, "_FIRST_WARNING", 0.2)
     log.answer = silent
     there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
     region = SinkOptions.parse(
         options | there | {"topic.prefix": unique, "registration.timeout": "forever"}
     ).region
-    event = registration_event(region, "i", None)
+    event = region.registration("i", None)
     waits = threading.Thread(target=ask, args=(region, event), daemon=True)
     waits.start()
     wait_until(lambda: len(waiting(caplog)) == 4)
@@ -207,7 +207,7 @@ def test_a_registration_that_waits_for_a_time_says_how_long(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registration, "_FIRST_WARNING", 0.2)
+    monkeypatch.setattr(answers, "_FIRST_WARNING", 0.2)
     log.answer = silent
     there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
     with caplog.at_level(logging.WARNING):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import (
     CheckpointCompleted,
     FilesWritten,
@@ -20,6 +21,7 @@ from tests.hooks.conftest import Job
 from tests.hooks.locations import position
 from tests.hooks.log import refuse, silent
 from tests.hooks.test_outcomes import _announce
+from tests.integration.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -102,7 +104,9 @@ def told(error: BaseException | None) -> str:
 
 
 @pytest.mark.parametrize("order", [{"command": "close"}, {"command": "discard", "region": "JFK"}])
-def test_a_running_query_whose_incarnation_an_order_ends_fails(job: Job, order: dict[str, str]) -> None:
+def test_a_running_query_whose_incarnation_an_order_ends_fails(
+    job: Job, order: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     """What it completes from then on is in no table."""
     job.feed("a", 1)
     query = job.write(processingTime="100 milliseconds")
@@ -123,8 +127,51 @@ def test_a_running_query_whose_incarnation_an_order_ends_fails(job: Job, order: 
             job.log.wait(failed, "it goes on")
         # At the start of a batch, or at its end.
         assert "an operator removed the region, and assignment 0 has ended" in told(caught.value)
+        assert "Start all queries with the option `assignment` 1, and with the" in told(caught.value)
+        assert "start the query again" not in told(caught.value)
     finally:
         query.stop()
+    # Spark's own error can be "Writing job failed" alone.
+    logged = "this driver does not write the region JFK"
+    wait_until(lambda: any(logged in each for each in list(caplog.messages)), what="our error in the log")
+
+
+def test_an_idle_query_whose_incarnation_an_order_ends_fails(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query whose source has no new rows plans no batch that could fail."""
+    job.feed("a", 1)
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        job.log.wait_completed(0)
+        job.log.wait(lambda: any(beat.idle for _, beat in job.log.of(RegionHeartbeat)), "not idle")
+        stream = job.options["stream"]
+        decided = job.log.judges.commit(stream).decision
+        ended = job.log.judges.order(stream, StreamCommand(command="remove", region="JFK", number=0))
+        asyncio.run(_announce(job.log, stream, ended))
+        advice = r"Start all queries with the option `assignment` 1, and with the `assignment\.after` that"
+        with pytest.raises(
+            StreamingQueryException, match=rf"an operator removed the region.*{advice}"
+        ) as caught:
+            query.awaitTermination()
+    finally:
+        query.stop()
+    assert "start the query again" not in str(caught.value)
+    assert any("its incarnation has ended" in each for each in caplog.messages)
+    job.options |= {"assignment": "1", "assignment.after": str(decided)}
+    job.feed("b", 1, start=100)
+    job.run()
+    job.log.wait_completed(1)
+    assert job.log.judges.commit(stream).cut["JFK"].incarnation == job.incarnation()
+
+
+def _repeat_answer(job: Job, registration: Envelope) -> None:
+    """Answer a registration of the region once more, as a coordinator does that recovers."""
+    identity = registration.id
+    answer = RegistrationAnswered(
+        registration=identity, accepted=True, live=registration.incarnation, run=identity
+    )
+    asyncio.run(_announce(job.log, job.options["stream"], answer, region="JFK"))
 
 
 def test_a_running_query_goes_on_after_an_old_answer_was_repeated(job: Job) -> None:
@@ -137,16 +184,7 @@ def test_a_running_query_goes_on_after_an_old_answer_was_repeated(job: Job) -> N
     try:
         job.log.wait_completed(1)
         job.log.wait(lambda: len({beat.run for _, beat in job.log.of(RegionHeartbeat)}) > 1, "no heartbeat")
-        asyncio.run(
-            _announce(
-                job.log,
-                job.options["stream"],
-                RegistrationAnswered(
-                    registration=older.id, accepted=True, live=older.incarnation, run=older.id
-                ),
-                region="JFK",
-            )
-        )
+        _repeat_answer(job, older)
         probes = len(job.log.probes())
         numbers = iter(range(10_000))
 

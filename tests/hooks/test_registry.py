@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from sluicegate.writer_hooks.spark.incarnation import Registered
+from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.registry import Registry
 
 _HOLD = """

@@ -26,7 +26,7 @@ from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
-from tests.hooks.locations import FILES, files, finish, plan, position
+from tests.hooks.locations import FILES, completion, files, finish, plan, position
 from tests.hooks.replica import Judges
 
 MARKER = "sluicegate/incarnation.json"
@@ -65,15 +65,10 @@ class Stream:
         assert self.judges.live("s", "EWR") == marker.incarnation
 
     def write(self, root: Path, *batches: int, commit: bool = True) -> None:
-        marker, checkpoint = Checkpoint(str(root)).marker(), Checkpoint(str(root))
+        marker = Checkpoint(str(root)).marker()
         assert marker is not None
         for batch in batches:
-            body = CheckpointCompleted(
-                events=(),
-                predecessor=checkpoint.predecessor(marker, batch),
-                source_digest=checkpoint.digest(batch),
-                source_offsets=f"up to {batch}",
-            )
+            body = completion(root, marker, batch)
             self.append(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, batch)
         if commit:
             self.judges.commit("s")
@@ -139,7 +134,7 @@ def check_reset(stream: Stream, before: dict[str, str], *, kept: int = 2) -> Non
 def test_later_batches_are_moved_away_with_their_checksums(stream: Stream) -> None:
     before = files(stream.root)
     done = stream.reset(reason="a test")
-    assert (done.moved, done.empty, done.source_offsets) == (3, False, "up to 2")
+    assert (done.moved, done.empty, done.source_offsets) == (3, False, '{"0": {"logOffset": 2}}')
     assert done.position == position(stream.root, "a", 2)
     assert json.loads(Path(done.backup, "reason.json").read_text())["reason"] == "a test"
     names = sorted(path.name for path in (stream.root / "offsets").iterdir())

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import RegionRegistered
-from sluicegate.writer_hooks.outcomes import Live
+from sluicegate.writer_hooks.region import Live, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.incarnation import Registered
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.runs import Run

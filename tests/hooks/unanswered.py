@@ -1,7 +1,7 @@
 """A registration that nobody answers, with a limit that suffices for this machine to publish it."""
 
 from sluicegate.writer_hooks import PublishFailed, RegistrationUnanswered
-from sluicegate.writer_hooks.registration import ask, registration_event
+from sluicegate.writer_hooks.spark.incarnation import ask
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.integration.waiting import BACKSTOP
 
@@ -11,7 +11,7 @@ def unanswered(options: dict[str, str], limit: int = 1) -> tuple[int, str]:
     while True:
         region = SinkOptions.parse(options | {"registration.timeout": str(limit)}).region
         try:
-            ask(region, registration_event(region, "i", None))
+            ask(region, region.registration("i", None))
         except RegistrationUnanswered as error:
             return limit, str(error)
         except PublishFailed:

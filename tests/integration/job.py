@@ -14,9 +14,10 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from sluicegate.events.codec import Flaw, Notification, read_body, read_notification, read_record
+from sluicegate.events.codec import Flaw, read_body, read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import BODIES, Envelope, EventType, LogRecord
+from sluicegate.events.feed import read_notification
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -30,7 +31,7 @@ from sluicegate.events.models import (
     RegionRegistered,
 )
 from sluicegate.events.naming import attempt_digest
-from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.notifications import Notification, RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs

@@ -7,8 +7,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from sluicegate.coordinator.runtime.service import Service
-from sluicegate.events.attributes import MAJOR_VERSION
 from sluicegate.events.dead_letters import CODE_HEADER, REASON_HEADER, SOURCE_HEADER
+from sluicegate.events.envelope import MAJOR_VERSION
 from sluicegate.events.notifications import Stalled
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem

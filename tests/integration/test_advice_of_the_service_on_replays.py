@@ -8,9 +8,9 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core import record_codec
-from sluicegate.coordinator.core.record_codec import encode_record
+from sluicegate.coordinator import record_codec
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_held
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.adapter import ADAPTER

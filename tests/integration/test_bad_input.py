@@ -7,9 +7,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from sluicegate.coordinator.stream import unroutable
-from sluicegate.events.attributes import EVENT_SHAPES, wire_type
-from sluicegate.events.encoding import encode_event, with_counts
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.codec import EVENT_SHAPES
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType, wire_type, with_counts
 from sluicegate.events.models import Assignment, CheckpointCompleted, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code

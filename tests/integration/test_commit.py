@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from aiokafka import TopicPartition
 
-from sluicegate.events.codec import Notification
-from sluicegate.events.notifications import Committed
+from sluicegate.events.notifications import Committed, Notification
 from sluicegate.events.partitioning import partition_of
 from tests.integration.coordinator import running, settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids

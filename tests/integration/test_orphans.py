@@ -3,6 +3,8 @@
 import json
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import Committed, Stalled
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, FileStatus
-from sluicegate.replay.orphans import Deletable
-from sluicegate.replay.sweep import open_search
+from sluicegate.replay.connecting import connect
+from sluicegate.replay.orphans import Deletable, Search
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids
@@ -61,6 +63,13 @@ async def commit_with_loser(job: Job, *ids: int) -> str:
     await job.complete(await job.written(job.write_files(ids)))
     await announced(job)
     return path_of(loser)
+
+
+@asynccontextmanager
+async def searching(place: Place) -> AsyncIterator[Search]:
+    """Connect a search for all orphans that are older than a millisecond."""
+    async with connect(place.settings(), "flights") as (log, start, table, _):
+        yield Search("flights", log, start, table, 1, print)
 
 
 async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) -> None:
@@ -110,7 +119,7 @@ async def test_what_happens_between_the_look_and_the_deletion_counts(place: Plac
         await job.complete(await job.written(job.write_files([1])))
         await announced(job)
         now = time.time_ns() // 1_000_000 + 1
-        async with open_search(place.settings(), "flights", 1, print) as search:
+        async with searching(place) as search:
             found = await until(lambda: search.find(now), lambda seen: len(seen.files) == 4)
             await job.written(named)
             os.unlink(table / path_of(cleaned))
@@ -138,7 +147,7 @@ async def test_a_winner_whose_upload_comes_while_the_janitor_looks_is_no_orphan(
         def paths(files: list[Deletable]) -> list[str]:
             return [file.path for file in files]
 
-        async with open_search(place.settings(), "flights", 1, print) as search:
+        async with searching(place) as search:
             found = await until(lambda: search.find(now), lambda seen: bool(seen.files))
             assert paths(found.files) == [loser]
             # Its completion names an attempt that was just looked at, and the other attempt loses by it.

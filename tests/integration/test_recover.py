@@ -44,6 +44,7 @@ async def continues(place: Place, job: Job, offset: int) -> None:
     result = await invoke(place, *RECOVER)
     assert result.exit_code == 0, result.output
     assert f"read again from offset {offset}. Restart the coordinators" in result.stdout
+    assert "for its commit user sluicegate-flights" in result.stdout
     async with running(place.settings()):
         assert (await job.register()).accepted
         await job.run_batch([5])

@@ -40,6 +40,11 @@ class Coordinator:
     def hup(self) -> None:
         self.process.send_signal(signal.SIGHUP)
 
+    def reload(self, streams: Mapping[str, str]) -> None:
+        """Write the settings file, and have it read."""
+        self.write(streams)
+        self.hup()
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """The lines of the log with this event."""
         text = self.log.read_text(encoding="utf-8")
@@ -155,8 +160,7 @@ async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
         await until(lambda: letters(second))
         async with busy(first) as done:
             await more(done)
-            service.write({"flights": "", other: ""})
-            service.hup()
+            service.reload({"flights": "", other: ""})
             assert (await service.told("settings reloaded"))["added"] == [other]
             await service.told("stream joined")
             await more(done)
@@ -164,8 +168,7 @@ async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
             await second.run_batch([1])
             await second.committed([1])
             assert (await service.status())["epoch"] == 1
-            service.write({"flights": ""})
-            service.hup()
+            service.reload({"flights": ""})
             assert (await service.told("settings reloaded", 2))["removed"] == [other]
             await service.told("stream left")
             assert list((await service.status())["streams"]) == ["flights"]
@@ -173,8 +176,7 @@ async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
             await second.run_batch([2])
             await until(lambda: letters(second), lambda found: len(found) >= before + 2)
             await more(done)
-            service.write({"flights": "", other: ""})
-            service.hup()
+            service.reload({"flights": "", other: ""})
             await second.committed([1, 2])
             await more(done)
         assert (await service.status())["epoch"] == 1
@@ -198,8 +200,7 @@ async def test_a_changed_policy_goes_through_the_log_and_holds(place: Place) -> 
         await second.run_batch([2])
         await first.committed([1, 2])
         await first.run_batch([3])
-        service.write({"flights": 'alignment_timeout = "200ms"\npartial = "allow"'})
-        service.hup()
+        service.reload({"flights": 'alignment_timeout = "200ms"\npartial = "allow"'})
         assert (await service.told("settings reloaded"))["changed"] == ["flights"]
         await first.committed([1, 2, 3])
         assert [each.partial for each in await policies(first)] == ["never", "allow"]
@@ -214,8 +215,7 @@ async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place)
         async with busy(job) as done:
             await more(done)
             for number, more_lines in enumerate(('partial = "sometimes"', "no toml"), start=1):
-                service.write({"flights": more_lines})
-                service.hup()
+                service.reload({"flights": more_lines})
                 told = await service.told("settings not reloaded, those before stay in force", number)
                 assert told["level"] == "error"
                 assert "SIGHUP again" in told["way_out"]
@@ -223,8 +223,7 @@ async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place)
             assert any("streams.flights.partial" in problem for problem in first["problems"])
             assert any("is not valid TOML" in problem for problem in second["problems"])
             await more(done)
-            service.write({"flights": ""})
-            service.hup()
+            service.reload({"flights": ""})
             told = await service.told("settings reloaded")
             assert [told[each] for each in ("added", "removed", "changed")] == [[], [], []]
             await more(done)
@@ -258,8 +257,7 @@ async def test_a_restart_after_a_reload_reads_on_where_each_stream_stands(place:
             event = await second.written(second.write_files([7]))
             await first.run_batch([1])
             await first.committed([1])
-            service.write({"flights": ""})
-            service.hup()
+            service.reload({"flights": ""})
             await service.told("stream left")
             await first.run_batch([2])
             await first.committed([1, 2])
@@ -286,8 +284,7 @@ async def test_many_reloads_in_a_row_end_at_the_last_file(place: Place) -> None:
         async with busy(first) as done:
             for number in range(10):
                 streams = {"flights": ""} if number % 2 == 0 else {"flights": "", other: ""}
-                service.write(streams)
-                service.hup()
+                service.reload(streams)
                 await service.told("settings reloaded", number + 1)
                 await second.run_batch([number + 2])
             await second.committed(range(1, 12))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.core.record_codec import encode_record
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_held
 from sluicegate.events.notifications import Stalled
 from sluicegate.events.partitioning import partition_of
@@ -147,6 +147,31 @@ async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_
             await job.run_batch([4])
             await job.committed([1, 2, 3, 4])
         assert (await verified(place))[1]["counts"]["there"] == 4
+
+
+async def history_check(place: Place) -> tuple[str, str]:
+    """Return what `sluicegate check` finds about the table's history: verdict and detail."""
+    checks = json.loads((await invoke_here(place, "check", "--json")).stdout)["checks"]
+    found = next(each for each in checks if each["check"] == "table of flights, history")
+    return "WARNING" if found["warning"] else "OK" if found["ok"] else "PROBLEM", found["detail"]
+
+
+async def test_check_says_what_a_repaired_table_needs(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+        forget(Path(place.table), 2, 3)
+        verdict, detail = await history_check(place)
+        assert (verdict, "`sluicegate replay repair --stream flights`" in detail) == ("PROBLEM", True)
+        await output(place, *REPAIR)
+        verdict, detail = await history_check(place)
+        assert (verdict, "replay repair" in detail) == ("WARNING", False)
+        assert "agrees with the log, up to decision 3" in detail
+        assert "the table was repaired" in detail
+        assert "Start a coordinator" in detail
+        async with running(place.settings()):
+            await job.run_batch([4])
+            await job.committed([1, 2, 3, 4])
+        assert await history_check(place) == ("OK", "agrees with the record, up to decision 4")
 
 
 async def test_doubled_and_foreign_commits_and_other_content_are_differences(place: Place) -> None:
@@ -303,6 +328,19 @@ async def test_a_range_that_skips_what_is_missing_commits_nothing(place: Place) 
     refused = await invoke_here(place, *REPAIR, "--from", "checkpoint:r1/2")
     assert (refused.exit_code, "with --from earliest" in refused.stderr) == (2, True)
     assert read_ids(place.table) == [1]
+
+
+async def test_a_foreign_commit_with_the_id_zero_proves_nothing_about_decisions(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    publish(place.table, 0, "made elsewhere")
+    expire(place.table, keep=1)
+    status, found = await verified(place)
+    assert (status, found["counts"]["missing"], found["counts"]["unknown"]) == (1, 0, 3)
+    assert found["foreign"] == [{"decision": 0, "snapshot": 4, "digest": "made elsewhere"}]
+    left = await output(place, *REPAIR)
+    assert "nothing is missing in the table of stream flights that could be committed from here" in left
+    assert "left alone: decision 1" in left
 
 
 async def stalled(job: Job) -> bool:

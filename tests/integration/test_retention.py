@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,9 +10,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core.record_codec import decode_record
-from sluicegate.coordinator.core.retention import read_key
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import decode_record
+from sluicegate.coordinator.retention import deletion_start, read_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import retention
 from sluicegate.events.problems import Code
@@ -74,6 +75,34 @@ async def test_a_stream_recovers_from_its_base_record_after_a_zombie_wrote_an_ol
             await job.committed([1, 2, 3])
             assert stalled(service) is None
             assert (await job.register()).accepted
+
+
+async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stream recover` deletes the record while a coordinator still runs."""
+    begun: list[int] = []
+
+    def noted(needed: Iterable[int], kept_from: int, begin: int) -> int | None:
+        start = deletion_start(needed, kept_from, begin)
+        begun.extend([] if start is None else [start])
+        return start
+
+    monkeypatch.setattr(retention, "deletion_start", noted)
+    async with place.job() as job, running(settings_of(place, window="5s")):
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
+        newest = [each for start, each in await records_of(place, "flights") if start is None][-1]
+        await job.producer.send_and_wait(place.topics.state, None, key=newest.key, partition=newest.partition)
+
+        async def applied() -> bool:
+            # A second pass began, so a first one ended.
+            return await begin_of(place) > 0 or len(begun) > 2
+
+        await until(applied)
+        bases = [each for start, each in await records_of(place, "flights") if start is not None]
+        assert await begin_of(place) == 0 or bases
 
 
 async def test_former_base_records_are_deleted(place: Place) -> None:

@@ -72,40 +72,48 @@ async def test_a_folder_that_cannot_be_used_is_seen_everywhere(
             there.write_text("in the way")
             await job.run_batch([1])
 
-            shown = await until(lambda: _failing(service, kind, "stall"))
-            assert reason in shown["arguments"]["detail"]
             problem = (await until(lambda: stalls(job)))[-1]
             assert (problem.code, problem.names) == (Code.RETRYING, (kind,))
             assert reason in problem.detail
-            status, ready = await _get(service, "/readyz")
-            assert status == 503
-            assert any(kind in each and reason in each for each in ready["reasons"])
-            metrics = await until(
-                lambda: _samples(service), lambda seen: ("stream_conditions", Code.RETRYING) in seen
-            )
-            assert metrics["effect_failures_total", kind] > 1
-            view = await until(
-                lambda: _view(settings), lambda seen: bool(seen and any(_stalls(x) for x in seen.conditions))
-            )
-            assert view is not None
+            await _is_shown(service, settings, kind, reason)
             said = await until(lambda: sluicegate(place, "status"), lambda text: reason in text)
             assert kind in said
             assert read_ids(place.table) == [] if folder == "manifest" else True
 
             os.rename(there, away)
             await job.committed([1])
-            await until(lambda: not conditions(service))
-            view = await until(lambda: _view(settings), lambda seen: bool(seen and seen.committed == 1))
-            assert view is not None
-            await until(lambda: _view(settings), lambda seen: bool(seen and not seen.conditions))
-            await until(lambda: _get(service, "/readyz"), lambda seen: seen[0] == 200)
-            await until(
-                lambda: _samples(service), lambda seen: ("stream_conditions", Code.RETRYING) not in seen
-            )
+            await _is_shown_no_more(service, settings, committed=1)
             await job.run_batch([2])
             await job.committed([1, 2])
             assert len(await stalls(job)) == 1
     _assert_throttled([dict(line) for line in told if line.get("effect") == kind and "code" in line], reason)
+
+
+async def _is_shown(service: Service, settings: Settings, kind: str, reason: str) -> None:
+    """Wait until the conditions, the probe, the metrics and the view have the failure."""
+    shown = await until(lambda: _failing(service, kind, "stall"))
+    assert reason in shown["arguments"]["detail"]
+    status, ready = await _get(service, "/readyz")
+    assert status == 503
+    assert any(kind in each and reason in each for each in ready["reasons"])
+    metrics = await until(
+        lambda: _samples(service), lambda seen: ("stream_conditions", Code.RETRYING) in seen
+    )
+    assert metrics["effect_failures_total", kind] > 1
+    view = await until(
+        lambda: _view(settings), lambda seen: bool(seen and any(_stalls(x) for x in seen.conditions))
+    )
+    assert view is not None
+
+
+async def _is_shown_no_more(service: Service, settings: Settings, *, committed: int) -> None:
+    """Wait until none of them has it, and the view has the commit."""
+    await until(lambda: not conditions(service))
+    view = await until(lambda: _view(settings), lambda seen: bool(seen and seen.committed == committed))
+    assert view is not None
+    await until(lambda: _view(settings), lambda seen: bool(seen and not seen.conditions))
+    await until(lambda: _get(service, "/readyz"), lambda seen: seen[0] == 200)
+    await until(lambda: _samples(service), lambda seen: ("stream_conditions", Code.RETRYING) not in seen)
 
 
 def _assert_throttled(lines: list[dict[str, Any]], reason: str) -> None:

@@ -15,8 +15,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from sluicegate.embedded.jars import kafka_jars
 from sluicegate.embedded.java import find_java
-from sluicegate.events.encoding import encode_event, with_counts
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType, with_counts
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.topics import (

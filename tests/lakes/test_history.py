@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decision, read_history
+from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decisions, read_history
 from sluicegate.lakes.port import Absent, Found, SnapshotRef, Unproven
 
 USER = "stream-a"
@@ -85,7 +85,12 @@ def _ask_one(dice: random.Random) -> None:
     readable = ancestors[: next((n for n, ref in enumerate(ancestors) if ref in tree.gone), len(ancestors))]
     ours = [tree.commits[ref].decision for ref in readable if _is_ours(tree, ref)]
     newest = max(ours, default=None)
-    assert newest_decision(tree.commits[head], tree.parent, USER) == newest
+    made = [
+        tree.commits[ref].decision for ref in readable if _is_ours(tree, ref) and tree.commits[ref].digest
+    ]
+    unknown = 0 if readable == ancestors else None
+    found = newest_decisions(tree.commits[head], tree.parent, USER)
+    assert found == (newest, max(made, default=unknown))
     history = read_history("t", tree.commits[head], tree.parent)
     assert [past.ref for past in history.commits] == readable
     assert history.whole == (readable == ancestors)

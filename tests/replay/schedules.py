@@ -15,8 +15,9 @@ from sluicegate.events.envelope import BODIES, Envelope
 from sluicegate.events.models import FilesWritten, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
-from sluicegate.replay.fold import LogFold, LoggedDecision, Start, Step
-from sluicegate.simulator.node import Node
+from sluicegate.replay.decisions import LoggedDecision, Step
+from sluicegate.replay.fold import LogFold
+from sluicegate.replay.start import Start
 from sluicegate.simulator.plan import draw_plan
 from sluicegate.simulator.schedule import Schedule
 from sluicegate.simulator.world import STREAM, Entry, World
@@ -45,8 +46,8 @@ class Watched(Schedule):
         # A foreign job that commits as our user makes differences; `test_comparison` has those.
         super().__init__(replace(plan, steps=tuple(each for each in plan.steps if each.kind != "impostor")))
 
-    def _watch(self, node: Node, effect: Effect) -> None:
-        super()._watch(node, effect)
+    def _watch(self, effect: Effect) -> None:
+        super()._watch(effect)
         self._effects += 1
         if self._effects % EVERY == 0:
             self.looks.append(Look(len(self.world.log), self.world.record))

@@ -10,7 +10,7 @@ from sluicegate.events.models import CutCommitted, CutReverted
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef
 from sluicegate.replay.comparison import CommitStatus, Comparison, Foreign
-from sluicegate.replay.fold import LoggedDecision
+from sluicegate.replay.decisions import LoggedDecision
 from tests.replay.test_window import decision
 
 US = "us"

@@ -7,8 +7,9 @@ import pytest
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.models import FilesWritten
 from sluicegate.replay.comparison import CommitStatus, Comparison
+from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import LogFold, LoggedDecision
+from sluicegate.replay.fold import LogFold
 from sluicegate.replay.orphan_events import OrphanEvents
 from sluicegate.replay.start import start_of
 from sluicegate.simulator.world import COMMIT_USER, STREAM, Entry
@@ -83,11 +84,11 @@ def orphans_at(schedule: Watched, end: int, start: int | None = None) -> dict[in
     """Return the orphans of the first records of a log: by offset, the reason."""
     bases = {each.begin: each for _, each in starts(schedule)}
     fold = LogFold(STREAM, 0, EMPTY if start is None else bases[start])
-    events = OrphanEvents(fold)
+    events = OrphanEvents(fold.start.state)
     for step in steps(fold, schedule.world.log[fold.start.begin : end]):
-        events.note(step)
+        events.note(step, fold.replica.state)
     fold.finish()
-    return {each.arrival.offset: each.reason for each in events.orphans()}
+    return {each.arrival.offset: each.reason for each in events.orphans(fold.replica.state)}
 
 
 def paths(schedule: Watched, offsets: set[int]) -> set[str]:

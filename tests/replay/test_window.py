@@ -4,8 +4,8 @@ import pytest
 
 from sluicegate.coordinator.core.log_state import Before, Decision, RegionState
 from sluicegate.events.models import CutReverted, Position
-from sluicegate.replay.fold import LoggedDecision
-from sluicegate.replay.reading import Progress
+from sluicegate.replay.decisions import LoggedDecision
+from sluicegate.replay.log import Progress
 from sluicegate.replay.window import Window, parse_mark
 
 

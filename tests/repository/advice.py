@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-CASES: Final = ROOT / "tests" / "golden" / "cases" / "advice"
 _WORDS: Final = 5
 """So many words make a sentence."""
-_COMMITTED: Final = ("> Announce cut.committed", "> Announce cut.partially_committed")
 
 
 def sentences(path: Path) -> Iterator[str]:
@@ -52,12 +50,10 @@ def stale(found: Iterable[str], parts: Iterable[str]) -> list[str]:
 def problem(part: str, player: str) -> str | None:
     """Return why a test does not play the advice with this part, if so.
 
-    A golden case prints it and has a commit behind it. A test, `path::name` or `path::name::phrase`, has the
-    phrase, or else the part itself, among the texts of its file.
+    A test, `path::name` or `path::name::phrase`, has the phrase, or else the part itself, among the texts of
+    its file.
     """
     path, *rest = player.split("::")
-    if not rest:
-        return _case_problem(part, CASES / f"advice_{path}.txt")
     name, phrase = rest[0], rest[-1] if rest[1:] else part
     if not (ROOT / path).exists():
         return f"no file {path}"
@@ -65,17 +61,6 @@ def problem(part: str, player: str) -> str | None:
     if name not in names:
         return f"{path} has no {name}"
     return None if any(phrase in text for text in texts) else f"{path} does not have: {phrase}"
-
-
-def _case_problem(part: str, path: Path) -> str | None:
-    if not path.exists():
-        return f"no case {path.name}"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    told = [at for at, line in enumerate(lines) if line.startswith("> ") and part in line]
-    if not told:
-        return f"{path.name} does not print: {part}"
-    ends = any(line.startswith(_COMMITTED) for line in lines[told[0] + 1 :])
-    return None if ends else f"{path.name} has no commit behind: {part}"
 
 
 @cache

@@ -1,12 +1,14 @@
 """Tables of docs/benchmarks.md: they show the results, and the results are of the current benchmarks."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench import catalogue, tables
 from bench.catalogue import BENCHMARKS, RESULTS, Benchmark, digest
+from bench.demo import DEMO
 
 REPEAT = "Measure again: .venv/bin/python -m bench.all --only {}"
 
@@ -47,3 +49,7 @@ def test_a_change_of_the_code_that_measures_is_noticed(
     before = digest(Benchmark("mine", "mine"))
     (tmp_path / "mine.py").write_text("import os\n\nfrom bench.shared import (\n    rows,\n)\n")
     assert digest(Benchmark("mine", "mine")) == before
+
+
+def test_the_benchmarks_find_the_demo() -> None:
+    subprocess.run([*DEMO, "--help"], check=True, capture_output=True)

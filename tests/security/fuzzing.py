@@ -8,20 +8,14 @@ from typing import Final
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
-from sluicegate.coordinator.core.record_codec import decode_record, encode_record
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.record_codec import decode_record, encode_record
 from sluicegate.coordinator.runtime.service import Service
-from sluicegate.events.codec import (
-    Flaw,
-    read_attributes,
-    read_body,
-    read_files,
-    read_notification,
-    read_record,
-)
+from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.dead_letters import Mark, read_letter
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.feed import read_notification
 from sluicegate.events.models import (
     Assignment,
     CheckpointCompleted,

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from sluicegate.events.attributes import PER_CHECKPOINT, PER_REGION
-from sluicegate.events.codec import Notification
 from sluicegate.events.encoding import Message, encode_event, encode_notification
-from sluicegate.events.envelope import BODIES, Envelope, EventType
-from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, Envelope, EventType
+from sluicegate.events.notifications import NOTIFICATION_BODIES, Notification, NotificationType
 
 FILE: Final = {"path": "bucket-0/data-1.parquet", "size": 10, "rows": 2, "metadata": "eA=="}
 POSITION: Final = {"incarnation": "q1", "checkpoint": 1, "digest": "range-1"}

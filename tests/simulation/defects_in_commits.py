@@ -4,8 +4,11 @@ from typing import Any, Final
 
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Revert
+from sluicegate.events.problems import Code
 from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, SnapshotRef, Unproven
 from tests.simulation.seams import Defect, Function, always, skip
+
+_UNPROVEN: Final = (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)
 
 
 def _absent_unless_seen(right: Function) -> Function:
@@ -25,6 +28,14 @@ def _lost_is_done(right: Function) -> Function:
     return wrong
 
 
+def _believes_at_once(right: Function) -> Function:
+    def wrong(self: Any) -> None:
+        if not self.ready or self._stall is None or self._stall.code not in _UNPROVEN:
+            right(self)
+
+    return wrong
+
+
 def _at_position(right: Function) -> Function:
     return lambda self, position: position
 
@@ -40,7 +51,7 @@ IN_COMMITS: Final = (
         "the low-water mark passes pending events",
         "the low-water mark",
         _at_position,
-        ("I1", "I12", "I4"),
+        ("I8",),
         ("crash", "rebalance"),
     ),
     Defect(
@@ -84,6 +95,20 @@ IN_COMMITS: Final = (
         _absent_unless_seen,
         ("I2", "I3"),
         ("expire", "unknown, visible", "foreign", "crash"),
+    ),
+    Defect(
+        "nobody misses a decision that was rolled back",
+        "a decision that the table lacks",
+        always(None),
+        ("I1",),
+        ("roll back",),
+    ),
+    Defect(
+        "a statement about the head needs no inspection",
+        "inspecting again",
+        _believes_at_once,
+        ("I1",),
+        ("roll back",),
     ),
     Defect(
         "an unknown publication is done",

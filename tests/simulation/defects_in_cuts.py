@@ -55,8 +55,11 @@ def _target_lost(right: Function) -> Function:
 
 
 def _counts_by_kind(right: Function) -> Function:
-    def wrong(log: Log, body: Any) -> None:
-        right(log, body.model_copy(update={"kind": "forced"}))
+    def wrong(log: Log, body: Any) -> Any:
+        problem = right(log, body)
+        for region in log.state.regions.values() if problem is None else ():
+            region.fallbacks = 0
+        return problem
 
     return wrong
 

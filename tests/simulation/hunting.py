@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.simulator.plan import draw_plan
-from sluicegate.simulator.shrink import attempt
+from sluicegate.simulator.schedule import attempt
 from tests.simulation.defects import DEFECTS
 from tests.simulation.seams import planted
 

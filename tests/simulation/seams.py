@@ -1,4 +1,7 @@
-"""Seams of the core, and of the table in memory: the functions of which a defect plants a wrong variant."""
+"""Seams: the functions of which a defect plants a wrong variant.
+
+They are those of the core, of the table in memory, of retention, and of the search for orphans.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,15 +10,14 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from sluicegate.coordinator.core import (
-    answers,
-    candidate,
     commands,
     committing,
     cuts,
     decisions,
     heads,
+    machine,
+    outbox,
     progress,
-    read_barrier,
     registration,
     replica,
 )
@@ -24,6 +26,8 @@ from sluicegate.coordinator.core.log_state import RegionState
 from sluicegate.coordinator.core.pending import Checkpoint, PendingCheckpoints
 from sluicegate.events.problems import Code
 from sluicegate.lakes import memory
+from sluicegate.replay import orphan_events
+from sluicegate.simulator import retention, world
 
 Function = Callable[..., Any]
 
@@ -37,14 +41,15 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "validity of one move": (cuts, "_move_problem"),
     "validity of a decision": (cuts, "problem_of"),
     "validity of an abandoned attempt": (cuts, "abandonment_problem"),
-    "the cut before the barrier": (cuts, "_before_barrier"),
     "partial cuts": (cuts, "may_be_partial"),
     "the succession of assignments": (registration, "_succession_problem"),
+    "settings of a registration": (registration, "_policy_problem"),
+    "accepting": (registration, "accept"),
+    "the cut that an assignment follows": (registration, "_follows_other_cut"),
+    "the beginning of an assignment": (registration, "_begin_assignment"),
     "a plain restart": (registration, "_restart_problem"),
     "an incarnation": (registration, "_incarnation_problem"),
     "an assignment": (registration, "_assignment_problem"),
-    "incarnations of the assignment before": (registration, "suspended"),
-    "which region a cut may move": (Log, "may_move"),
     "a withdrawal": (registration, "withdraw"),
     "the end of an incarnation": (Log, "end_incarnation"),
     "the low-water mark": (Log, "low_water"),
@@ -53,10 +58,11 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "targets": (Log, "targets"),
     "gone regions": (RegionState, "gone"),
     "attempts of one writer": (Checkpoint, "doubled_writer"),
+    "named parts": (Checkpoint, "named"),
     "impossible completions": (PendingCheckpoints, "_impossible"),
     "adding a part": (PendingCheckpoints, "add_part"),
     "restoring checkpoints": (PendingCheckpoints, "restore"),
-    "dropping unsealed checkpoints": (PendingCheckpoints, "keep_sealed"),
+    "events of regions": (progress, "apply"),
     "a completion": (progress, "completed"),
     "a heartbeat": (progress, "heartbeat"),
     "a closing": (progress, "closed"),
@@ -77,16 +83,24 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "reached savepoints": (commands, "reached"),
     "targets of a region that ends": (Log, "_cap_targets"),
     "the next sealed checkpoint as a target": (Log, "retarget"),
-    "the known head": (heads, "known_head"),
-    "the answer of the table": (committing.Committing, "_asked"),
+    "a decision that the table lacks": (heads, "lost_decision"),
+    "inspecting again": (machine.StreamMachine, "_inspect_again"),
     "the proof of absence": (memory, "look_for"),
     "the result of a publication": (committing.Committing, "_published"),
-    "the read barrier": (read_barrier.ReadBarrier, "passed"),
-    "the place of a record that is read again": (replica.Replica, "_place_of"),
+    "the read barrier": (machine.StreamMachine, "_is_past_barrier"),
+    "applying a record": (replica.Replica, "apply"),
     "the end of reading again": (replica.Replica, "finish_refill"),
     "the policy": (replica.Replica, "_set_policy"),
-    "entries that are not read back": (candidate.Candidate, "read_upto"),
-    "answers to registrations": (answers.Answers, "send"),
+    "answers to registrations": (outbox.Outbox, "send_answers"),
+    "judging a registration": (replica.Replica, "_register"),
+    "the next step of a commit": (committing.Committing, "next"),
+    "notifications": (outbox.Outbox, "_add"),
+    "notifications of commits": (outbox.Outbox, "_committed"),
+    "the state record": (outbox.Outbox, "record"),
+    "records that may be deleted": (retention, "deletion_start"),
+    "the record to recover from": (world, "recovery_record"),
+    "checkpoints that may be committed": (orphan_events, "_may_be_included"),
+    "winners and losers": (orphan_events.OrphanEvents, "_commit"),
 }
 """Names of the places where a defect can be planted. A rename of a function is made here, too."""
 

@@ -6,13 +6,12 @@ from typing import get_args
 
 from sluicegate.coordinator.core import registration, replica
 from sluicegate.coordinator.core.effects import Append
-from sluicegate.coordinator.core.transitions import REGION
+from sluicegate.coordinator.transitions import REGION
 from sluicegate.events.models import Command
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
 from sluicegate.simulator.coverage import FAULTS, REFUSALS, RESULTS, TRANSITIONS, effects_of_core, rows
-from sluicegate.simulator.fleet import KINDS
-from sluicegate.simulator.node import FATES
+from sluicegate.simulator.fates import FATES, KINDS
 from sluicegate.simulator.plan import FAULTS as OF_PLANS
 
 

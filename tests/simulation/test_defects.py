@@ -48,5 +48,9 @@ def test_every_defect_can_be_planted_and_taken_back() -> None:
 
 
 def test_names_are_distinct() -> None:
-    assert len({defect.name for defect in DEFECTS}) == len(DEFECTS) >= 50
+    assert len({defect.name for defect in DEFECTS}) == len(DEFECTS) >= 90
     assert {defect.seam for defect in DEFECTS} <= SEAMS.keys()
+
+
+def test_every_seam_has_a_defect() -> None:
+    assert SEAMS.keys() - {defect.seam for defect in DEFECTS} == set()

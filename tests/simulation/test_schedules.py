@@ -11,12 +11,11 @@ import pytest
 
 from sluicegate import simulator
 from sluicegate.coordinator import core
-from sluicegate.simulator.campaign import Campaign, run_campaign
+from sluicegate.simulator.campaign import Campaign, format_failure, run_campaign, table
 from sluicegate.simulator.coverage import rows
 from sluicegate.simulator.plan import LENGTH, draw_plan
-from sluicegate.simulator.report import format_failure, table
-from sluicegate.simulator.schedule import Schedule
-from sluicegate.simulator.shrink import attempt, shrink
+from sluicegate.simulator.schedule import Schedule, attempt
+from sluicegate.simulator.shrink import shrink
 
 pytestmark = pytest.mark.slow
 SEEDS: Final = 300
@@ -62,7 +61,7 @@ def story(seed: int) -> Iterator[str]:
     plan = draw_plan(seed)
     _, violation = attempt(plan)
     if violation is not None:
-        yield from format_failure(seed, LENGTH, shrink(plan, violation))
+        yield from format_failure(seed, LENGTH, shrink(plan, violation, attempt))
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -17,20 +18,23 @@ from sluicegate.writer_hooks.errors import (
     BatchUnfinished,
     HookError,
     PublishFailed,
+    RegionReplaced,
     RegistrationUnanswered,
 )
-from sluicegate.writer_hooks.outcomes import Outcomes
+from sluicegate.writer_hooks.outcomes import OnOutcome, Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.closing import end_region, rest_region
 from sluicegate.writer_hooks.spark.examining import troubles, wrong_options
-from sluicegate.writer_hooks.spark.incarnation import Registered
+from sluicegate.writer_hooks.spark.incarnation import check_live, end_region, rest_region
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.runs import FIRST_LOOK, Kind, Options, Run, Signal
 
 _log = logging.getLogger(__name__)
 
+_OWN: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+: .*)")
+"""An error of the hooks in the text of a failed run."""
 _LOOK: Final = 0.5
 _REACH: Final = 10.0
 """Seconds for Kafka to respond before it is reported as unreachable."""
@@ -44,7 +48,7 @@ _CLOSING: Final = 60.0
 
 @dataclass(slots=True)
 class Heartbeats:
-    """Sender of events for signals. `tell` never blocks; the next heartbeat replaces one that fails."""
+    """Sender of events for signals. No signal is waited for; the next heartbeat replaces one that fails."""
 
     interval: float
     idle_after: float
@@ -127,7 +131,7 @@ class Heartbeats:
         now = time.monotonic()
         run = self._runs.get(signal.query)
         if signal.kind is Kind.STARTED or run is None:
-            run = Run(signal.run, signal.query, signal.find, last_rows=now, due=now + FIRST_LOOK)
+            run = Run(signal.run, signal.query, signal.find, now, now + FIRST_LOOK, signal.end)
             self._runs[signal.query] = run
         if run.id != signal.run:
             return  # a late signal of a run that was replaced
@@ -137,6 +141,9 @@ class Heartbeats:
                 self.outcomes.leave(run.followed, run.query)
             if signal.kind is Kind.ENDED:
                 self._end(run, now)
+            elif own := _OWN.findall(signal.error):
+                # Spark names only "Writing job failed" if the sink fails at the end of a batch.
+                _log.error("%s has failed: %s", run.name, own[-1])
         elif signal.kind is not Kind.STARTED:
             self._note_rows(run, signal, now)
 
@@ -186,6 +193,8 @@ class Heartbeats:
         with self.registry.registering(run.query, wait=False) if self.registry else nullcontext(True) as free:
             if free:
                 self._send_heartbeat(run, parsed)
+        if run.doubted and run.idle and run.registered is not None:
+            self._ask(run, parsed, run.registered)
 
     def _send_heartbeat(self, run: Run, options: SinkOptions) -> None:
         registered, events = run.registration(options, self.registry)
@@ -230,6 +239,26 @@ class Heartbeats:
             *(run.name, found, registered.incarnation),
         )
         self.registry.doubt(run.query)
+        run.doubted = True
+
+    def _ask(self, run: Run, options: SinkOptions, own: Registered) -> None:
+        """Ask in place of the next batch, which an idle source may delay. End a run that was replaced."""
+        if self.registry is None or not self.registry.take_doubt(run.query):
+            run.doubted = False  # a batch has asked
+            return
+        limit = min(self.interval, options.region.registration_timeout)
+        try:
+            check_live(replace(options, region=replace(options.region, registration_timeout=limit)), own)
+        except RegionReplaced as error:
+            # Under Spark Connect, this process cannot end the run: its next batch fails.
+            self.registry.doubt(run.query)
+            # A run that is over was perhaps replaced by the closing of its own region.
+            if run.end(f"{type(error).__name__}: {error}"):
+                _log.error("%s: %s", run.name, error)
+        except HookError:
+            self.registry.doubt(run.query)  # the next heartbeat or batch asks again
+            return
+        run.doubted = False
 
     def _rest(self, run: Run) -> None:
         """Publish that the region of an ended query is idle.
@@ -320,3 +349,10 @@ class Heartbeats:
             run.name,
             error,
         )
+
+
+def make_heartbeats(
+    folder: str, interval: float, idle_after: float, on_outcome: OnOutcome | None
+) -> Heartbeats:
+    """Return the heartbeats of a session whose workers record their registrations in a folder."""
+    return Heartbeats(interval, idle_after, Outcomes(on_outcome), Registry(folder))

@@ -1,27 +1,38 @@
-"""Registration of a query: the steps between its first batch and its first file.
+"""Incarnation of a query in its checkpoint location: its registration, and the end of the query.
 
-A location with a marker registers as a plain restart. A location without one asks first, which changes
-nothing; then it is marked; only then the incarnation is registered. After a crash between any two steps, the
-next start repeats the steps that follow the marker, with the same incarnation and the same base.
+The registration has several steps, between the first batch and the first file. A location with a marker
+registers as a plain restart. A location without one asks first, which changes nothing; then it is marked;
+only then the incarnation is registered. After a crash between any two steps, the next start repeats the steps
+that follow the marker, with the same incarnation and the same base.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
-from sluicegate.events.models import Position
+from aiokafka import TopicPartition
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat, RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.writer_hooks.errors import BadCheckpointLocation, RegionReplaced
-from sluicegate.writer_hooks.region import Event, Region
-from sluicegate.writer_hooks.registration import (
-    ask,
-    ask_until_known,
-    registration_event,
-    require_accepted,
+from sluicegate.writer_hooks.answers import await_answer
+from sluicegate.writer_hooks.errors import (
+    BadCheckpointLocation,
+    BatchUnfinished,
+    RegionReplaced,
+    RegistrationRefused,
 )
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
 from sluicegate.writer_hooks.spark.options import SinkOptions
+
+_SETTINGS_PAUSE: Final = 0.5
 
 Stopped = Callable[[], bool]
 """Function that returns True if the query is being stopped."""
@@ -36,14 +47,6 @@ _ENDED = frozenset(
     }
 )
 """Answers to a probe of the own incarnation which state that it has ended."""
-
-
-class Registered(NamedTuple):
-    """An accepted registration of this driver process."""
-
-    incarnation: str
-    run: str
-    """Id of the registration."""
 
 
 def _running() -> bool:
@@ -67,18 +70,20 @@ def register_query(
             marker = _complete(options, checkpoint, marker)
         if marker.assignment < region.assignment.number:
             marker = _begin_assignment(options, checkpoint, marker, stopped)
-    registration, answer = ask_until_known(region, lambda: restart_event(region, checkpoint, marker), stopped)
+    registration, answer = _ask_until_known(
+        region, lambda: _restart_event(region, checkpoint, marker), stopped
+    )
     hit(Failpoint.HOOK_ANSWER_AFTER)
-    require_accepted(region, marker.incarnation, answer)
+    _require_accepted(region, marker.incarnation, answer)
     return marker, Registered(marker.incarnation, registration.envelope.id)
 
 
-def restart_event(
+def _restart_event(
     region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, *, probe: bool = False
 ) -> Event:
     """Return the registration of a marked location, with the newest batches that it has planned."""
     planned = checkpoint.planned(marker.first)
-    return registration_event(region, marker.incarnation, marker.base, planned=planned, probe=probe)
+    return region.registration(marker.incarnation, marker.base, planned=planned, probe=probe)
 
 
 def check_location(options: SinkOptions) -> None:
@@ -101,10 +106,10 @@ def probe_query(options: SinkOptions) -> None:
     elif marker.stream is not None and marker.assignment < region.assignment.number:
         _probe_next(region, checkpoint, marker, _running)
     else:
-        _, answer = ask_until_known(
-            region, lambda: restart_event(region, checkpoint, marker, probe=True), _running
+        _, answer = _ask_until_known(
+            region, lambda: _restart_event(region, checkpoint, marker, probe=True), _running
         )
-        require_accepted(region, marker.incarnation, answer)
+        _require_accepted(region, marker.incarnation, answer)
 
 
 def check_live(options: SinkOptions, own: Registered, stopped: Stopped = _running) -> None:
@@ -113,14 +118,67 @@ def check_live(options: SinkOptions, own: Registered, stopped: Stopped = _runnin
     marker = checkpoint.marker()
     if marker is None or marker.incarnation != own.incarnation:
         raise RegionReplaced(_replaced(region, "its checkpoint location was reset"))
-    answer = ask(region, restart_event(region, checkpoint, marker, probe=True), stopped)
+    answer = ask(region, _restart_event(region, checkpoint, marker, probe=True), stopped)
     if answer.live == own.incarnation:
         if answer.run not in (None, own.run):
             raise RegionReplaced(_replaced(region, "another process runs its checkpoint location"))
         return
-    ended = answer.problem is not None and answer.problem.code in _ENDED
-    if answer.live is not None or ended:
+    if answer.live is not None:
         raise RegionReplaced(_replaced(region, answer.reason or f"incarnation {answer.live} is live"))
+    if answer.problem is not None and answer.problem.code in _ENDED:
+        raise RegionReplaced(
+            f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
+            f"its incarnation has ended, and nothing that it writes from now on counts. {answer.reason}"
+        )
+
+
+def ask(region: Region, registration: Event, stopped: Stopped = _running) -> RegistrationAnswered:
+    """Publish a registration or a probe, and return its answer.
+
+    Raises PublishFailed, TopicMissing or RegistrationUnanswered (see `await_answer`).
+    """
+    deadline = time.monotonic() + region.registration_timeout
+    timeout = min(region.publish_timeout, region.registration_timeout)
+    publisher = shared_publisher(region.kafka)
+    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
+    probe = isinstance(registration.body, RegionRegistered) and registration.body.probe
+
+    def publish() -> None:
+        hit(Failpoint.HOOK_PROBE_BEFORE if probe else Failpoint.HOOK_REGISTRATION_BEFORE)
+        publisher.publish(region.events_topic, [registration], timeout)
+        hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
+
+    answers = TopicPartition(region.commits_topic, partition)
+    return await_answer(region, registration.envelope.id, answers, deadline, publish, stopped)
+
+
+def _ask_until_known(
+    region: Region, registration: Callable[[], Event], stopped: Stopped
+) -> tuple[Event, RegistrationAnswered]:
+    """Ask as `ask` does, and again while the stream's first coordinator has not logged its settings yet.
+
+    Such an answer is returned only after the registration timeout. `registration` makes the event of each
+    attempt. Returns the event that was answered, and its answer.
+    """
+    deadline = time.monotonic() + region.registration_timeout
+    while True:
+        event = registration()
+        answer = ask(region, event, stopped)
+        known = answer.problem is None or answer.problem.code is not Code.NO_POLICY
+        if known or time.monotonic() + _SETTINGS_PAUSE >= deadline or stopped():
+            return event, answer
+        time.sleep(_SETTINGS_PAUSE)
+
+
+def _require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:
+    """Raise RegistrationRefused if the answer is a refusal."""
+    if answer.accepted:
+        return
+    code = answer.problem.code if answer.problem is not None else "no reason given"
+    raise RegistrationRefused(
+        f"the coordinator refused the registration of the region {region.name} of the stream "
+        f"{region.stream} (incarnation {incarnation}, {code}). {answer.reason}".rstrip()
+    )
 
 
 def _replaced(region: Region, reason: str) -> str:
@@ -132,6 +190,25 @@ def _replaced(region: Region, reason: str) -> str:
 
 
 # --- incarnations that begin ----------------------------------------------------------------------
+
+
+def start_incarnation(checkpoint_location: str, first: int) -> str:
+    """Record that this sink begins at batch `first` of a query that wrote to another target before.
+
+    The other target may be another sink, or another stream of this one. A stream that already has batches of
+    the query refuses the new incarnation. Returns the id of the incarnation. Raises BadCheckpointLocation if
+    the recorded incarnation begins at that batch or later, or if there is no query.
+    """
+    checkpoint = Checkpoint(checkpoint_location)
+    query, known = checkpoint.known_query(), checkpoint.marker()
+    if known is not None and first <= known.first:
+        raise BadCheckpointLocation(
+            f"the query in {checkpoint_location} has the incarnation {known.incarnation} from batch "
+            f"{known.first} on"
+        )
+    marker = IncarnationMarker(query=query, incarnation=new_incarnation(), first=first)
+    checkpoint.write_marker(marker)
+    return marker.incarnation
 
 
 def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> IncarnationMarker:
@@ -149,14 +226,12 @@ def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> In
 
 def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> Position | None:
     """Return the base of an incarnation in a location without one. Raises RegistrationRefused."""
-    _, answer = ask_until_known(
-        region, lambda: registration_event(region, incarnation, None, probe=True), stopped
-    )
+    _, answer = _ask_until_known(region, lambda: region.registration(incarnation, None, probe=True), stopped)
     after = region.assignment.after
     differs = answer.problem is not None and answer.problem.code is Code.BASE_DIFFERS
     if differs and after and answer.decision == after:
         return answer.decided
-    require_accepted(region, incarnation, answer)
+    _require_accepted(region, incarnation, answer)
     return None
 
 
@@ -180,10 +255,8 @@ def _probe_next(
     if completed is not None and completed >= first:
         first = completed + 1
         base = checkpoint.predecessor(marker, first)
-    _, answer = ask_until_known(
-        region, lambda: registration_event(region, incarnation, base, probe=True), stopped
-    )
-    require_accepted(region, incarnation, answer)
+    _, answer = _ask_until_known(region, lambda: region.registration(incarnation, base, probe=True), stopped)
+    _require_accepted(region, incarnation, answer)
     return incarnation, base, first
 
 
@@ -234,4 +307,75 @@ def _check_owner(options: SinkOptions, checkpoint: Checkpoint, marker: Incarnati
             f"not {region.name}. If the option region is wrong, correct it. To divide the stream into other "
             "regions, end this one, and start the queries in empty checkpoint locations with a higher "
             "assignment, its option assignment.after, and sources that begin where this one has ended"
+        )
+
+
+# --- queries that end -----------------------------------------------------------------------------
+
+
+def close_region(options: Mapping[str, str]) -> int | None:
+    """Publish the end of a region, and return its final checkpoint (None: it never completed one).
+
+    `options` are those of the query's sink, `checkpointLocation` among them. The query must not be running. A
+    query that runs again in the same checkpoint location opens its region again. Repeated calls are allowed.
+    The call registers, and waits for the coordinator. Raises BatchUnfinished if Spark has planned a batch
+    that it has not completed, and the errors of a registration.
+    """
+    return end_region(SinkOptions.parse(options), None)
+
+
+def end_region(
+    options: SinkOptions, registered: Registered | None, before: Sequence[Event] = ()
+) -> int | None:
+    """Close the region of a query that has ended, as `close_region`.
+
+    `registered` is the registration of the query's run; `before` are events that have to precede the closing.
+    Without a registration, this call registers, and waits for the coordinator.
+    """
+    _require_finished(options)
+    registered = registered or register_query(options, may_be_unplanned=True)[1]
+    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    marker, final = checkpoint.marker(), checkpoint.newest_completed()
+    # The last batch belongs to an earlier incarnation.
+    if final is not None and marker is not None and final < marker.first:
+        final = None
+    closed = RegionClosed(final=final, run=registered.run)
+    event = region.event(EventType.REGION_CLOSED, registered.incarnation, closed)
+    shared_publisher(region.kafka).publish(region.events_topic, [*before, event], region.publish_timeout)
+    return final
+
+
+def rest_region(
+    options: SinkOptions, registered: Registered | None, timeout: float, before: Sequence[Event] = ()
+) -> None:
+    """Publish that a region is idle until its query starts again, so that no commit waits for it.
+
+    Kafka must acknowledge the event within `timeout` seconds. `registered` and `before` are as in
+    `end_region`. Raises the errors of `close_region`.
+    """
+    checkpoint = Checkpoint(options.checkpoint_location)
+    marker = checkpoint.marker()
+    if marker is None and checkpoint.newest_planned() is not None:
+        return  # The marker was deleted since. Only the next query may decide where the numbering begins.
+    _require_finished(options)
+    if marker is not None and registered is not None and marker.incarnation != registered.incarnation:
+        return  # A reset has begun another incarnation since, and its query has not started yet.
+    if registered is None:
+        limit = min(timeout, options.region.registration_timeout)
+        region = replace(options.region, registration_timeout=limit)
+        registered = register_query(replace(options, region=region), may_be_unplanned=True)[1]
+    region = options.region
+    idle = RegionHeartbeat(idle=True, run=registered.run)
+    event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, idle)
+    shared_publisher(region.kafka).publish(region.events_topic, [*before, event], timeout)
+
+
+def _require_finished(options: SinkOptions) -> None:
+    """Raise BatchUnfinished if the last planned batch is not completed."""
+    checkpoint = Checkpoint(options.checkpoint_location)
+    planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
+    if planned != final:
+        raise BatchUnfinished(
+            f"the region {options.region.name} is not at its end: its query planned batch {planned} and "
+            f"completed {'none' if final is None else final}; start the query again, so that it finishes"
         )

@@ -1,23 +1,26 @@
-"""Listener that turns Spark's query events into heartbeats and closings."""
+"""Listener that turns Spark's query events into signals, of which heartbeats and closings are made."""
 
 import logging
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
-from sluicegate.writer_hooks.outcomes import OnOutcome, Outcomes
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
+from sluicegate.writer_hooks.spark.options import NAME
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.runs import Finder, Kind, Options, Signal
-from sluicegate.writer_hooks.spark.source import NAME
+from sluicegate.writer_hooks.spark.runs import Ender, Finder, Kind, Options, Signal, Signals, no_ender
 
 _LAST_SIGNALS: Final = 5.0  # seconds for Spark's last signals to arrive when the driver ends
 _LAST_EVENTS: Final = 15.0  # seconds for the events made of them
 _POLL: Final = 0.05
+_FAILED: Final = "STREAM_FAILED"
+"""Spark's error class of a query that has failed."""
 _WATCH: Final = 0.5  # seconds between two checks for queries that are being stopped
 
 _log = logging.getLogger(__name__)
@@ -29,19 +32,16 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
     Under Spark Connect it is pickled and runs on the server.
     """
 
-    def __init__(
-        self, folder: str, interval: float, idle_after: float, on_outcome: OnOutcome | None = None
-    ) -> None:
+    def __init__(self, folder: str, make_signals: Callable[[], Signals]) -> None:
+        """Make a listener; `make_signals` makes the receiver of its signals, in the listener's process."""
         self._folder = folder
-        self._interval = interval
-        self._idle_after = idle_after
-        self._on_outcome = on_outcome
-        self._heartbeats: Heartbeats | None = None
+        self._make_signals = make_signals
+        self._signals: Signals | None = None
         self._queries: ClassicQueries | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads and JVM handles cannot be pickled.
-        return {**self.__dict__, "_heartbeats": None, "_queries": None}
+        return {**self.__dict__, "_signals": None, "_queries": None}
 
     def look_into(self, session: SparkSession) -> None:
         """Let the listener read sink options from the session's queries, if the workers recorded none."""
@@ -65,7 +65,8 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryTerminated(self, event: Any) -> None:
         """Record the end of a run."""
-        self._tell(Kind.ENDED if event.exception is None else Kind.FAILED, event)
+        error = event.exception
+        self._tell(Kind.ENDED if error is None else Kind.FAILED, event, error=error or "")
         if self._queries is not None:
             self._queries.told(str(event.runId))
 
@@ -73,19 +74,15 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         """Send the remaining events when the driver ends."""
         if self._queries is not None:
             self._queries.await_news(time.monotonic() + _LAST_SIGNALS)
-        if self._heartbeats is not None:
-            self._heartbeats.stop(_LAST_EVENTS)
+        if self._signals is not None:
+            self._signals.stop(_LAST_EVENTS)
 
-    def _tell(self, kind: Kind, about: Any, rows: int = 0) -> None:
-        if self._heartbeats is None:
-            self._heartbeats = Heartbeats(
-                self._interval,
-                self._idle_after,
-                Outcomes(self._on_outcome),
-                Registry(self._folder),
-            )
+    def _tell(self, kind: Kind, about: Any, rows: int = 0, error: str = "") -> None:
+        if self._signals is None:
+            self._signals = self._make_signals()
         query, run = str(about.id), str(about.runId)
-        self._heartbeats.tell(Signal(kind, query, run, self._finder(query, run), rows))
+        end = self._queries.ender(run) if self._queries is not None else no_ender
+        self._signals.tell(Signal(kind, query, run, self._finder(query, run), rows, end, error))
 
     def _finder(self, query: str, run: str) -> Finder:
         """Return a finder that reads the registry of the workers first, then the query itself.
@@ -168,6 +165,35 @@ class ClassicQueries:
         query = self._running.get(run)
         return _unknown if query is None else lambda: self._sink_options(query)
 
+    def ender(self, run: str) -> Ender:
+        """Return a function that fails a run. It may be called at any time."""
+        query = self._running.get(run)
+        return no_ender if query is None else partial(self._fail, query)
+
+    def _fail(self, query: StreamingQuery, message: str) -> bool:
+        """Stop a query. Its error is this message, as far as the release of Spark allows that.
+
+        Spark itself fails a query only in a batch, and a query with an idle source has none. Return False if
+        the query is over already.
+        """
+        if _over(query):
+            return False
+        try:
+            jvm = self._session._jvm
+            reported = jvm.PythonUtils.toScalaMap({"id": query.id, "runId": query.runId, "message": message})
+            cause = jvm.java.lang.IllegalStateException(message)
+            error = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
+                message, cause, _FAILED, reported
+            )
+            getattr(query._jsq.streamingQuery(), "streamDeathCause_$eq")(error)
+        except (Py4JError, TypeError) as problem:
+            _log.warning(
+                "the query %s ends without an error: Spark does not take one (%s)", query.id, problem
+            )
+        # The stop waits for a batch that runs, and the heartbeats of other regions must not wait for it.
+        threading.Thread(target=_stop, args=(query,), name="sluicegate-ends", daemon=True).start()
+        return True
+
     def _sink_options(self, query: StreamingQuery) -> Options | None:
         try:
             plan = query._jsq.streamingQuery().logicalPlan()
@@ -180,6 +206,13 @@ class ClassicQueries:
             return {str(name): str(value) for name, value in converters.asJava(plan.writeOptions()).items()}
         except Py4JError:
             return None  # not planned yet, failed before that, or the JVM has ended
+
+
+def _stop(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except (Py4JError, PySparkException) as error:
+        _log.warning("the query %s could not be stopped: %s", query.id, error)
 
 
 def _over(query: StreamingQuery) -> bool:

@@ -16,6 +16,8 @@ from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
 
+NAME: Final = "sluicegate"
+"""Name of the data source, for `format`."""
 TABLE_PREFIX: Final = "table."
 """Prefix of options for the lake adapter, which receives them without it."""
 

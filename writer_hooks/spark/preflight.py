@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lakes.port import TableRefused
+from sluicegate.writer_hooks.answers import advice
 from sluicegate.writer_hooks.errors import BadOption, HookError, PreflightFailed, RegistrationUnanswered
-from sluicegate.writer_hooks.registration import advice
 from sluicegate.writer_hooks.spark.examining import log_troubles, table_troubles, wrong_options
 from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
 from sluicegate.writer_hooks.spark.options import SinkOptions, log_of, table_of

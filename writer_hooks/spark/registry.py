@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from sluicegate.writer_hooks.spark.incarnation import Registered
+from sluicegate.writer_hooks.region import Registered
 
 _LOCK: Final = "lock"
 _INCARNATION: Final = "incarnation"

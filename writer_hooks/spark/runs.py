@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
-from sluicegate.writer_hooks.outcomes import Live
-from sluicegate.writer_hooks.region import Event, Region
+from sluicegate.writer_hooks.region import Event, Live, Region, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.incarnation import Registered, restart_event
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 
@@ -17,6 +15,18 @@ FIRST_LOOK: Final = 0.05
 Options = Mapping[str, str]
 Finder = Callable[[], Options | None]
 """Function that returns the options of a run's sink: None while unknown, empty for another sink."""
+
+
+Ender = Callable[[str], bool]
+"""Function that ends a run, which fails with the given message. It does not wait for the end.
+
+It returns False if the run is over already.
+"""
+
+
+def no_ender(_: str) -> bool:
+    """Do nothing: a run that this process cannot end fails at its next batch."""
+    return True
 
 
 class Kind(StrEnum):
@@ -38,6 +48,21 @@ class Signal:
     run: str
     find: Finder
     rows: int = 0
+    end: Ender = no_ender
+    error: str = ""
+    """Error of a failed run as Spark prints it, with its causes."""
+
+
+class Signals(Protocol):
+    """Receiver of signals."""
+
+    def tell(self, signal: Signal) -> None:
+        """Queue a signal; never blocks."""
+        ...
+
+    def stop(self, timeout: float) -> None:
+        """Handle the queued signals, for at most so many seconds."""
+        ...
 
 
 @dataclass(slots=True)
@@ -49,6 +74,7 @@ class Run:
     find: Finder
     last_rows: float
     due: float
+    end: Ender = no_ender
     idle: bool = False
     ended: bool = False
     """The query has ended without error. The run is kept until the log contains that its region is idle."""
@@ -58,6 +84,8 @@ class Run:
     """Registration of the run: that of its first batch, or one of this thread before it."""
     live: Live | None = None
     """The newest answer of the coordinator for the region that was not compared yet."""
+    doubted: bool = False
+    """The next batch of the query has to ask if its incarnation is still live."""
     options: Options | None = None
     followed: Region | None = None
     """Region that this run follows in `outcomes`."""
@@ -102,7 +130,8 @@ class Run:
         place = (region.stream, region.name, region.assignment.number)
         if (marker.stream, marker.region, marker.assignment) != place:
             return None, []
-        event = restart_event(region, Checkpoint(options.checkpoint_location), marker)
+        planned = Checkpoint(options.checkpoint_location).planned(marker.first)
+        event = region.registration(marker.incarnation, marker.base, planned=planned)
         return Registered(marker.incarnation, event.envelope.id), [event]
 
     def last_registration(

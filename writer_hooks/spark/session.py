@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,11 @@ from pyspark.sql import SparkSession
 
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.outcomes import OnOutcome
+from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
 from sluicegate.writer_hooks.spark.listener import RegionListener
+from sluicegate.writer_hooks.spark.options import NAME
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.source import NAME, SluicegateSource
+from sluicegate.writer_hooks.spark.source import SluicegateSource
 from sluicegate.writer_hooks.spark.writer import ListenerState
 
 _log = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ def attach_to(
     if not _is_remote(spark):
         _check_python(spark.sparkContext.pythonExec)
     _register(spark, listener_state)
-    listener = RegionListener(_FOLDER, *beats, on_outcome)
+    listener = RegionListener(_FOLDER, partial(make_heartbeats, _FOLDER, *beats, on_outcome))
     if not _is_remote(spark):
         listener.look_into(spark)
         _at_exit(listener.close)

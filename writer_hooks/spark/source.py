@@ -8,15 +8,14 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from sluicegate.writer_hooks.errors import BadOption, RegionReplaced
+from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.incarnation import Registered, check_live, register_query
-from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
+from sluicegate.writer_hooks.spark.options import NAME, SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.writer import ListenerState, StreamWriter
 
 _log = logging.getLogger(__name__)
-
-NAME: Final = "sluicegate"
 
 _WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's metadata of a column that withWatermark named
 

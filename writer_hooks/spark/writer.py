@@ -61,7 +61,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._listener_state = listener_state
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskResult:
-        """Write a task's rows. On return, Kafka has acknowledged its events."""
+        """Write a task's rows to files, and publish them. On return, Kafka has acknowledged the events.
+
+        If the publication fails, the files stay, because their events may be in the log.
+        """
         attempt = self._this_attempt()
         options = self._options
         target = Target(
@@ -70,7 +73,14 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             event_time_column=options.event_time_column,
             message_max_bytes=options.message_max_bytes,
         )
-        return TaskResult(attempt, write_attempt(options.region, attempt, target, iterator))
+        region = options.region
+        written, events = write_attempt(region, attempt, target, iterator)
+        if events:
+            publisher = shared_publisher(region.kafka)
+            hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
+            publisher.publish(region.events_topic, events, region.publish_timeout)
+            hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
+        return TaskResult(attempt, written)
 
     def _this_attempt(self) -> Attempt:
         context = TaskContext.get()

@@ -72,3 +72,28 @@ def test_the_identity_is_that_of_the_table_that_is_there_now(lake: Lake) -> None
     assert stream.committer.identity() == stream.table
     lake.replace()
     assert stream.committer.identity() == lake.committer().inspect().identity != stream.table
+
+
+def test_the_highest_own_decision_of_a_rolled_back_table_is_known(lake: Lake) -> None:
+    """A foreign job that commits as the same user hides nothing."""
+    lake.foreign([100])
+    stream = Stream(lake)
+    for decision in (1, 2):
+        stream.commit(decision, [decision])
+    assert lake.committer().inspect().newest_made == 2
+    lake.rollback(2)
+    lake.impostor(2, [101])
+    state = lake.committer().inspect()
+    assert (state.newest_decision, state.newest_made) == (2, 1)
+    lake.rollback(1)
+    lake.impostor(2, [102])
+    state = lake.committer().inspect()
+    assert (state.newest_decision, state.newest_made) == (2, 0)
+
+
+def test_expired_history_says_nothing_about_own_decisions(lake: Lake) -> None:
+    Stream(lake).commit(1, [1])
+    lake.foreign([100])
+    lake.foreign([101])
+    lake.expire(1)
+    assert lake.committer().inspect().newest_made is None

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from sluicegate.coordinator.settings.model import KafkaSettings, Settings, SettingsError, StreamSettings, load
 from sluicegate.coordinator.settings.sources import child, model_of
-from sluicegate.coordinator.settings.units import parse_bytes, parse_seconds
 from sluicegate.kafka.topics import TopicRole
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sluicegate.toml"
@@ -102,31 +101,30 @@ def test_options_may_be_json_and_dotted_tables(tmp_path: Path) -> None:
     assert options == {"s3.region": "eu", "s3.secret-key": "hunter2"}
 
 
+WRONG = """
+    commit_threads = 0
+    [kafka]
+    bootstrap_servers = "no-port"
+    [kafka.security]
+    protocol = "SASL_SSL"
+    [streams.flights]
+    tabel = "/data/flights"
+    partial = "sometimes"
+    alignment_timeout = "0s"
+    [streams."a/b"]
+    table = "relative/path"
+    [redis]
+    url = "http://user:hunter2@host"
+"""
+WRONG_ENV = {
+    "SLUICEGATE_HTTP__PORT": "high",
+    "SLUICEGATE_LOG": "{broken",
+    "SLUICEGATE_KAFKA_GROUP_ID": "one underscore too few",
+}
+
+
 def test_every_problem_is_reported_at_once_with_its_key(tmp_path: Path) -> None:
-    path = _file(
-        tmp_path,
-        """
-        commit_threads = 0
-        [kafka]
-        bootstrap_servers = "no-port"
-        [kafka.security]
-        protocol = "SASL_SSL"
-        [streams.flights]
-        tabel = "/data/flights"
-        partial = "sometimes"
-        alignment_timeout = "0s"
-        [streams."a/b"]
-        table = "relative/path"
-        [redis]
-        url = "http://user:hunter2@host"
-        """,
-    )
-    env = {
-        "SLUICEGATE_HTTP__PORT": "high",
-        "SLUICEGATE_LOG": "{broken",
-        "SLUICEGATE_KAFKA_GROUP_ID": "one underscore too few",
-    }
-    problems = _problems(path, env)
+    problems = _problems(_file(tmp_path, WRONG), WRONG_ENV)
     assert problems.keys() == {
         "commit_threads",
         "kafka.bootstrap_servers",
@@ -198,44 +196,6 @@ def test_two_streams_may_not_commit_as_one() -> None:
     both = {**env, **same, "SLUICEGATE_STREAMS__OTHER__COMMIT_USER": "me"}
     assert load(None, env).streams["other"].commit_user == "sluicegate-other"
     assert "commit_user" in _problems(None, both)["streams"]
-
-
-@pytest.mark.parametrize(
-    ("given", "seconds"),
-    [
-        (2, 2.0),
-        (0.5, 0.5),
-        ("2.5", 2.5),
-        ("500ms", 0.5),
-        ("30s", 30),
-        ("15 m", 900),
-        ("2h", 7200),
-        ("7d", 604800),
-    ],
-)
-def test_durations(given: object, seconds: float) -> None:
-    assert parse_seconds(given) == seconds
-
-
-@pytest.mark.parametrize(
-    "given", [0, -1, "0s", "", "s", "5 weeks", "1m30s", True, None, float("inf"), float("nan"), "1e3"]
-)
-def test_what_is_no_duration(given: object) -> None:
-    with pytest.raises(ValueError, match="must be a duration above 0"):
-        parse_seconds(given)
-
-
-@pytest.mark.parametrize(
-    ("given", "size"), [(1, 1), ("10", 10), ("64KiB", 65536), ("1.5MiB", 1572864), ("2 GiB", 2 << 30)]
-)
-def test_sizes(given: object, size: int) -> None:
-    assert parse_bytes(given) == size
-
-
-@pytest.mark.parametrize("given", [0, 1.5, "1.5", "0.3KiB", "5MB", "", None, False, float("inf")])
-def test_what_is_no_size(given: object) -> None:
-    with pytest.raises(ValueError, match="must be a size above 0"):
-        parse_bytes(given)
 
 
 def test_secrets_are_not_shown() -> None:

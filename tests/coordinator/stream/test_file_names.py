@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, PartsOf, Publish
+from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, Publish
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -94,7 +94,7 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
         with ThreadPoolExecutor(1) as threads:
             table = StreamTable(settings, threads, STREAM)
             await table.inspect(InspectTable())
-            wanted = CheckFiles((PartsOf("r1", (0,)),), ALLOWED, created.identity, checked)
+            wanted = CheckFiles({"r1": (0,)}, ALLOWED, created.identity, checked)
             found = await table.check(wanted, events)
             assert isinstance(found, FilesChecked)
             made = await table.publish(Publish(1, "d", None, None, (0,), ALLOWED, checked), events)
@@ -133,7 +133,7 @@ async def test_files_that_cannot_be_committed_exclude_their_region(files: FilesW
         with ThreadPoolExecutor(1) as threads:
             table = StreamTable(settings, threads, STREAM)
             await table.inspect(InspectTable())
-            wanted = CheckFiles((PartsOf("r1", (7,)),), (f"memory://{STREAM}",), created.identity, True)
+            wanted = CheckFiles({"r1": (7,)}, (f"memory://{STREAM}",), created.identity, True)
             found = await table.check(wanted, events)
             made = await table.publish(
                 Publish(1, "d", None, None, (7,), wanted.allowed_locations, True), events

@@ -1,7 +1,6 @@
-"""A simulated coordinator process: the real core; the scheduler controls its reads and effects."""
+"""Surroundings of one coordinator process: its effects run against the simulated log, table and view."""
 
 from collections.abc import Callable
-from typing import Final
 
 from sluicegate.coordinator.core.effects import (
     Announce,
@@ -17,17 +16,15 @@ from sluicegate.coordinator.core.effects import (
     FilesChecked,
     InspectTable,
     Publish,
+    ReleaseOffsets,
     Result,
     TableUnfit,
     WriteRecord,
     WriteView,
 )
 from sluicegate.coordinator.core.heads import ref_of
-from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.events.envelope import Envelope, LogRecord
-from sluicegate.events.models import Body, FilesWritten
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.memory import FaultPoint, MemoryCommitter
 from sluicegate.lakes.port import (
@@ -40,24 +37,8 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
 )
+from sluicegate.simulator.fates import OF_TABLE
 from sluicegate.simulator.world import COMMIT_USER, STREAM, World
-
-OF_TABLE: Final = (InspectTable, Ask, CheckFiles, Publish)
-TO_TOPICS: Final = (Append, WriteRecord, Announce)
-FATES: Final[dict[str, tuple[type[Effect], ...]]] = {
-    "lost append": TO_TOPICS,
-    "unheard append": TO_TOPICS,
-    "away": OF_TABLE,
-    "conflict": (Publish,),
-    "unknown, invisible": (Publish,),
-    "unknown, visible": (Publish,),
-    "refused": (Publish,),
-    "files refused": (CheckFiles,),
-    "view lost": (WriteView,),
-}
-"""Faults of effects, with the effects that can meet them."""
-
-Watch = Callable[["Node", Effect], None]
 
 
 class _Lake(MemoryCommitter):
@@ -67,51 +48,20 @@ class _Lake(MemoryCommitter):
         self._table = world.visible_table
 
 
-class Node:
-    """One life of a coordinator process; a crash ends it."""
+class Surroundings:
+    """Log, table and view, as one process meets them."""
 
-    def __init__(
-        self, name: str, world: World, settings: MachineSettings, watch: Watch, record: str | None = None
-    ) -> None:
-        """Boot from a state record; None: the newest one."""
-        self.name = name
+    def __init__(self, world: World, low_water: int) -> None:
+        self.low_water = low_water
+        """The low-water mark of the newest record that the process has read or written."""
         self._world = world
-        self._watch = watch
         self._fate = ""
-        stored = record or world.record
-        self.machine = StreamMachine(
-            STREAM, 0, StateRecord.model_validate_json(stored) if stored else None, settings
-        )
-        self.next = self.machine.low_water
-        self.in_flight: list[Effect] = []
         self._lake = _Lake(world.visible_table, COMMIT_USER, self._strike)
 
-    def read(self, most: int) -> int:
-        """Read up to that many records of the log; return how many there were."""
-        batch = self._world.log[self.next : self.next + most]
-        for entry in batch:
-            body: Body | None = None if isinstance(entry.body, FilesWritten) else entry.body
-            applied = self.machine.step(LogRecord(entry.offset, entry.time, entry.envelope, body))
-            if applied.ignored is not None:
-                self._world.saw(f"ignored: {applied.ignored.code}")
-            self.next = entry.offset + 1
-        self.machine.reached(self.next)
-        return len(batch)
-
-    def poll(self) -> None:
-        """Take the effects that the core wants now."""
-        fresh = self.machine.poll(self._world.now)
-        self.in_flight += fresh
-
-    def perform(self, effect: Effect, fate: str = "") -> Result:
+    def perform(self, effect: Effect, fate: str) -> Result:
         """Run an effect, with something that goes wrong."""
         self._fate = fate
-        self._watch(self, effect)
         return self._run_table(effect) if isinstance(effect, OF_TABLE) else self._run_topics(effect)
-
-    def hear(self, effect: Effect, result: Result) -> None:
-        """Hand the result in."""
-        self.machine.finished(effect, result)
 
     def _run_topics(self, effect: Effect) -> Result:
         world = self._world
@@ -119,11 +69,15 @@ class Node:
             case FetchEnd():
                 return EndOffset(len(world.log))
             case Append(kind, body, region, incarnation):
-                envelope = Envelope(world.new_id("c"), kind, STREAM, region, incarnation, effect.checkpoint)
+                envelope = Envelope(world.new_id("c"), kind, STREAM, region, incarnation)
                 result = self._produce(lambda: world.append(envelope, body))
                 return Appended(len(world.log) - 1) if isinstance(result, Done) else result
             case WriteRecord(record):
-                return self._produce(lambda: setattr(world, "record", record.model_dump_json()))
+                result = self._produce(lambda: setattr(world, "record", record.model_dump_json()))
+                self.low_water = record.low_water if isinstance(result, Done) else self.low_water
+                return result
+            case ReleaseOffsets():
+                world.released = max(world.released, self.low_water)
             case Announce(due):
                 return self._produce(lambda: world.announce(due))
             case WriteView(record) if self._fate != "view lost":
@@ -154,9 +108,9 @@ class Node:
             case CheckFiles(parts=parts, table=table):
                 if self._lake.identity() != table:
                     return TableReplaced(self._lake.identity())
-                self._lake.check([])
+                self._lake.check([self._body(offset) for offsets in parts.values() for offset in offsets])
                 refused = self._fate == "files refused"
-                return FilesChecked({parts[0].region: Problem(code=Code.FILES_EXCLUDED)} if refused else {})
+                return FilesChecked({next(iter(parts)): Problem(code=Code.FILES_EXCLUDED)} if refused else {})
             case Publish():
                 files = [self._body(offset) for offset in effect.offsets]
                 head = ref_of(effect.head)
@@ -180,6 +134,8 @@ class Node:
         return None
 
     def _body(self, offset: int) -> FilesWritten:
+        if offset < self._world.begin:
+            raise LakeUnavailable(f"the log begins at offset {self._world.begin}")
         body = self._world.log[offset].body
         if not isinstance(body, FilesWritten):
             raise TypeError(f"offset {offset} holds no files.written")

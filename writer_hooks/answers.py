@@ -1,6 +1,6 @@
-"""Registration of a region: a question of the driver, and the coordinator's answer.
+"""Answers of a coordinator to registrations and probes.
 
-It is the only step in which a driver waits for the coordinator.
+Their reading is the only step in which a driver waits for the coordinator.
 """
 
 import asyncio
@@ -8,26 +8,20 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events.codec import Flaw, read_notification
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Planned, Position, RegionRegistered
+from sluicegate.events.codec import Flaw
+from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Code
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.kafka.starting import start_client
-from sluicegate.writer_hooks.errors import PublishFailed, RegistrationRefused, RegistrationUnanswered
+from sluicegate.writer_hooks.errors import PublishFailed, RegistrationUnanswered
 from sluicegate.writer_hooks.loop_thread import LoopThread
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import FOREVER, Event, Region
+from sluicegate.writer_hooks.region import FOREVER, Region
 
 _log = logging.getLogger(__name__)
 
@@ -35,59 +29,31 @@ _POLL_MS: Final = 500
 _LEAST_WAIT: Final = 1.0  # seconds
 _FIRST_WARNING: Final = 10.0
 _STOP_TIMEOUT: Final = 5.0
-_SETTINGS_PAUSE: Final = 0.5
 
 
-def registration_event(
+def await_answer(
     region: Region,
-    incarnation: str,
-    base: Position | None,
-    *,
-    planned: Sequence[Planned] = (),
-    replaces: str | None = None,
-    probe: bool = False,
-) -> Event:
-    """Return the event that asks to add checkpoints of an incarnation to the stream.
-
-    With `probe` it asks for the answer alone, and changes nothing.
-    """
-    body = RegionRegistered(
-        base=base,
-        replaces=replaces,
-        planned=tuple(planned),
-        assignment=region.assignment,
-        single_region=region.single_region,
-        table=region.table,
-        bounded=region.bounded,
-        owned=region.owned,
-        probe=probe,
-    )
-    return region.event(EventType.REGION_REGISTERED, incarnation, body)
-
-
-def ask(
-    region: Region, registration: Event, stopped: Callable[[], bool] = lambda: False
+    registration: str,
+    source: TopicPartition,
+    deadline: float,
+    publish: Callable[[], None],
+    stopped: Callable[[], bool],
 ) -> RegistrationAnswered:
-    """Publish a registration or a probe, and return its answer.
+    """Call `publish`, which publishes the registration or the probe of this id, and return its answer.
 
-    A missing answer is logged after ten seconds, and then at doubling intervals. Raises PublishFailed or
-    TopicMissing. Raises RegistrationUnanswered if there is no answer in time, or if `stopped` returns True
-    because the query is being stopped.
+    `source` is the partition of the answers; `deadline` is in monotonic seconds. A missing answer is logged
+    after ten seconds, and then at doubling intervals. Raises PublishFailed, and the errors of `publish`.
+    Raises RegistrationUnanswered if there is no answer in time, or if `stopped` returns True because the
+    query is being stopped.
     """
-    deadline = time.monotonic() + region.registration_timeout
     timeout = min(region.publish_timeout, region.registration_timeout)
-    publisher = shared_publisher(region.kafka)
-    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
     thread = LoopThread("sluicegate-registration")
     try:
         # Position the consumer before the registration is published, so that it cannot miss the answer.
-        consumer = _start_at_end(thread, region, TopicPartition(region.commits_topic, partition), timeout)
-        answer = thread.start(_read_answer(consumer, registration.envelope.id, deadline))
-        probe = isinstance(registration.body, RegionRegistered) and registration.body.probe
-        hit(Failpoint.HOOK_PROBE_BEFORE if probe else Failpoint.HOOK_REGISTRATION_BEFORE)
-        publisher.publish(region.events_topic, [registration], timeout)
-        hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
-        found = _await_answer(region, answer, stopped)
+        consumer = _start_at_end(thread, region, source, timeout)
+        answer = thread.start(_read_answer(consumer, registration, deadline))
+        publish()
+        found = _await(region, answer, stopped)
     except KafkaError as error:
         raise PublishFailed(
             f"the answer to the registration could not be read from {region.commits_topic} ({error!r}); "
@@ -98,35 +64,6 @@ def ask(
     if found is None:
         raise RegistrationUnanswered(_unanswered(region))
     return found
-
-
-def ask_until_known(
-    region: Region, registration: Callable[[], Event], stopped: Callable[[], bool]
-) -> tuple[Event, RegistrationAnswered]:
-    """Ask as `ask` does, and again while the stream's first coordinator has not logged its settings yet.
-
-    Such an answer is returned only after the registration timeout. `registration` makes the event of each
-    attempt. Returns the event that was answered, and its answer.
-    """
-    deadline = time.monotonic() + region.registration_timeout
-    while True:
-        event = registration()
-        answer = ask(region, event, stopped)
-        known = answer.problem is None or answer.problem.code is not Code.NO_POLICY
-        if known or time.monotonic() + _SETTINGS_PAUSE >= deadline or stopped():
-            return event, answer
-        time.sleep(_SETTINGS_PAUSE)
-
-
-def require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:
-    """Raise RegistrationRefused if the answer is a refusal."""
-    if answer.accepted:
-        return
-    code = answer.problem.code if answer.problem is not None else "no reason given"
-    raise RegistrationRefused(
-        f"the coordinator refused the registration of the region {region.name} of the stream "
-        f"{region.stream} (incarnation {incarnation}, {code}). {answer.reason}".rstrip()
-    )
 
 
 def _start_at_end(
@@ -141,7 +78,7 @@ def _start_at_end(
         ) from error
 
 
-def _await_answer(
+def _await(
     region: Region, answer: "Future[RegistrationAnswered | None]", stopped: Callable[[], bool]
 ) -> RegistrationAnswered | None:
     pause, began = _FIRST_WARNING, time.monotonic()

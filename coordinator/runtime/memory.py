@@ -1,6 +1,7 @@
-"""Settings of the C library's allocator for this process."""
+"""Memory of this process: settings of the C library's allocator, and of Python's cyclic garbage collector."""
 
 import ctypes
+import gc
 from typing import Final
 
 # From glibc's malloc.h.
@@ -10,6 +11,7 @@ KEPT: Final = 64 << 20
 """Free bytes that stay at the end of the heap for later allocations."""
 LARGEST: Final = 32 << 20
 """Blocks up to this size come from the heap; it is glibc's own limit."""
+THRESHOLDS: Final = (20_000, 20, 50)
 
 
 def keep_freed_memory() -> bool:
@@ -23,3 +25,11 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(mallopt(_M_TRIM_THRESHOLD, KEPT)) and bool(mallopt(_M_MMAP_THRESHOLD, LARGEST))
+
+
+def calm_collector() -> None:
+    """Run the collector less often: by default it takes an eighth of the time of reading the log.
+
+    Reference counts free nearly all objects of reading and committing; cycles are few and small.
+    """
+    gc.set_threshold(*THRESHOLDS)

@@ -1,0 +1,127 @@
+"""`sluicegate init`: write a settings file for one stream."""
+
+import json
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path, PurePosixPath
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+from click.core import ParameterSource
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG
+from sluicegate.coordinator.settings.model import SettingsError, validate
+
+KAFKA: Final = "127.0.0.1:9092"
+"""Address of the brokers if none is given: the one of `sluicegate servers`."""
+REDIS: Final = "redis://127.0.0.1:6379/0"
+"""Example of an address in the file."""
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+_FILE: Final = """\
+# Settings of Sluicegate: all its commands read this file. docs/service.md explains the keys.
+# Every key can come from the environment, which wins: SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS.
+
+[kafka]
+bootstrap_servers = {kafka}  # host:port, several with commas
+# partitions = 12            # of new topics; the number never changes afterwards
+# replication_factor = 1     # of new topics; 3 where there are that many brokers
+
+# Redis holds a view for dashboards. No decision depends on it.
+{hash}[redis]
+{hash}url = {redis}
+
+# The output of one job into one table. The job gives both names as its options `stream` and `table`.
+[streams.{stream}]
+table = {table}
+{regions}                    # regions that may register; without this key: any
+# partial = "allow"          # lagging regions do not hold back the others; without this key: "never"
+# alignment_timeout = "10s"  # wait of a due commit for lagging regions
+# commit_interval = "1m"     # shortest time between two commits; without this key: commit at once
+"""
+
+
+@click.command()
+@click.option("--table", required=True, help="Path or URI of the table. A relative path becomes absolute.")
+@click.option("--stream", help="Name of the stream. Default: the name of the table.")
+@click.option(
+    "--region", "regions", multiple=True, help="Region that may register; repeat it for more. Default: any."
+)
+@click.option(
+    "--kafka", default=KAFKA, show_default=True, metavar="HOST:PORT", help="Brokers, several with commas."
+)
+@click.option("--redis", metavar="URL", help="Redis for the view of dashboards. Default: none.")
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar=CONFIG_VARIABLE,
+    default=DEFAULT_CONFIG,
+    metavar="FILE",
+    help="The file. Default: the one that the variable SLUICEGATE_CONFIG names, else ./sluicegate.toml.",
+)
+@click.pass_context
+def init(
+    context: click.Context,
+    table: str,
+    stream: str | None,
+    regions: tuple[str, ...],
+    kafka: str,
+    redis: str | None,
+    path: Path,
+) -> None:
+    """Write a commented settings file for one stream, and print the next commands.
+
+    An existing file is never changed.
+    """
+    name = stream or PurePosixPath(urlsplit(table).path).name
+    location = table if urlsplit(table).scheme else os.path.abspath(table)
+    _write(path, _content(name, location, regions, kafka, redis), name)
+    click.echo(f"{path} is written: stream {name}, table {location}, Kafka at {kafka}. Next:")
+    named = context.get_parameter_source("path") is ParameterSource.COMMANDLINE
+    config = f" --config {shlex.quote(str(path))}" if named else ""
+    for command in ("topics create", "check", "run"):
+        click.echo(f"  sluicegate {command}{config}")
+
+
+def _content(stream: str, table: str, regions: tuple[str, ...], kafka: str, redis: str | None) -> str:
+    """Return the text of the file."""
+    names = ", ".join(map(_quoted, regions))
+    return _FILE.format(
+        kafka=_quoted(kafka),
+        hash="# " if redis is None else "",
+        redis=_quoted(redis or REDIS),
+        stream=stream if _BARE_KEY.fullmatch(stream) else _quoted(stream),
+        table=_quoted(table),
+        regions=f"regions = [{names}]" if regions else '# regions = ["EWR", "JFK"]',
+    )
+
+
+def _quoted(text: str) -> str:
+    """Format a text as a string of TOML."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
+
+
+def _write(path: Path, content: str, stream: str) -> None:
+    """Write a file that does not exist yet, if the settings in it can be used. Raises UserError."""
+    try:
+        validate(tomllib.loads(content), {})
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except SettingsError as error:
+        lines = "".join(f"\n  {problem}" for problem in error.problems)
+        raise UserError(f"{path} is not written, as its settings could not be used:{lines}") from error
+    except FileExistsError as error:
+        raise UserError(
+            f"{path} exists, and is not changed. Name another file with --config, or add the section "
+            f"[streams.{stream}] to this one"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror or error}. Name another file with --config"
+        ) from error

@@ -1,0 +1,51 @@
+"""The janitor: deletes the files that no commit will include, by the log that is left."""
+
+from dataclasses import dataclass
+
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.models import FilesWritten
+from sluicegate.replay.fold import LogFold
+from sluicegate.replay.orphan_events import OrphanEvents
+from sluicegate.replay.start import start_of
+from sluicegate.simulator.dice import Dice
+from sluicegate.simulator.world import STREAM, World
+
+
+@dataclass(frozen=True, slots=True)
+class Janitor:
+    """Without a grace period, and without a question to the table: the log alone must be right."""
+
+    world: World
+
+    def sweep(self, dice: Dice) -> bool:
+        """Delete the files of all orphans; return True if there were any."""
+        world = self.world
+        if world.kept is not None:
+            # Records that are needed are lost: the replay of this log is refused.
+            return False
+        orphans = self._orphans()
+        named = {
+            entry.envelope.id
+            for entry in world.log[world.begin :]
+            if entry.envelope.type is EventType.FILES_WRITTEN and entry.offset not in orphans
+        }
+        # Each file has the id of its event. Another record may be the same event once more.
+        paths = {world.log[offset].envelope.id for offset in orphans} - named
+        fresh = paths - world.removed
+        world.removed |= paths
+        return bool(fresh)
+
+    def _orphans(self) -> set[int]:
+        """Return the offsets of the orphans."""
+        world = self.world
+        bases = {start: StateRecord.model_validate_json(base) for start, base in world.bases.items()}
+        start = start_of(STREAM, world.begin, bases)
+        fold, events = LogFold(STREAM, 0, start), OrphanEvents(start.state)
+        for entry in world.log[start.begin :]:
+            body = None if isinstance(entry.body, FilesWritten) else entry.body
+            step = fold.apply(LogRecord(entry.offset, entry.time, entry.envelope, body))
+            if step is not None:
+                events.note(step, fold.replica.state)
+        fold.finish()
+        return {orphan.arrival.offset for orphan in events.orphans(fold.replica.state)}

@@ -1,0 +1,197 @@
+"""`sluicegate init`: its file is used as it stands, its commands are typed as they are printed."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sluicegate.cli import main
+from sluicegate.coordinator.settings.model import load
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.embedded.ports import free_port
+from tests.integration.waiting import exit_status, wait_until
+
+FILE = Path("sluicegate.toml")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to an empty folder, without a variable that names a settings file."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.delenv("SLUICEGATE_CONFIG", raising=False)
+    return empty
+
+
+def init(*options: str, table: str = "/lake/demo.db/flights") -> Result:
+    return CliRunner().invoke(main, ["init", "--table", table, *options])
+
+
+def commands(result: Result) -> list[list[str]]:
+    """Return the commands that it prints, as a shell splits them."""
+    assert result.exit_code == 0, result.output
+    first, *lines = result.stdout.splitlines()
+    assert first.endswith(" Next:")
+    assert all(line.startswith("  sluicegate ") for line in lines)
+    return [shlex.split(line) for line in lines]
+
+
+def test_a_table_is_enough() -> None:
+    result = init()
+    first = (
+        "sluicegate.toml is written: stream flights, table /lake/demo.db/flights, Kafka at 127.0.0.1:9092."
+    )
+    assert result.stdout.startswith(f"{first} Next:\n")
+    assert commands(result) == [["sluicegate", *each.split()] for each in ("topics create", "check", "run")]
+    settings = load(FILE, {})
+    stream = settings.streams["flights"]
+    assert (settings.kafka.bootstrap_servers, settings.redis) == ("127.0.0.1:9092", None)
+    assert (stream.table, stream.regions, [*settings.streams]) == ("/lake/demo.db/flights", (), ["flights"])
+
+
+def test_every_option_is_in_the_file(folder: Path) -> None:
+    table, odd = 'warehouse/the "best" \'äß🛫\\.db/flights', "flights.of-2013"
+    options = ["--stream", odd, "--region", "JFK", "--region", "EWR", "--kafka", "a:1,b:2"]
+    assert init(*options, "--redis", "redis://cache:7/1", table=table).exit_code == 0
+    settings = load(FILE, {})
+    assert settings.redis is not None
+    assert (settings.kafka.bootstrap_servers, settings.redis.shown) == ("a:1,b:2", "redis://cache:7/1")
+    stream = settings.streams[odd]
+    assert (stream.table, stream.regions) == (str(folder / table), ("JFK", "EWR"))
+
+
+def test_the_table_of_a_uri_names_the_stream() -> None:
+    assert init(table="file:///lake/demo.db/flights").exit_code == 0
+    assert load(FILE, {}).streams["flights"].table == "file:///lake/demo.db/flights"
+
+
+def test_each_key_that_is_commented_out_can_be_set() -> None:
+    assert init().exit_code == 0
+    text, keys = re.subn(r"^# (?=\[redis\]|\w+ = )", "", FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    FILE.write_text(text, encoding="utf-8")
+    settings = load(FILE, {})
+    stream = settings.streams["flights"]
+    assert (keys, settings.redis is not None) == (8, True)
+    assert (stream.partial, stream.commit_interval, stream.regions) == ("allow", 60.0, ("EWR", "JFK"))
+    assert (settings.kafka.partitions, settings.kafka.replication_factor) == (12, 1)
+
+
+def test_the_variable_that_the_file_names_wins_over_it() -> None:
+    assert init().exit_code == 0
+    (named,) = re.findall(r"SLUICEGATE_\w+__\w+", FILE.read_text(encoding="utf-8"))
+    assert load(FILE, {named: "other:9"}).kafka.bootstrap_servers == "other:9"
+
+
+def test_a_file_is_never_changed_and_the_two_ways_out_work() -> None:
+    assert init().exit_code == 0
+    before = FILE.read_text(encoding="utf-8")
+    result = init(table="/lake/demo.db/delays")
+    assert (result.exit_code, FILE.read_text(encoding="utf-8")) == (2, before)
+    assert result.stderr == (
+        "Error: sluicegate.toml exists, and is not changed. Name another file with --config, or add the "
+        "section [streams.delays] to this one\n"
+    )
+    assert init("--config", "other.toml", table="/lake/demo.db/delays").exit_code == 0
+    assert [*load(Path("other.toml"), {}).streams] == ["delays"]
+    FILE.write_text(f'{before}\n[streams.delays]\ntable = "/lake/demo.db/delays"\n', encoding="utf-8")
+    assert [*load(FILE, {}).streams] == ["flights", "delays"]
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        (["--kafka", "nowhere"], "kafka.bootstrap_servers"),
+        (["--redis", "cache:1"], "redis.url"),
+        (["--region", "a/b"], "streams.flights.regions.0"),
+        (["--stream", "a/b"], "streams.a/b"),
+        (["--table", "/lake/my table"], "streams.my table"),
+        (["--table", "/lake/\udcff", "--stream", "s"], "streams.s.table"),
+    ],
+)
+def test_options_that_no_settings_can_have_write_nothing(options: list[str], key: str) -> None:
+    result = init(*options)
+    first, problem = result.stderr.splitlines()
+    assert (result.exit_code, FILE.exists()) == (2, False)
+    assert first == "Error: sluicegate.toml is not written, as its settings could not be used:"
+    assert problem.startswith(f"  {key}: ")
+
+
+def test_a_file_in_a_folder_that_is_not_there_is_written_elsewhere() -> None:
+    result = init("--config", "nowhere/sluicegate.toml")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: nowhere/sluicegate.toml cannot be written: No such file or directory. Name another file "
+        "with --config\n"
+    )
+    assert init("--config", "here.toml").exit_code == 0
+
+
+def test_a_command_without_settings_names_it_and_reads_its_file() -> None:
+    missing = CliRunner().invoke(main, ["status"])
+    assert (missing.exit_code, "; `sluicegate init` writes one; " in missing.stderr) == (2, True)
+    nobody = f"127.0.0.1:{free_port()}"
+    assert init("--kafka", nobody).exit_code == 0
+    found = CliRunner().invoke(main, ["status"], env={"SLUICEGATE_KAFKA__REQUEST_TIMEOUT": "2s"})
+    assert found.stderr.startswith(f"Error: Kafka at {nobody} does not answer")
+
+
+def test_the_variable_names_the_file_and_an_option_wins_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICEGATE_CONFIG", "named.toml")
+    assert commands(init())[-1] == ["sluicegate", "run"]
+    assert Path("named.toml").exists()
+    assert commands(init("--config", "my settings.toml"))[-1] == [
+        "sluicegate",
+        "run",
+        "--config",
+        "my settings.toml",
+    ]
+    assert not FILE.exists()
+
+
+@contextmanager
+def started(command: list[str], env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, env=env)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("options", [[], ["--config", "my settings.toml"]])
+def test_the_printed_commands_lead_to_a_coordinator_that_owns_the_stream(
+    options: list[str], own_kafka: EmbeddedKafka, table: Path, tmp_path: Path
+) -> None:
+    create, check, run = commands(init(*options, "--kafka", own_kafka.bootstrap, table=str(table)))
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    created = subprocess.run(create, env=env, capture_output=True, text=True)
+    assert (created.returncode, created.stdout.count("created  ")) == (0, 4), created.stderr
+    checked = subprocess.run(check, env=env, capture_output=True, text=True)
+    assert (checked.returncode, "PROBLEM" in checked.stdout) == (0, False), checked.stdout
+    assert "OK       table of flights: " in checked.stdout
+    log = tmp_path / "log"
+    with started(run, {**env, "SLUICEGATE_HTTP__PORT": "0"}, log) as process:
+
+        def streams() -> list[str]:
+            lines = [
+                json.loads(line)
+                for line in log.read_text(encoding="utf-8").splitlines(keepends=True)
+                if line.endswith("}\n")
+            ]
+            return [name for each in lines for name in each.get("streams", ())]
+
+        assert wait_until(streams, by=process, log=log) == ["flights"]
+        process.send_signal(signal.SIGTERM)
+        assert exit_status(process, log) == 0
