@@ -33,6 +33,8 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     if identity is None:
         return None
     named, expected = f"{name}, history", state.decided + 1
+    if found.identity != identity:
+        return Comparison(_replaced(named, found.identity, stream))
     if (lost := lost_decision(state, found.newest_made)) is not None:
         return Comparison(problem(named, format_problem(lost, stream)))
     # Everything before an unresolved decision is in the table: its absence is proven from the same head.
@@ -47,12 +49,15 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
             unproven = Problem(code=Code.TABLE_CONTRADICTS, number=state.decided, detail=reason)
             return Comparison(problem(named, format_problem(unproven, stream)))
         case TableReplaced(other):
-            replaced = Problem(code=Code.TABLE_REPLACED, detail=other)
-            return Comparison(problem(named, format_problem(replaced, stream)))
+            return Comparison(_replaced(named, other, stream))
     newest = found.newest_decision or expected
     ahead = Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
     note = "If a coordinator has just stopped, start one: it reads the rest of the log and continues"
     return Comparison(problem(named, f"{format_problem(ahead, stream)} {note}"), ahead=True)
+
+
+def _replaced(check: str, identity: str, stream: str) -> Finding:
+    return problem(check, format_problem(Problem(code=Code.TABLE_REPLACED, detail=identity), stream))
 
 
 def newer_log(found: Finding, state: LogState) -> Finding:

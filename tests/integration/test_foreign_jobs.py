@@ -68,7 +68,8 @@ async def test_a_lower_id_is_no_proof_for_a_repair(place: Place) -> None:
     commit_as_the_stream(place.table, 0, [100])
     expire(place.table, keep=1)
     status, found = await verified(place)
-    assert (status, found["counts"]["unknown"]) == (0, 2)
+    assert (status, found["counts"]["unknown"]) == (1, 2)
+    assert [each["decision"] for each in found["foreign"]] == [0]
     left = await output(place, *REPAIR)
     assert "left alone: decision 1" in left
     assert "the history that could show it has expired" in left
