@@ -75,7 +75,7 @@ async def _first_offset(settings: Settings, stream: str) -> int:
 def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateRecord:
     """Return the record to begin with, in a log that begins at this offset. Raises UserError."""
     base = recovery_record(None, held.bases, begin)
-    if base is not None:
+    if base is not None and base.low_water >= begin:
         return base
     if begin > 0:
         raise UserError(

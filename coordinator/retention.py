@@ -39,13 +39,16 @@ def recovery_record(
 ) -> StateRecord | None:
     """Return the record from which a stream recovers, in a log that begins at `begin`.
 
-    Without a usable one it is the newest record, from which the log does not continue.
+    None: no coordinator has written a record of the stream. Without a usable one it is one from which the log
+    does not continue, so the caller sees that the stream has a past.
     """
     if newest is not None and newest.low_water >= begin:
         return newest
     # A zombie may have written an older record under the key.
     usable = [start for start, base in bases.items() if base.low_water >= max(start, begin)]
-    return bases[max(usable)] if usable else newest
+    if usable:
+        return bases[max(usable)]
+    return newest or max(bases.values(), key=lambda base: base.low_water, default=None)
 
 
 def is_endangered(low_water: int, half_expired: int) -> bool:

@@ -1,6 +1,6 @@
 """Retention deletes nothing that is needed, and a stream recovers from a record that the log continues."""
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sluicegate.coordinator.core.log_state import LogState
@@ -52,9 +52,11 @@ def test_a_stream_recovers_from_a_record_that_the_log_continues(
     elif usable:
         assert found is bases[max(usable)]
         assert found.low_water >= begin
-    else:
+    elif newest is not None or not bases:
         # The caller sees that the log does not continue it.
         assert found is newest
+    else:
+        assert found is not None
 
 
 @given(st.lists(RECORDS, min_size=1), OFFSETS, OFFSETS, st.data())
@@ -73,11 +75,12 @@ def test_a_zombies_older_record_is_replaced_by_the_base_record(
     assert found.low_water >= start
 
 
-@given(st.lists(RECORDS, min_size=2, max_size=2), OFFSETS)
-def test_a_base_record_that_a_zombie_replaced_is_not_used(pair: list[StateRecord], begin: int) -> None:
+@given(st.lists(RECORDS, min_size=2, max_size=2))
+def test_a_log_does_not_continue_a_base_record_that_a_zombie_replaced(pair: list[StateRecord]) -> None:
     older, newer = sorted(pair, key=lambda each: each.low_water)
-    found = recovery_record(None, {newer.low_water: older, begin: newer}, begin)
-    assert found is None or found.low_water >= begin
+    assume(older.low_water < newer.low_water)
+    found = recovery_record(None, {newer.low_water: older}, newer.low_water)
+    assert found is older, "without it the stream would begin anew, and the log lacks its past"
 
 
 def test_a_stream_is_endangered_once_half_of_the_retention_has_passed() -> None:

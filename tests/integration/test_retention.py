@@ -77,6 +77,33 @@ async def test_a_stream_recovers_from_its_base_record_after_a_zombie_wrote_an_ol
             assert (await job.register()).accepted
 
 
+async def test_a_new_stream_starts_on_a_log_that_was_deleted_for_others_and_one_with_a_past_does_not(
+    place: Place,
+) -> None:
+    """A stream without any record has a past if the table has its decisions."""
+    fresh = neighbour("flights", same=True)
+    async with place.job() as job, place.job(fresh) as another:
+        async with running(settings_of(place)):
+            await job.register()
+            await job.run_batch([1])
+            await job.committed([1])
+            await until(lambda: begin_of(place), lambda begin: begin > 2)
+        async with running(settings_of(place, "flights", fresh, window="1h")):
+            assert (await another.register()).accepted
+            await another.run_batch([10])
+            await another.committed([1, 10])
+        keys = {(each.key, each.partition) for each in await read_records(*_state(place))}
+        for key, partition in keys:
+            await job.producer.send_and_wait(place.topics.state, None, key=key, partition=partition)
+        async with running(settings_of(place, "flights", fresh, window="1h")) as service:
+            await until(lambda: stalled(service), lambda code: code is not None)
+            assert stalled(service) == Code.TABLE_AHEAD
+            # The whole log of this one is there: it is read again.
+            await another.run_batch([11])
+            await another.committed([1, 10, 11])
+        assert read_ids(place.table) == [1, 10, 11]
+
+
 async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
