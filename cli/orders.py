@@ -28,6 +28,7 @@ from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.tasks import ended_with
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.encoding import encode_event
@@ -94,13 +95,11 @@ async def order(
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
         offset = await log.append(encode_event(envelope, command, now))
         effect, reason = None, ""
-        teller = asyncio.create_task(_tell(settings, stream))
-        try:
-            effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
-        except TimeoutError:
-            reason = await _reason(settings, stream)
-        finally:
-            teller.cancel()
+        async with ended_with(_tell(settings, stream)):
+            try:
+                effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
+            except TimeoutError:
+                reason = await _reason(settings, stream)
         return Ordered(command, log.source.partition, offset, log.replica.state, effect, reason)
 
 

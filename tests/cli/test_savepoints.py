@@ -1,12 +1,17 @@
 """Savepoints and drains: the orders that wait for a full commit, or for the end of all regions."""
 
+import threading
+
 import pytest
 
+from sluicegate.cli import orders
 from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Code, Problem
 from tests.cli.acting import after_the_order, coordinator_in_the_group, two_regions
 from tests.cli.deployment import Deployment, as_json
 from tests.cli.history import History
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -110,15 +115,28 @@ def test_a_drain_needs_an_assignment(deployment: Deployment) -> None:
 def test_a_savepoint_tells_while_it_waits_what_status_shows(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluicegate.cli.orders._TELL", 0.01)
+    told, reason = threading.Event(), orders._reason
+
+    async def noted(settings: Settings, stream: str) -> str:
+        found = await reason(settings, stream)
+        # The command prints it before anything else of it runs.
+        told.set()
+        return found
+
+    def coordinate() -> None:
+        wait_until(told.is_set)
+        history.decide()
+        history.commit()
+
+    monkeypatch.setattr(orders, "_TELL", 0.01)
+    monkeypatch.setattr(orders, "_reason", noted)
     problem = Problem(code=Code.SAVEPOINT_WAITS, names=("s1", "JFK"))
     history.send()
     history.record(Condition(kind="wait", problem=problem))
-    with coordinator_in_the_group(history.deployment):
-        order = ("stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "3")
-        waits = history.deployment.run(*order)
-    assert waits.exit_code == 1
-    first, *_ = waits.stderr.splitlines()
+    with coordinator_in_the_group(history.deployment), after_the_order(history, coordinate):
+        taken = history.deployment.run("stream", "savepoint", *STREAM, "--name", "s1")
+    assert taken.exit_code == 0, taken.output
+    first, *_ = taken.stderr.splitlines()
     assert first.startswith("waiting: Savepoint s1 of stream flights waits: its commit")
     assert "it needs a checkpoint of JFK" in first
 
