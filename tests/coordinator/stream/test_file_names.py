@@ -92,7 +92,7 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     events = {0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode())}
     try:
         with ThreadPoolExecutor(1) as threads:
-            table = StreamTable(settings, threads, STREAM)
+            table = StreamTable(settings, threads)
             await table.inspect(InspectTable())
             wanted = CheckFiles({"r1": (0,)}, ALLOWED, created.identity, checked)
             found = await table.check(wanted, events)
@@ -131,7 +131,7 @@ async def test_files_that_cannot_be_committed_exclude_their_region(files: FilesW
     events = {7: WrittenEvent(AT, files.model_dump_json().encode())}
     try:
         with ThreadPoolExecutor(1) as threads:
-            table = StreamTable(settings, threads, STREAM)
+            table = StreamTable(settings, threads)
             await table.inspect(InspectTable())
             wanted = CheckFiles({"r1": (7,)}, (f"memory://{STREAM}",), created.identity, True)
             found = await table.check(wanted, events)
