@@ -4,6 +4,7 @@
 changed file needs a new major version.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,12 @@ from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import NotificationType
+from sluicegate.events.notifications import (
+    Notification,
+    NotificationType,
+    RegistrationAnswered,
+    Stalled,
+)
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -56,6 +62,21 @@ def test_a_notification_has_the_recorded_bytes(kind: NotificationType, rewrite: 
     notification = notification_of(kind)
     found = recorded(kind, encode_notification(notification, TIME), rewrite)
     assert read_notification(found.headers, found.value) == notification
+
+
+@pytest.mark.parametrize("kind", [NotificationType.REGISTRATION_ANSWERED, NotificationType.STALLED])
+def test_a_problem_of_a_release_without_causes_is_read(kind: NotificationType) -> None:
+    message = as_message((RECORDED / f"{kind}.txt").read_bytes())
+    value = json.loads(message.value)
+    assert value["problem"].pop("cause")["code"] == "other-writer"
+    found = read_notification(message.headers, json.dumps(value).encode())
+    expected = notification_of(kind).body
+    assert isinstance(found, Notification)
+    assert isinstance(expected, RegistrationAnswered | Stalled)
+    assert expected.problem is not None
+    former = expected.problem.model_copy(update={"cause": None})
+    assert found.body == expected.model_copy(update={"problem": former})
+    assert former.identity == expected.problem.identity
 
 
 def test_every_field_of_an_example_is_set() -> None:
