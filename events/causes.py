@@ -7,7 +7,7 @@ that no path of imports becomes longer.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 Offset = Annotated[int, Field(ge=0, le=2**63 - 1)]
 SnapshotNumber = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -59,13 +59,20 @@ class CauseCode(StrEnum):
     OTHER_MACHINE = "other-machine"
     ENCODED_DOTS = "encoded-dots"
 
+    # In place of any code of a newer release: nothing depends on a cause, so its problem is still read.
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "CauseCode | None":
+        return cls.UNKNOWN if isinstance(value, str) else None
+
 
 class Cause(BaseModel):
     """A code with its arguments; the meaning of each argument depends on the code alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
-    code: CauseCode
+    code: Annotated[CauseCode, WithJsonSchema({"type": "string", "examples": [*map(str, CauseCode)]})]
     snapshot: SnapshotNumber | None = None
     """The snapshot that the cause is about."""
     expected: SnapshotNumber | None = None

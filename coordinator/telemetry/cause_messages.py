@@ -92,6 +92,7 @@ CAUSES: Final[Mapping[CauseCode, str]] = {
     **_OF_PUBLICATIONS,
     **_OF_THE_LOG,
     **_OF_BODIES,
+    CauseCode.UNKNOWN: "a newer release has found a cause that this one does not know[: {detail}]",
 }
 """Templates of the sentences, by code. They begin in lower case and have no dot at the end."""
 

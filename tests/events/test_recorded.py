@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.events.causes import CauseCode
 from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord
@@ -77,6 +78,23 @@ def test_a_problem_of_a_release_without_causes_is_read(kind: NotificationType) -
     former = expected.problem.model_copy(update={"cause": None})
     assert found.body == expected.model_copy(update={"problem": former})
     assert former.identity == expected.problem.identity
+
+
+@pytest.mark.parametrize("kind", [NotificationType.REGISTRATION_ANSWERED, NotificationType.STALLED])
+@pytest.mark.parametrize(
+    ("code", "is_read"), [("a-cause-of-a-newer-release", True), (7, False), (None, False), ([], False)]
+)
+def test_a_cause_of_a_newer_release_is_read_as_unknown(
+    kind: NotificationType, code: object, is_read: bool
+) -> None:
+    message = as_message((RECORDED / f"{kind}.txt").read_bytes())
+    value = json.loads(message.value)
+    value["problem"]["cause"]["code"] = code
+    found = read_notification(message.headers, json.dumps(value).encode())
+    assert isinstance(found, Notification) is is_read
+    if isinstance(found, Notification):
+        value["problem"]["cause"]["code"] = CauseCode.UNKNOWN
+        assert found == read_notification(message.headers, json.dumps(value).encode())
 
 
 def test_every_field_of_an_example_is_set() -> None:

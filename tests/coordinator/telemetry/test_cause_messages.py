@@ -62,6 +62,7 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
     CauseCode.QUERY_IN_LOCATION: (),
     CauseCode.OTHER_MACHINE: ("first",),
     CauseCode.ENCODED_DOTS: (),
+    CauseCode.UNKNOWN: ("detail",),
 }
 """By cause, the arguments that its sentence has; the place that finds the cause sets them."""
 SHOWN: Final = {**WHOLE, "names": "n1, n2", "first": "n1", "detail": DETAIL}
