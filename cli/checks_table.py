@@ -45,8 +45,9 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
         case Unproven(expired=True) if state.pending is None:
             # The coordinator continues from the head: nothing of the stream can be in it that it misses.
             return Comparison(fine(named, f"{_agreement(state, found)}; the recorded snapshot has expired"))
-        case Unproven(reason):
-            unproven = Problem(code=Code.TABLE_CONTRADICTS, number=state.decided, detail=reason)
+        case Unproven(reason, _, cause):
+            code = Code.TABLE_CONTRADICTS
+            unproven = Problem(code=code, number=state.decided, cause=cause, detail=reason)
             return Comparison(problem(named, format_problem(unproven, stream)))
         case TableReplaced(other):
             return Comparison(_replaced(named, other, stream))

@@ -19,6 +19,7 @@ from sluicegate.events.attributes import (
     SPEC_VERSION,
     RawHeader,
 )
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.envelope import (
     BODIES,
     FILES_WRITTEN,
@@ -228,13 +229,13 @@ def read_files(envelope: Envelope, value: bytes | None) -> FilesWritten | Proble
     if isinstance(body, Problem):
         return body
     if len(body.files) != envelope.files:
-        found = f"{len(body.files)} files, and the attribute ce_files is {envelope.files}"
-        return Problem(code=Code.MALFORMED_BODY, names=("files",), detail=found)
+        miscounted = Cause(code=CauseCode.FILES_MISCOUNTED, number=len(body.files), other=envelope.files)
+        return Problem(code=Code.MALFORMED_BODY, names=("files",), cause=miscounted)
     seen: set[str] = set()
     for index, file in enumerate(body.files):
         if file.path in seen:
-            repeated = f"the path {file.path[:_SHOWN]} is listed twice"
-            return Problem(code=Code.MALFORMED_BODY, names=(f"files.{index}.path",), detail=repeated)
+            repeated = Cause(code=CauseCode.PATH_REPEATED, names=(file.path[:_SHOWN],))
+            return Problem(code=Code.MALFORMED_BODY, names=(f"files.{index}.path",), cause=repeated)
         seen.add(file.path)
     return body
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Code, Problem
 
@@ -24,7 +25,7 @@ def location_problem(body: FilesWritten, allowed: Sequence[str]) -> Problem | No
         if _escapes(file.path):
             return Problem(code=Code.PATH_ESCAPES, names=(file.path, body.location))
     if (ambiguity := _ambiguity(body.location)) is not None:
-        return Problem(code=Code.LOCATION_AMBIGUOUS, names=(body.location,), detail=ambiguity)
+        return Problem(code=Code.LOCATION_AMBIGUOUS, names=(body.location,), cause=ambiguity)
     if not _inside(folder, allowed):
         return Problem(code=Code.LOCATION_NOT_ALLOWED, names=(body.location, *allowed))
     return None
@@ -62,17 +63,17 @@ def _escapes(path: str) -> bool:
     return any(".." in _readings(segment) for segment in path.split("/"))
 
 
-def _ambiguity(location: str) -> str | None:
-    """Return the problem of a location that readers could interpret in different ways, else None."""
+def _ambiguity(location: str) -> Cause | None:
+    """Return the fault of a location that readers could interpret in different ways, else None."""
     if _CONTROL.search(location):
-        return "has control characters"
+        return Cause(code=CauseCode.CONTROL_CHARACTERS)
     parts = urlsplit(location)
     if parts.scheme and (parts.query or parts.fragment):
-        return "has a query or a fragment"
+        return Cause(code=CauseCode.QUERY_IN_LOCATION)
     if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
-        return f"is on another machine ({parts.netloc})"
+        return Cause(code=CauseCode.OTHER_MACHINE, names=(parts.netloc,))
     if any(".." in text.split("/") for text in _readings(parts.path)[1:]):
-        return "has encoded parent folders"
+        return Cause(code=CauseCode.ENCODED_DOTS)
     return None
 
 

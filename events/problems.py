@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from sluicegate.events.causes import Cause
 from sluicegate.events.models import Body, Count, EventId, Name
 
 _MAX_PLACE: Final = 100
@@ -138,13 +139,15 @@ class Problem(Body):
     event: EventId | None = None
     names: tuple[str, ...] = ()
     """Regions, writers or reasons that the code lists; for savepoints and drains, their name comes first."""
+    cause: Cause | None = None
+    """Reason that the product itself has found. It is displayed but is not part of the identity."""
     detail: str = ""
     """Text from outside, such as an error of the storage. It is displayed but is not part of the identity."""
 
     @property
     def identity(self) -> str:
-        """Digest of the code and its arguments, without the detail."""
-        arguments = self.model_dump(mode="json", exclude={"detail"}, exclude_defaults=True)
+        """Digest of the code and its arguments, without the cause and the detail."""
+        arguments = self.model_dump(mode="json", exclude={"cause", "detail"}, exclude_defaults=True)
         return hashlib.sha256(repr(sorted(_flat(arguments))).encode()).hexdigest()[:32]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, read_attributes
 from sluicegate.events.envelope import FILES_WRITTEN, Envelope
 from sluicegate.kafka.fetching import read_batches
@@ -20,7 +21,11 @@ GAP: Final = 500
 
 
 class BodyUnavailable(Exception):
-    """A body is not in the log, or not any more; the text contains its offset."""
+    """A body is not in the log, or not any more; the cause contains its offset."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class WrittenEvent(NamedTuple):
@@ -129,7 +134,9 @@ class BodyFetcher:
             offset for offset in offsets if offset not in found and (read_to is None or offset < read_to)
         ]
         if missing:
-            raise BodyUnavailable(f"there is no event at offset {min(missing)} of partition {partition}")
+            raise BodyUnavailable(
+                Cause(code=CauseCode.EVENT_ABSENT, number=min(missing), partition=partition)
+            )
         return {offset: _written(record) for offset, record in found.items()}
 
     async def records(
@@ -166,8 +173,12 @@ class BodyFetcher:
         first = (await consumer.beginning_offsets([source]))[source]
         if wanted[0] < first:
             raise BodyUnavailable(
-                f"the event at offset {wanted[0]} of partition {source.partition} is no longer in the log, "
-                f"which begins at {first}: it was deleted before it was committed"
+                Cause(
+                    code=CauseCode.EVENT_DELETED,
+                    number=wanted[0],
+                    other=first,
+                    partition=source.partition,
+                )
             )
         found: dict[int, ConsumerRecord] = {}
         for run in _runs(wanted):
@@ -205,7 +216,14 @@ class BodyFetcher:
 def _written(record: ConsumerRecord) -> WrittenEvent:
     envelope = read_attributes(record.headers)
     if isinstance(envelope, Flaw):
-        raise BodyUnavailable(f"the event at offset {record.offset} is no event: {envelope.problem.code}")
+        raise BodyUnavailable(
+            Cause(
+                code=CauseCode.NOT_AN_EVENT,
+                number=record.offset,
+                partition=record.partition,
+                problem=envelope.problem.code,
+            )
+        )
     return WrittenEvent(envelope, record.value or b"")
 
 

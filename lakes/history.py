@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.lakes.port import Absent, Ahead, Answer, Found, OtherDigest, SnapshotRef, Unproven
 
 
@@ -157,7 +158,7 @@ def look_for(
     if head is None:
         if recorded is None:
             return Absent(None)
-        return Unproven(f"the table has no snapshots, but snapshot {recorded.id} was recorded: rolled back?")
+        return _unproven(CauseCode.TABLE_EMPTY, recorded.id)
     walk = _walk(head, parent, commit_user, asked, recorded)
     if walk.answer is not None:
         return walk.answer
@@ -175,10 +176,9 @@ def look_for(
 def _doubt_of_all(walk: _Walk, decision: int) -> Unproven:
     """Say why the history that was read, down to its end, does not prove an absence."""
     if walk.made is not None and walk.made[0] < decision - 1:
-        return Unproven(f"decision {walk.made[0]} is in the table, but not {decision - 1}: rolled back?")
-    return Unproven(
-        f"no snapshot was recorded, and the history before snapshot {walk.last.id} has expired", expired=True
-    )
+        lacking = Cause(code=CauseCode.DECISION_LACKING, number=walk.made[0], other=decision - 1)
+        return Unproven(cause=lacking)
+    return _unproven(CauseCode.HISTORY_EXPIRED, walk.last.id, expired=True)
 
 
 def _doubt(
@@ -191,18 +191,15 @@ def _doubt(
     if walk.last == recorded:
         return None
     if recorded.id > head.id:
-        return Unproven(
-            f"snapshot {recorded.id} was recorded, but the head is {head.id}: the table was rolled back"
-        )
+        return Unproven(cause=Cause(code=CauseCode.HEAD_OLDER, snapshot=head.id, expected=recorded.id))
     there = at(recorded.id)
     if walk.end is NoParent.UNREADABLE and there is None:
-        return Unproven(
-            f"the recorded snapshot {recorded.id} has expired, and nothing newer proves the absence",
-            expired=not lacks,
-        )
+        return _unproven(CauseCode.RECORDED_EXPIRED, recorded.id, expired=not lacks)
     if walk.end is NoParent.UNREADABLE and there is not None and there.ref == recorded:
-        return Unproven(
-            f"the parent of snapshot {walk.last.id} is missing between the recorded one and the head"
-        )
+        return _unproven(CauseCode.SNAPSHOT_MISSING, walk.last.id)
     # The walk has passed its position, or has read the whole history.
-    return Unproven(f"snapshot {recorded.id} is not the one that was recorded: rolled back or overwritten")
+    return _unproven(CauseCode.RECORDED_DIFFERS, recorded.id)
+
+
+def _unproven(code: CauseCode, snapshot: int, *, expired: bool = False) -> Unproven:
+    return Unproven(expired=expired, cause=Cause(code=code, snapshot=snapshot))

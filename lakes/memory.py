@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decisions
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
@@ -299,7 +300,7 @@ class MemoryCommitter:
         if early is not None:
             return early
         if self._identity not in (None, self._table.identity):
-            return Conflict("the table was replaced by another one")
+            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
         problem = self._problem(request.files)
         if problem is not None:
             return Refused(problem)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FileInfo, FilesWritten
 
 if TYPE_CHECKING:
@@ -108,11 +109,13 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """The decision was not found, and its absence cannot be proven; the reason says what is missing."""
+    """The decision was not found, and its absence cannot be proven; the cause is what is missing."""
 
-    reason: str
+    reason: str = ""
+    """Text from outside, such as an error of the storage; here and in all answers."""
     expired: bool = False
     """All that is missing is history that has expired; nothing speaks of a rolled back table."""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,32 +135,39 @@ class Published:
     snapshot: SnapshotRef
 
 
+_OTHER_WRITER: Final = Cause(code=CauseCode.OTHER_WRITER)
+
+
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Another writer moved the head first; nothing of ours is visible. Ask again."""
 
-    reason: str = "another writer of the table committed first"
+    reason: str = ""
+    cause: Cause | None = _OTHER_WRITER
 
 
 @dataclass(frozen=True, slots=True)
 class NotPublished:
     """The storage failed before the snapshot could be visible: this attempt published nothing. Ask again."""
 
-    reason: str
+    reason: str = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeUnknown:
-    """The snapshot may or may not be visible; the reason says what failed. Ask again, delete nothing."""
+    """The snapshot may or may not be visible; the cause is what failed. Ask again, delete nothing."""
 
-    reason: str
+    reason: str = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The table will never take this commit; the reason says why. Nothing is visible."""
+    """The table will never take this commit; the cause says why. Nothing is visible."""
 
-    reason: str
+    reason: str = ""
+    cause: Cause | None = None
 
 
 Publication = Published | Conflict | NotPublished | OutcomeUnknown | Refused

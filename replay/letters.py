@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from sluicegate.coordinator.dead_letters.sending import PARTITION
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.dead_letters import TOO_LARGE, Headers, Mark, mark_headers, read_letter
@@ -115,7 +116,8 @@ async def original(settings: Settings, letter: Letter) -> Message:
     try:
         found = (await fetcher.records(place.partition, [place.offset])).get(place.offset)
     except BodyUnavailable as error:
-        raise ReplayRefused(f"the letter does not have the whole message, and {error}") from error
+        why = format_cause(error.cause)
+        raise ReplayRefused(f"the letter does not have the whole message, and {why}") from error
     finally:
         await fetcher.close()
     # In a topic that was created again, another message can have this offset.

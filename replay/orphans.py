@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
 
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.envelope import EventType
@@ -194,7 +195,7 @@ class Search:
             try:
                 events = await self._log.bodies(list(chunk))
             except BodyUnavailable as error:
-                raise ReplayRefused(f"{error}. Try again") from error
+                raise ReplayRefused(f"{format_cause(error.cause)}. Try again") from error
             for offset, written in events.items():
                 event = read_files(written.envelope, written.body)
                 if not isinstance(event, Problem) and normal(event.location) == home:

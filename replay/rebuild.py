@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sluicegate.coordinator.core.heads import head_of
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem, normal
@@ -142,8 +143,9 @@ class Rebuild:
             read = await self._log.bodies(offsets)
             return {offset: await self._adopt(read[offset], logged) for offset in offsets}
         except (BodyUnavailable, ReplayRefused) as error:
+            why = format_cause(error.cause) if isinstance(error, BodyUnavailable) else error
             raise ReplayRefused(
-                f"decision {logged.decision.id} cannot be made again: {error}. The commits before it "
+                f"decision {logged.decision.id} cannot be made again: {why}. The commits before it "
                 + ("can be" if self._dry else "are in the new table")
             ) from error
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core.heads import asked_decision, head_of, known_head, ref_of
 from sluicegate.coordinator.core.state_record import TableProgress
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
@@ -131,7 +132,8 @@ class Repair:
         try:
             bodies = await self._log.bodies(offsets) if offsets else {}
         except BodyUnavailable as error:
-            raise ReplayRefused(f"decision {decision.id} cannot be committed: {error}") from error
+            why = format_cause(error.cause)
+            raise ReplayRefused(f"decision {decision.id} cannot be committed: {why}") from error
         policy = logged.policy or StreamPolicy(number=0)
         known = self._known(logged, history)
         outcome = await self._table.commit(logged, history.identity, known, policy, bodies)

@@ -41,7 +41,7 @@ class ReplayTable:
         self.settings = settings
         self._stream = stream
         self._threads = threads
-        self._table = StreamTable(settings, threads, stream)
+        self._table = StreamTable(settings, threads)
         opened = adapter(settings.format)
         self.ref = opened.parse_table(settings.table, settings.adapter_options())
         self.maintenance = opened.open_maintenance(self.ref)

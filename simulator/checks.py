@@ -286,8 +286,8 @@ class Checks:
 
     def _check_notifications(self) -> None:
         for due in self.world.commits[self._seen :]:
-            # The detail of a problem is text from outside; two coordinators may have met different ones.
-            text = due.body.model_dump_json(exclude={"problem": {"detail"}})
+            # Cause and detail of a problem are no part of it; two coordinators may have met different ones.
+            text = due.body.model_dump_json(exclude={"problem": {"cause", "detail"}})
             if self._told.setdefault(due.id, text) != text:
                 raise Violation("I10", f"one id, two notifications: {text} and {self._told[due.id]}")
             if (fact := _fact(due)) is not None and self._ids.setdefault(fact, due.id) != due.id:

@@ -121,12 +121,12 @@ class Committing:
             case Unproven() if (vouched := ref_of(made.vouched)) is not None:
                 # Its own snapshot has expired. The named one contains it, and precedes the next decision.
                 return self._resolved(made, vouched, reverted=False)
-            case Unproven(reason, expired=True) if self._table.contradicted is None:
-                return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
-            case Unproven(reason, expired):
+            case Unproven(reason, True, cause) if self._table.contradicted is None:
+                return Problem(code=Code.ABSENCE_UNPROVEN, number=number, cause=cause, detail=reason)
+            case Unproven(reason, expired, cause):
                 # A table that was rolled back stays so when its history expires afterwards.
                 self._table.contradicted = self._table.contradicted if expired else effect.known
-                return Problem(code=Code.TABLE_CONTRADICTS, number=number, detail=reason)
+                return Problem(code=Code.TABLE_CONTRADICTS, number=number, cause=cause, detail=reason)
             case TableReplaced(identity):
                 return Problem(code=Code.TABLE_REPLACED, detail=identity)
         raise TypeError(f"{answer!r} is no answer to an ask")
@@ -140,8 +140,8 @@ class Committing:
                 # An unknown outcome is asked about. Files are never deleted here.
                 self.retries += 1
                 return None
-            case Refused(reason):
-                return Problem(code=Code.COMMIT_REFUSED, number=made.id, detail=reason)
+            case Refused(reason, cause):
+                return Problem(code=Code.COMMIT_REFUSED, number=made.id, cause=cause, detail=reason)
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
     def _resolved(self, made: Decision, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.coordinator.core.state_record import Due, StateRecord
+from sluicegate.events.causes import Cause
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Body, Head
 from sluicegate.events.problems import Problem
@@ -130,7 +131,8 @@ class Done:
 class Failed:
     """The effect was not seen to succeed; it may have."""
 
-    reason: str
+    reason: str = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,27 +328,27 @@ class StreamMachine:
                 if self.table.upto != state.decided or self.table.head != head_of(head):
                     self.table.head, self.table.upto = head_of(head), state.decided
                     self.outbox.note_change()
-            case Unproven(reason, expired):
-                self._unproven(reason, expired=expired)
+            case Unproven():
+                self._unproven(answer)
             case TableReplaced(identity):
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
             case _:
                 # Another coordinator's decision that is still to be read.
                 self._inspect_again()
 
-    def _unproven(self, reason: str, *, expired: bool) -> None:
+    def _unproven(self, answer: Unproven) -> None:
         """Use an inspected head if the known one has expired; a table that was rolled back stays a stall."""
         known = known_head(self.table, self.replica.state)
-        if not expired:
+        if not answer.expired:
             self.table.contradicted = known
-        if expired and not self._head_expired and (known is None or known != self.table.contradicted):
+        if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True
             self._inspect_again()
             return
         self._head_expired = False
         number = self.replica.state.decided
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
-        self._stall_commit(Problem(code=code, number=number, detail=reason))
+        self._stall_commit(Problem(code=code, number=number, cause=answer.cause, detail=answer.reason))
 
     def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
         problem = self._committing.apply(effect, result)

@@ -67,7 +67,7 @@ class RetrySlot:
 class _Retry(NamedTuple):
     """Failures of one kind of effect since its last success."""
 
-    reason: str
+    problem: Problem
     since: int
     failures: int
     stalls: bool = False
@@ -87,9 +87,10 @@ class Retries:
         if not isinstance(result, effects.Retried):
             self.ended(kind)
             return
-        known = self._open.get(kind, _Retry(result.reason, now, 0))
+        problem = Problem(code=Code.RETRYING, names=(kind,), cause=result.cause, detail=result.reason)
+        known = self._open.get(kind, _Retry(problem, now, 0))
         lasts = now - known.since >= self._stall_after and kind not in OPTIONAL
-        self._open[kind] = _Retry(result.reason, known.since, known.failures + 1, lasts)
+        self._open[kind] = _Retry(problem, known.since, known.failures + 1, lasts)
 
     def ended(self, *kinds: str) -> None:
         """Note that these succeeded, or are not needed any more."""
@@ -104,11 +105,7 @@ class Retries:
     def conditions(self) -> list[Condition]:
         """Return one condition for each kind that failed more than once, the oldest first."""
         return [
-            Condition(
-                kind="stall" if each.stalls else "retry",
-                problem=Problem(code=Code.RETRYING, names=(kind,), detail=each.reason),
-                retry_in=0,
-            )
-            for kind, each in self._open.items()
+            Condition(kind="stall" if each.stalls else "retry", problem=each.problem, retry_in=0)
+            for each in self._open.values()
             if each.failures > 1
         ]

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox, Unsent
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.events.dead_letters import Letter, Mark, Place, read_letter
 from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
@@ -169,7 +170,7 @@ class DeadLetters:
             records = await self._fetcher.records(lacking[0].letter.place.partition, offsets)
         except BodyUnavailable as error:
             # Retention has deleted the message; a letter with only the body is better than none.
-            log.warning("dead letters without headers", reason=str(error))
+            log.warning("dead letters without headers", reason=format_cause(error.cause))
             return list(batch)
         for unsent in lacking:
             record = records.get(unsent.letter.place.offset)

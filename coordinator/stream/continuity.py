@@ -6,6 +6,7 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_attributes
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.problems import Code, Problem
@@ -82,9 +83,9 @@ def discontinuity(record: StateRecord, log: LogRange, events: Mapping[int, str |
     """Return the problem if the log does not continue the record, else None."""
     reached, known = max(record.low_water, record.applied + 1), record.applied_id
     if reached > log.end:
-        return lacking(reached, f"the log ends at offset {log.end}, so the topic was created again")
+        return lacking(reached, Cause(code=CauseCode.LOG_ENDS_EARLIER, number=log.end))
     if known is not None and record.applied in events and events[record.applied] != known:
-        return lacking(record.applied, "another event is at this offset, so the topic was created again")
+        return lacking(record.applied, Cause(code=CauseCode.OTHER_EVENT))
     if record.low_water < log.begin:
         return deleted(record.low_water, log.begin)
     return None
@@ -92,15 +93,15 @@ def discontinuity(record: StateRecord, log: LogRange, events: Mapping[int, str |
 
 def deleted(needed: int, begin: int) -> Problem:
     """Return the problem of events that were deleted before they were read or committed."""
-    return lacking(needed, f"the log begins at offset {begin}")
+    return lacking(needed, Cause(code=CauseCode.LOG_BEGINS_LATER, number=begin))
 
 
-def lacking(needed: int, detail: str) -> Problem:
+def lacking(needed: int, cause: Cause) -> Problem:
     """Return the problem of a log that lacks the events from an offset on."""
-    return Problem(code=Code.LOG_DISCONTINUOUS, number=needed, detail=detail)
+    return Problem(code=Code.LOG_DISCONTINUOUS, number=needed, cause=cause)
 
 
 def failed_at(offset: int, error: Exception) -> Problem:
     """Return the problem of a record that the core fails at, which is a defect of this release."""
-    detail = f"this release failed at it ({type(error).__name__}: {error})"
-    return Problem(code=Code.RECORD_UNREADABLE, number=offset, detail=detail)
+    failed, detail = Cause(code=CauseCode.RELEASE_FAILED), f"{type(error).__name__}: {error}"
+    return Problem(code=Code.RECORD_UNREADABLE, number=offset, cause=failed, detail=detail)

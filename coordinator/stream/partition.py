@@ -31,6 +31,7 @@ from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents
 from sluicegate.coordinator.tasks import end
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.envelope import EventType
 from sluicegate.events.partitioning import partition_of
@@ -236,7 +237,7 @@ class PartitionRunner:
         problem = (
             deleted(self.position, begin)
             if self.position < begin
-            else lacking(self.position, f"the log ends at offset {end}, so its end was lost")
+            else lacking(self.position, Cause(code=CauseCode.LOG_END_LOST, number=end))
         )
         for runner in self.streams.values():
             runner.machine.block(problem, self.position)

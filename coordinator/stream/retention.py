@@ -17,6 +17,7 @@ from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.retention import base_key, deletion_start, is_endangered
 from sluicegate.coordinator.stream.continuity import LogRange
 from sluicegate.coordinator.stream.links import Links
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
@@ -30,6 +31,12 @@ log = structlog.get_logger(__name__)
 INTERVAL: Final = 600.0
 """Seconds between two passes."""
 _SETTING: Final = "retention.ms"
+
+
+def _deleting(topic: str, limit: int) -> Condition:
+    """Return the condition of a topic that deletes events at this age in milliseconds."""
+    cause = Cause(code=CauseCode.TOPIC_DELETES, number=limit, names=(topic,))
+    return Condition(kind="stall", problem=Problem(code=Code.RETENTION, cause=cause))
 
 
 class Stream(Protocol):
@@ -124,10 +131,8 @@ class Retention:
             held = await runner.range()
             half = await self._first_since(runner, limit // 2, held.end)
         for stream in runner.streams.values():
-            problem = Problem(code=Code.RETENTION, detail=f"{_SETTING} of {topic} is {limit}")
             # Commits continue, but somebody must act before the events are deleted.
-            condition = Condition(kind="stall", problem=problem)
-            stream.warn((condition,) if is_endangered(stream.low_water, half) else ())
+            stream.warn((_deleting(topic, limit),) if is_endangered(stream.low_water, half) else ())
 
     async def _first_since(self, runner: Partition, age: int, end: int) -> int:
         """Return the first offset of records that are not older than `age` milliseconds; else the end."""

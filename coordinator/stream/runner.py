@@ -112,7 +112,7 @@ class StreamRunner:
         self._links = links
         self._partition = partition
         self._kafka = StreamLog(self.stream, partition.number, links)
-        self._table = StreamTable(settings, links.threads, self.stream)
+        self._table = StreamTable(settings, links.threads)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._outcomes_count = True
@@ -236,7 +236,9 @@ class StreamRunner:
     async def _attempt(self, effect: Effect) -> Result:
         try:
             return await self._perform(effect)
-        except (KafkaError, TimeoutError, StateStoreUnavailable, BodyUnavailable, OSError) as error:
+        except BodyUnavailable as error:
+            return Failed(cause=error.cause)
+        except (KafkaError, TimeoutError, StateStoreUnavailable, OSError) as error:
             return Failed(f"{type(error).__name__}: {error}")
         except Exception as error:
             self._log.exception("effect raised", effect=type(effect).__name__)

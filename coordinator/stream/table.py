@@ -19,7 +19,7 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.supply import BodySource
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem
 from sluicegate.events.models import FilesWritten
@@ -78,9 +78,8 @@ class Tally:
 class StreamTable:
     """One committer, opened when the table is inspected; one call at a time."""
 
-    def __init__(self, settings: StreamSettings, threads: Executor, stream: str) -> None:
+    def __init__(self, settings: StreamSettings, threads: Executor) -> None:
         self._settings = settings
-        self._stream = stream
         self._threads = threads
         self._committer: Committer | None = None
         self.tally: Tally | None = None
@@ -120,8 +119,10 @@ class StreamTable:
         try:
             return await self._call(lambda: self._publish(effect, bodies))
         except _Unusable as error:
-            return Refused(format_problem(error.problem, self._stream))
-        except (BadFiles, BodyUnavailable) as error:
+            return Refused(error.problem.detail, _cause_of(error.problem))
+        except BodyUnavailable as error:
+            return Refused(cause=error.cause)
+        except BadFiles as error:
             return Refused(str(error))
         except Exception as error:
             return OutcomeUnknown(f"{type(error).__name__}: {error}")
@@ -169,7 +170,7 @@ class StreamTable:
             except _Unusable as error:
                 problems[region] = error.problem
             except BodyUnavailable as error:
-                problems[region] = Problem(code=Code.BODY_UNREADABLE, number=offset, detail=str(error))
+                problems[region] = Problem(code=Code.BODY_UNREADABLE, number=offset, cause=error.cause)
             except (BadFiles, TableRefused) as error:
                 problems[region] = Problem(code=Code.FILES_EXCLUDED, detail=str(error))
         for region, check in checks.items():
@@ -222,6 +223,13 @@ class StreamTable:
         if problem is not None:
             raise _Unusable(problem)
         return files
+
+
+def _cause_of(problem: Problem) -> Cause:
+    """Return the reason for which a commit with an unusable event is refused."""
+    return problem.cause or Cause(
+        code=CauseCode.EVENT_UNUSABLE, problem=problem.code, region=problem.region, names=problem.names
+    )
 
 
 class _Check:

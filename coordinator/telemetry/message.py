@@ -4,6 +4,8 @@ A placeholder such as `{region}` stands for an argument of the problem. Text in 
 argument in it is absent.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
@@ -25,3 +27,17 @@ RESUME: Final = "`sluicegate stream resume --stream {stream}`"
 VERIFY: Final = "`sluicegate replay verify --stream {stream}`"
 NEW_STREAM: Final = "begin with a new stream: a new name in the settings, and empty checkpoint locations"
 UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"
+
+_PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_FIELD: Final = re.compile(r"\{(\w+)\}")
+
+
+def fill(template: str, arguments: Mapping[str, str]) -> str:
+    """Replace the placeholders. A part in brackets is left out if one of its values is absent."""
+    found: list[str] = []
+    for optional, fixed in _PART.findall(template):
+        part = optional or fixed
+        if optional and any(name not in arguments for name in _FIELD.findall(part)):
+            continue
+        found.append(_FIELD.sub(lambda field: arguments.get(field[1], field[1].upper()), part))
+    return "".join(found)

@@ -4,7 +4,6 @@ Each message has three parts: the event, the reason, and the next step with a co
 the protocol depends on a sentence, so a text may change at any time.
 """
 
-import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Final
@@ -15,7 +14,9 @@ from sluicegate.coordinator.telemetry import (
     region_messages,
     stream_messages,
 )
-from sluicegate.coordinator.telemetry.message import Message
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
+from sluicegate.coordinator.telemetry.message import Message, fill
+from sluicegate.events.causes import CauseCode
 from sluicegate.events.problems import Code, Problem
 
 MESSAGES: Final[Mapping[Code, Message]] = {
@@ -25,8 +26,6 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     **event_messages.MESSAGES,
 }
 
-_PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_FIELD: Final = re.compile(r"\{(\w+)\}")
 _LISTED: Final = 8
 """Names that a sentence lists; a count stands for the others."""
 _SHORT: Final = 8
@@ -37,8 +36,20 @@ _LONG: Final = 12
 def format_problem(problem: Problem, stream: str) -> str:
     """Return a problem of a stream as sentences: what happened, why, and what to do."""
     message, arguments = MESSAGES[problem.code], _arguments(problem, stream)
-    what, why, remedy = (_fill(part, arguments) for part in message)
+    what, why, remedy = (fill(part, arguments) for part in message)
     return f"{what}: {why}. {remedy}."
+
+
+def _why(problem: Problem, stream: str) -> str:
+    """Return the sentence of the cause; without one, the text from outside."""
+    cause, detail = problem.cause, problem.detail.rstrip(". ")
+    if cause is None:
+        return detail
+    if cause.code is CauseCode.EVENT_UNUSABLE and cause.problem is not None and cause.problem in {*Code}:
+        code = Code(cause.problem)
+        found = Problem(code=code, region=cause.region, names=cause.names, detail=detail)
+        return format_problem(found, stream).rstrip(". ")
+    return format_cause(cause, detail)
 
 
 def short_id(incarnation: str) -> str:
@@ -69,17 +80,6 @@ def _arguments(problem: Problem, stream: str) -> dict[str, str]:
         "first": names[0] if names else None,
         "second": names[1] if len(names) > 1 else None,
         "rest": listed(names[1:]),
-        "detail": problem.detail.rstrip(". "),
+        "detail": _why(problem, stream),
     }
     return {name: str(value) for name, value in values.items() if value not in (None, "")}
-
-
-def _fill(template: str, arguments: Mapping[str, str]) -> str:
-    """Replace the placeholders. A part in brackets is left out if one of its values is absent."""
-    found: list[str] = []
-    for optional, fixed in _PART.findall(template):
-        part = optional or fixed
-        if optional and any(name not in arguments for name in _FIELD.findall(part)):
-            continue
-        found.append(_FIELD.sub(lambda field: arguments.get(field[1], field[1].upper()), part))
-    return "".join(found)

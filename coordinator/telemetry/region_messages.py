@@ -104,7 +104,7 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     ),
     Code.LOCATION_AMBIGUOUS: Message(
         _FILES,
-        "the location {first} can be read in two ways[: it {detail}]",
+        "the location {first} can be read in two ways[: {detail}]",
         "Give the query a plain location for its table, then set the region back: " + RESET,
     ),
     Code.PATH_ESCAPES: Message(

@@ -1,5 +1,6 @@
 """The history of a Paimon table, read back by the numbers of its snapshots."""
 
+from dataclasses import replace
 from typing import Final
 
 from sluicegate.lakes import history
@@ -36,8 +37,8 @@ class Ancestry:
         answer = history.look_for(self._head, self._parent, self._at, commit_user, asked, recorded)
         if not isinstance(answer, Unproven):
             return answer
-        late = f"{self._oldest} was not made on it: it was put too late to count"
-        return Unproven(f"{answer.reason}; snapshot {stray} is there, but {late}", expired=answer.expired)
+        late = {"stray": stray, "oldest": self._oldest}
+        return replace(answer, cause=answer.cause.model_copy(update=late) if answer.cause else None)
 
     def newest_decisions(self, commit_user: str) -> Newest:
         """Return the highest decisions of this user in the history. Raises LakeUnavailable."""

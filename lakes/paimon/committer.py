@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
@@ -123,7 +124,7 @@ class PaimonCommitter:
 
     def _publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
-            return Conflict("the table was replaced by another one")
+            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
         head = self._snapshots.newest()
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (head.ref if head is not None else None) != request.head:
@@ -170,10 +171,7 @@ class PaimonCommitter:
             # The snapshot was certainly not put, so nothing refers to these manifests.
             self._storage.discard(FOLDER, list(draft.files))
             if isinstance(error, CannotPut):
-                return Refused(
-                    f"the table's file system cannot publish snapshots safely: {error}. Move the table to a "
-                    "file system with hard links"
-                )
+                return Refused(str(error), Cause(code=CauseCode.NO_HARD_LINKS))
             raise
         return self._settled(head, made) if put else self._taken(request, head, made, draft)
 
@@ -183,19 +181,17 @@ class PaimonCommitter:
         try:
             follows = self._snapshots.follows(head, made)
         except LakeUnavailable as error:
-            return OutcomeUnknown(f"snapshot {number} was put, but what it follows cannot be read: {error}")
+            return _unknown(CauseCode.POSITION_UNREADABLE, number, error)
         if follows:
             self._snapshots.point_to(number)
             return Published(made.ref)
         if follows is None:
-            return OutcomeUnknown(f"snapshot {number} was put, but what was made on it is gone again")
+            return _unknown(CauseCode.SUCCESSOR_GONE, number)
         # A newer snapshot exists that was not made on this one, so no reader uses this one, now or later.
         hit(Failpoint.PAIMON_WITHDRAW_BEFORE)
         self._snapshots.withdraw(number)
         hit(Failpoint.PAIMON_WITHDRAW_AFTER)
-        return OutcomeUnknown(
-            f"snapshot {number} was put where the history has expired or was rolled back, and is withdrawn"
-        )
+        return _unknown(CauseCode.WITHDRAWN, number)
 
     def _taken(
         self, request: CommitRequest, head: Snapshot | None, made: Snapshot, draft: Draft
@@ -209,9 +205,9 @@ class PaimonCommitter:
             there = self._snapshots.at(number)
             self._snapshots.settle()
         except LakeUnavailable as error:
-            return OutcomeUnknown(f"snapshot {number} is taken, and by whom cannot be read: {error}")
+            return _unknown(CauseCode.TAKER_UNREADABLE, number, error)
         if there is None:
-            return OutcomeUnknown(f"snapshot {number} was there, and is gone")
+            return _unknown(CauseCode.TAKER_GONE, number)
         if there.ref == made.ref:
             return self._settled(head, made)
         hit(Failpoint.PAIMON_DISCARD_BEFORE)
@@ -223,10 +219,8 @@ class PaimonCommitter:
             if self._snapshots.follows(head, there):
                 return Published(there.ref)
         except LakeUnavailable as error:
-            return OutcomeUnknown(f"what snapshot {number} follows cannot be read: {error}")
-        return OutcomeUnknown(
-            f"snapshot {number} holds the commit, but nothing shows that it is in the history"
-        )
+            return _unknown(CauseCode.POSITION_UNREADABLE, number, error)
+        return _unknown(CauseCode.POSITION_UNPROVEN, number)
 
     def _ours(self, request: CommitRequest, newest: Snapshot | None) -> Published | None:
         """Return this request's own snapshot if it already follows the requested head, else None."""
@@ -283,13 +277,22 @@ class PaimonCommitter:
 
 
 def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
-    expected = f"snapshot {asked.id}" if asked is not None else "no snapshot"
+    expected = asked.id if asked is not None else None
     if there is None:
-        return Conflict(f"the table has no snapshot any more, and had {expected}: it was rolled back")
+        return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
+    user = there.past().commit_user
     return Conflict(
-        f"the head was {expected}, and snapshot {there.ref.id} of {there.past().commit_user or 'nobody'} "
-        "was put meanwhile"
+        cause=Cause(
+            code=CauseCode.OTHER_WRITER,
+            snapshot=there.ref.id,
+            expected=expected,
+            names=(user,) if user else (),
+        )
     )
+
+
+def _unknown(code: CauseCode, snapshot: int, error: LakeUnavailable | None = None) -> OutcomeUnknown:
+    return OutcomeUnknown(str(error or ""), Cause(code=code, snapshot=snapshot))
 
 
 def _check_version(head: Snapshot) -> None:

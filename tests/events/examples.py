@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
@@ -115,6 +116,19 @@ PROBLEM: Final = Problem(
     number=4,
     event="6f0c",
     names=("a", "b"),
+    cause=Cause(
+        code=CauseCode.OTHER_WRITER,
+        snapshot=-4,
+        expected=3,
+        stray=1,
+        oldest=2,
+        number=7,
+        other=8,
+        partition=9,
+        region="JFK",
+        problem="other-format",
+        names=("a-user",),
+    ),
     detail="from outside",
 )
 OUTCOMES: Final[dict[NotificationType, Body]] = {

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sluicegate.events.attributes import RawHeader
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
 from sluicegate.events.envelope import EventType
@@ -347,7 +348,9 @@ def test_an_order_without_its_arguments_is_malformed() -> None:
 def test_files_must_be_as_many_as_announced() -> None:
     found = read_files(ENVELOPE._replace(files=3), MESSAGE.value)
     assert found == Problem(
-        code=Code.MALFORMED_BODY, names=("files",), detail="2 files, and the attribute ce_files is 3"
+        code=Code.MALFORMED_BODY,
+        names=("files",),
+        cause=Cause(code=CauseCode.FILES_MISCOUNTED, number=2, other=3),
     )
 
 
@@ -357,3 +360,4 @@ def test_a_path_may_be_listed_once() -> None:
     found = read_files(ENVELOPE, json.dumps(body).encode())
     assert isinstance(found, Problem)
     assert (found.code, found.names) == (Code.MALFORMED_BODY, ("files.1.path",))
+    assert found.cause == Cause(code=CauseCode.PATH_REPEATED, names=(body["files"][0]["path"],))

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.locations import is_allowed_table, location_problem
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import Code, Problem
 
 ALLOWED = ("file:///lake/flights.db/flights", "s3://bucket/lake/")
 
@@ -118,6 +119,21 @@ def test_paths_that_lead_out_are_refused_however_they_are_written(path: str) -> 
 )
 def test_locations_outside_are_refused_however_they_are_written(location: str) -> None:
     assert location_problem(written("a", location), ALLOWED) is not None
+
+
+@pytest.mark.parametrize(
+    ("location", "cause"),
+    [
+        ("s3://bucket/lake/\x00", Cause(code=CauseCode.CONTROL_CHARACTERS)),
+        ("s3://bucket/lake/t?x=/../..", Cause(code=CauseCode.QUERY_IN_LOCATION)),
+        ("s3://bucket/lake/t#/../..", Cause(code=CauseCode.QUERY_IN_LOCATION)),
+        ("file://evil/lake/flights.db/flights", Cause(code=CauseCode.OTHER_MACHINE, names=("evil",))),
+        ("s3://bucket/lake/%252e%252e/other", Cause(code=CauseCode.ENCODED_DOTS)),
+    ],
+)
+def test_an_ambiguous_location_is_refused_with_its_cause(location: str, cause: Cause) -> None:
+    expected = Problem(code=Code.LOCATION_AMBIGUOUS, names=(location,), cause=cause)
+    assert location_problem(written("a", location), ALLOWED) == expected
 
 
 def test_a_path_in_json_escapes_is_read_before_it_is_judged() -> None:

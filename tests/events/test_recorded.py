@@ -4,15 +4,22 @@
 changed file needs a new major version.
 """
 
+import json
 from pathlib import Path
 
 import pytest
 
+from sluicegate.events.causes import CauseCode
 from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import NotificationType
+from sluicegate.events.notifications import (
+    Notification,
+    NotificationType,
+    RegistrationAnswered,
+    Stalled,
+)
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -56,6 +63,38 @@ def test_a_notification_has_the_recorded_bytes(kind: NotificationType, rewrite: 
     notification = notification_of(kind)
     found = recorded(kind, encode_notification(notification, TIME), rewrite)
     assert read_notification(found.headers, found.value) == notification
+
+
+@pytest.mark.parametrize("kind", [NotificationType.REGISTRATION_ANSWERED, NotificationType.STALLED])
+def test_a_problem_of_a_release_without_causes_is_read(kind: NotificationType) -> None:
+    message = as_message((RECORDED / f"{kind}.txt").read_bytes())
+    value = json.loads(message.value)
+    assert value["problem"].pop("cause")["code"] == "other-writer"
+    found = read_notification(message.headers, json.dumps(value).encode())
+    expected = notification_of(kind).body
+    assert isinstance(found, Notification)
+    assert isinstance(expected, RegistrationAnswered | Stalled)
+    assert expected.problem is not None
+    former = expected.problem.model_copy(update={"cause": None})
+    assert found.body == expected.model_copy(update={"problem": former})
+    assert former.identity == expected.problem.identity
+
+
+@pytest.mark.parametrize("kind", [NotificationType.REGISTRATION_ANSWERED, NotificationType.STALLED])
+@pytest.mark.parametrize(
+    ("code", "is_read"), [("a-cause-of-a-newer-release", True), (7, False), (None, False), ([], False)]
+)
+def test_a_cause_of_a_newer_release_is_read_as_unknown(
+    kind: NotificationType, code: object, is_read: bool
+) -> None:
+    message = as_message((RECORDED / f"{kind}.txt").read_bytes())
+    value = json.loads(message.value)
+    value["problem"]["cause"]["code"] = code
+    found = read_notification(message.headers, json.dumps(value).encode())
+    assert isinstance(found, Notification) is is_read
+    if isinstance(found, Notification):
+        value["problem"]["cause"]["code"] = CauseCode.UNKNOWN
+        assert found == read_notification(message.headers, json.dumps(value).encode())
 
 
 def test_every_field_of_an_example_is_set() -> None:

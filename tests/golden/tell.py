@@ -71,7 +71,8 @@ def cut(positions: Mapping[str, Position | None]) -> str:
 
 def problem_line(problem: Problem) -> str:
     """Describe a problem by its code and its arguments."""
-    found = problem.model_dump(exclude_defaults=True, exclude={"code"})
+    found = problem.model_dump(exclude_defaults=True, exclude={"code", "cause"})
+    found |= {"cause": f"({problem.cause})"} if problem.cause is not None else {}
     names = " ".join(str(each) for each in found.pop("names", ()))
     arguments = " ".join(f"{name}={value}" for name, value in found.items())
     return " ".join(each for each in (str(problem.code), arguments, f"[{names}]" if names else "") if each)
@@ -104,8 +105,6 @@ def _result(result: Result | None) -> str:
     match result:
         case None:
             return " -> crash"
-        case Failed(reason):
-            return f" -> failed: {reason}"
         case Found(snapshot) | Published(snapshot):
             return f" -> snapshot {snapshot.id}"
         case Absent(head):
@@ -114,8 +113,9 @@ def _result(result: Result | None) -> str:
             return " -> other content"
         case Ahead(decision):
             return f" -> ahead at {decision}"
-        case Unproven(reason) | Refused(reason) | NotPublished(reason) | OutcomeUnknown(reason):
-            return f" -> {type(result).__name__.lower()}: {reason}"
+        case Failed() | Unproven() | Refused() | NotPublished() | OutcomeUnknown():
+            why = ", ".join(str(each) for each in (result.cause, result.reason) if each)
+            return f" -> {type(result).__name__.lower()}: {why}"
         case TableReplaced():
             return " -> another table"
         case Conflict():

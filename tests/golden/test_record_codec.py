@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
 from sluicegate.coordinator.record_codec import decode_record, encode_record
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.notifications import NotificationType, Stalled
 from sluicegate.events.problems import Code, Problem
 
@@ -37,6 +38,16 @@ def code(value: bytes) -> Code:
 
 def test_a_record_survives() -> None:
     assert decode_record("flights", encode_record(RECORD)) == RECORD
+
+
+def test_a_record_of_a_release_without_causes_is_read() -> None:
+    caused = PROBLEM.model_copy(update={"cause": Cause(code=CauseCode.RECORDED_EXPIRED, snapshot=4)})
+    record = RECORD.model_copy(update={"announced": {"": caused}})
+    assert decode_record("flights", encode_record(record)) == record
+    former = json.loads(encode_record(record))
+    for problem in (former["announced"][""], former["conditions"][0]["problem"]):
+        del problem["cause"]
+    assert decode_record("flights", json.dumps(former).encode()) == RECORD
 
 
 def test_fields_of_a_newer_minor_version_are_ignored() -> None:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.state_record import RECORD_VERSION
 from sluicegate.coordinator.runtime.service import Service
+from sluicegate.events.causes import CauseCode
 from sluicegate.events.models import Planned
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
@@ -294,7 +295,8 @@ async def test_bodies_deleted_from_the_log_exclude_their_region(place: Place, im
         await job.complete(event)
         problem = (await until(lambda: stalls(job)))[-1]
         assert problem.code is Code.BODY_UNREADABLE
-        assert "no longer in the log" in problem.detail
+        assert problem.cause is not None
+        assert problem.cause.code is CauseCode.EVENT_DELETED
         assert read_ids(place.table) == [1]
         assert (await job.begin("q2")).accepted
         await job.run_batch([2])
@@ -328,7 +330,10 @@ async def test_a_recreated_topic_is_noticed(place: Place, grown: bool) -> None:
             assert not answer.accepted
             assert answer.problem is not None
             assert answer.problem.code is Code.LOG_DISCONTINUOUS
-            assert "the topic was created again" in answer.problem.detail
+            assert answer.problem.cause is not None
+            again = {CauseCode.LOG_ENDS_EARLIER, CauseCode.OTHER_EVENT}
+            assert answer.problem.cause.code in again
+            assert "the topic was created again" in answer.reason
         assert read_ids(place.table) == [1]
 
 

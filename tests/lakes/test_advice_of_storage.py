@@ -15,6 +15,7 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes import adapter
 from sluicegate.lakes.paimon.adapter import ADAPTER
@@ -236,7 +237,10 @@ def test_a_table_on_a_file_system_without_hard_links_is_moved_to_another(
     monkeypatch.setattr(os, "link", refusing)
     outcome = stream.publish(1, stream.head(1), [event])
     assert isinstance(outcome, Refused)
-    assert "Move the table to a file system with hard links" in outcome.reason
+    assert outcome.cause is not None
+    sentence = format_cause(outcome.cause, outcome.reason)
+    assert "Move the table to a file system with hard links" in sentence
+    assert os.strerror(errno.EPERM) in sentence
     shutil.move(before, tmp_path / "with-links")
     moved = at(str(tmp_path / "with-links" / "db.db" / "numbers"))
     commit_to(moved.location, event.model_copy(update={"location": moved.storage.uri}))

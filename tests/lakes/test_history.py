@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decisions, read_history
 from sluicegate.lakes.port import Absent, Found, SnapshotRef, Unproven
 
@@ -124,4 +125,4 @@ def test_the_recorded_snapshot_must_be_an_ancestor_though_its_position_was_passe
     answer = look_for(tree.commits[head], tree.parent, tree.at, USER, (3, "digest-3"), abandoned)
     assert isinstance(answer, Unproven)
     assert not answer.expired
-    assert "not the one that was recorded" in answer.reason
+    assert answer.cause == Cause(code=CauseCode.RECORDED_DIFFERS, snapshot=abandoned.id)

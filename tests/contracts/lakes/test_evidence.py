@@ -1,5 +1,6 @@
 """The committer half of every table format: what the history proves of an unknown outcome."""
 
+from sluicegate.events.causes import CauseCode
 from sluicegate.lakes.port import (
     Absent,
     Ahead,
@@ -50,7 +51,8 @@ def test_a_conflict_names_its_reason(lake: Lake) -> None:
     lake.foreign([100])
     outcome = stream.publish(1, head, [lake.event([1])])
     assert isinstance(outcome, Conflict)
-    assert outcome.reason
+    assert outcome.cause is not None
+    assert outcome.cause.code is CauseCode.OTHER_WRITER
 
 
 def test_a_successor_finds_what_its_predecessor_left_unknown(lake: Lake) -> None:

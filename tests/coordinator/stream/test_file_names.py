@@ -8,10 +8,11 @@ from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, Inspec
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.causes import CauseCode
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.naming import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.port import Published, Refused
@@ -92,7 +93,7 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     events = {0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode())}
     try:
         with ThreadPoolExecutor(1) as threads:
-            table = StreamTable(settings, threads, STREAM)
+            table = StreamTable(settings, threads)
             await table.inspect(InspectTable())
             wanted = CheckFiles({"r1": (0,)}, ALLOWED, created.identity, checked)
             found = await table.check(wanted, events)
@@ -109,8 +110,12 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     assert problem.code is Code.FILE_NAME_DIFFERS
     assert problem.names[0] == "data-0"
     assert isinstance(made, Refused)
-    assert made.reason == format_problem(problem, STREAM)
-    assert f"sluicegate region reset --stream {STREAM} --region r1" in made.reason
+    assert made.cause is not None
+    assert made.cause.code is CauseCode.EVENT_UNUSABLE
+    refused = Problem(code=Code.COMMIT_REFUSED, number=1, cause=made.cause, detail=made.reason)
+    sentence = format_problem(refused, STREAM)
+    assert format_problem(problem, STREAM) in sentence
+    assert f"sluicegate region reset --stream {STREAM} --region r1" in sentence
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ async def test_files_that_cannot_be_committed_exclude_their_region(files: FilesW
     events = {7: WrittenEvent(AT, files.model_dump_json().encode())}
     try:
         with ThreadPoolExecutor(1) as threads:
-            table = StreamTable(settings, threads, STREAM)
+            table = StreamTable(settings, threads)
             await table.inspect(InspectTable())
             wanted = CheckFiles({"r1": (7,)}, (f"memory://{STREAM}",), created.identity, True)
             found = await table.check(wanted, events)

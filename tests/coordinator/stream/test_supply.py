@@ -7,6 +7,7 @@ import pytest
 
 from sluicegate.coordinator.stream import supply
 from sluicegate.coordinator.stream.supply import Supply
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.kafka.bodies import BodyUnavailable
 from tests.integration.waiting import finished
 
@@ -24,7 +25,7 @@ class Log:
         self.asked.append(offsets[0])
         await asyncio.sleep(0)
         if offsets[0] == self.failing:
-            raise BodyUnavailable(f"nothing at {offsets[0]}")
+            raise BodyUnavailable(Cause(code=CauseCode.EVENT_ABSENT, number=offsets[0]))
         return {offset: b"%d" % offset for offset in offsets[:3]}
 
 
@@ -59,7 +60,7 @@ async def test_a_body_that_is_not_there_is_told_when_it_is_reached(monkeypatch: 
     log.failing = 6
     bodies = Supply(OFFSETS, {}, log.read)
     assert await asyncio.to_thread(walk, bodies, [0, 2, 4]) == [b"0", b"2", b"4"]
-    with pytest.raises(BodyUnavailable, match="nothing at 6"):
+    with pytest.raises(BodyUnavailable, match="event-absent number=6"):
         await asyncio.to_thread(walk, bodies, [6])
 
 

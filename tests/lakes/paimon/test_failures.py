@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.merge import MIN_COUNT
 from sluicegate.lakes.paimon.storage import LocalStorage
@@ -69,7 +70,8 @@ def test_a_file_system_without_links_is_refused(
     monkeypatch.setattr(os, "link", fails(code))
     outcome = stream.publish(1, stream.head(1), [lake.event([1])])
     assert isinstance(outcome, Refused)
-    assert "links" in outcome.reason
+    assert outcome.cause == Cause(code=CauseCode.NO_HARD_LINKS)
+    assert os.strerror(code) in outcome.reason
     assert manifest_files(lake) == set()
 
 
@@ -214,7 +216,7 @@ def test_a_gap_in_the_history_is_no_proof(lake: PaimonLake) -> None:
     (lake.root / "snapshot" / "snapshot-3").unlink()
     answer = stream.ask(2)
     assert isinstance(answer, Unproven)
-    assert "the parent of snapshot 4 is missing" in answer.reason
+    assert answer.cause == Cause(code=CauseCode.SNAPSHOT_MISSING, snapshot=4)
 
 
 def test_our_snapshot_overwritten_by_a_careless_writer_is_noticed(lake: PaimonLake) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.lakes.paimon.committer import LOOK_LASTS, PaimonCommitter
 from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Refused, Unproven
@@ -54,7 +55,7 @@ def test_a_link_that_lands_on_an_expired_number_is_not_published(lake: PaimonLak
     event = lake.event([2])
     outcome = thawed.publish(2, thawed.head(2), [event])
     assert isinstance(outcome, OutcomeUnknown)
-    assert "withdrawn" in outcome.reason
+    assert outcome.cause == Cause(code=CauseCode.WITHDRAWN, snapshot=2)
     assert lake.snapshot_ids() == [3]
     assert lake.ids() == sorted([1, *rows, 200])
     assert isinstance(thawed.ask(2), Unproven)
