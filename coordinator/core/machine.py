@@ -25,7 +25,7 @@ from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
+from sluicegate.lakes.port import Absent, Ahead, TableReplaced, TableState, Unproven
 
 _OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
 """Stalls that may come from a record of another coordinator that is still to be read."""
@@ -332,8 +332,12 @@ class StreamMachine:
                 self._unproven(reason, expired=expired)
             case TableReplaced(identity):
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
+            case _ if self._read_for == state.decided + 1:
+                newest = answer.decision if isinstance(answer, Ahead) else self._read_for
+                self._stall_commit(Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest))
             case _:
                 # Another coordinator's decision that is still to be read.
+                self._read_for = state.decided + 1
                 self._inspect_again()
 
     def _unproven(self, reason: str, *, expired: bool) -> None:
@@ -345,8 +349,7 @@ class StreamMachine:
             self._head_expired = True
             self._inspect_again()
             return
-        self._head_expired = False
-        number = self.replica.state.decided
+        self._head_expired, number = False, self.replica.state.decided
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         self._stall_commit(Problem(code=code, number=number, detail=reason))
 
