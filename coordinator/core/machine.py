@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.core.committing import Committing
 from sluicegate.coordinator.core.conditions import Conditions
 from sluicegate.coordinator.core.effects import Effect, Result
-from sluicegate.coordinator.core.heads import head_of, known_head, mismatch
+from sluicegate.coordinator.core.heads import OF_OTHERS, head_of, known_head, mismatch
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.outbox import Outbox
@@ -27,8 +27,6 @@ from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Absent, Ahead, TableReplaced, TableState, Unproven
 
-_OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
-"""Stalls that may come from a record of another coordinator that is still to be read."""
 _BELOW: Final = Applied(ignored=Problem(code=Code.SETTLED))
 """The effect of a record before the low-water mark."""
 
@@ -221,8 +219,7 @@ class StreamMachine:
         self.ready = True
         if not self._committing.under_way:
             self._stall = None
-        if state.assignment is not None:
-            self.outbox.note_change()
+        self.outbox.note_change(changed=state.assignment is not None)
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -349,9 +346,9 @@ class StreamMachine:
             self._head_expired = True
             self._inspect_again()
             return
-        self._head_expired, number = False, self.replica.state.decided
+        self._head_expired = False
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
-        self._stall_commit(Problem(code=code, number=number, detail=reason))
+        self._stall_commit(Problem(code=code, number=self.replica.state.decided, detail=reason))
 
     def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
         problem = self._committing.apply(effect, result)
@@ -362,7 +359,7 @@ class StreamMachine:
                 # An absence is used at once, before another writer moves the head.
                 pause = self.settings.first_pause * min(self._committing.retries - 1, 20)
                 self._of_table.pause(self._now, pause)
-        elif problem.code in _OF_OTHERS and self._read_for != effect.decision:
+        elif problem.code in OF_OTHERS and self._read_for != effect.decision:
             # Another coordinator may have resolved it: read the log to an end fetched after the answer.
             self._read_for = effect.decision
             self._require_end()
