@@ -80,7 +80,8 @@ def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateReco
     if begin > 0:
         raise UserError(
             f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
-            "that. Give the stream another name, another commit_user and empty checkpoint locations"
+            "that. Give the stream another name, another commit_user and empty checkpoint locations. "
+            "Let its sources begin right after the committed rows"
         )
     user = settings.streams[stream].commit_user
     return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)

@@ -115,7 +115,8 @@ def _walk(
     end: NoParent | None = None
     past = head
     while True:
-        if past.commit_user == commit_user:
+        if past.commit_user == commit_user and (past.digest or past.ref != recorded):
+            # A foreign id of the recorded snapshot proves nothing: an operator may have named that one.
             if (past.decision, past.digest) == asked:
                 return _Walk(Found(past.ref), None, None, past.ref, None)
             if past.decision == decision and (other is None or past.digest):

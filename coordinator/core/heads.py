@@ -6,6 +6,9 @@ from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import SnapshotRef, TableState
 
+OF_OTHERS = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
+"""Stalls that may come from a record of another coordinator that is still to be read."""
+
 
 def head_of(ref: SnapshotRef | None) -> Head | None:
     """Return a snapshot of the port in the form of events."""

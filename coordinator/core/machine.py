@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.core.committing import Committing
 from sluicegate.coordinator.core.conditions import Conditions
 from sluicegate.coordinator.core.effects import Effect, Result
-from sluicegate.coordinator.core.heads import head_of, known_head, mismatch
+from sluicegate.coordinator.core.heads import OF_OTHERS, head_of, known_head, mismatch
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.outbox import Outbox
@@ -25,10 +25,8 @@ from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.port import Absent, TableReplaced, TableState, Unproven
+from sluicegate.lakes.port import Absent, Ahead, TableReplaced, TableState, Unproven
 
-_OF_OTHERS: Final = frozenset({Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS})
-"""Stalls that may come from a record of another coordinator that is still to be read."""
 _BELOW: Final = Applied(ignored=Problem(code=Code.SETTLED))
 """The effect of a record before the low-water mark."""
 
@@ -221,8 +219,7 @@ class StreamMachine:
         self.ready = True
         if not self._committing.under_way:
             self._stall = None
-        if state.assignment is not None:
-            self.outbox.note_change()
+        self.outbox.note_change(changed=state.assignment is not None)
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -332,8 +329,12 @@ class StreamMachine:
                 self._unproven(answer)
             case TableReplaced(identity):
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
+            case _ if self._read_for == state.decided + 1:
+                newest = answer.decision if isinstance(answer, Ahead) else self._read_for
+                self._stall_commit(Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest))
             case _:
                 # Another coordinator's decision that is still to be read.
+                self._read_for = state.decided + 1
                 self._inspect_again()
 
     def _unproven(self, answer: Unproven) -> None:
@@ -346,6 +347,7 @@ class StreamMachine:
             self._inspect_again()
             return
         self._head_expired = False
+        code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         number = self.replica.state.decided
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         self._stall_commit(Problem(code=code, number=number, cause=answer.cause, detail=answer.reason))
@@ -359,7 +361,7 @@ class StreamMachine:
                 # An absence is used at once, before another writer moves the head.
                 pause = self.settings.first_pause * min(self._committing.retries - 1, 20)
                 self._of_table.pause(self._now, pause)
-        elif problem.code in _OF_OTHERS and self._read_for != effect.decision:
+        elif problem.code in OF_OTHERS and self._read_for != effect.decision:
             # Another coordinator may have resolved it: read the log to an end fetched after the answer.
             self._read_for = effect.decision
             self._require_end()

@@ -25,7 +25,10 @@ RESET: Final = (
 )
 RESUME: Final = "`sluicegate stream resume --stream {stream}`"
 VERIFY: Final = "`sluicegate replay verify --stream {stream}`"
-NEW_STREAM: Final = "begin with a new stream: a new name in the settings, and empty checkpoint locations"
+NEW_STREAM: Final = (
+    "begin with a new stream: a new name and commit_user, and empty checkpoint locations. "
+    "Let its sources begin right after the committed rows"
+)
 UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"
 
 _PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")

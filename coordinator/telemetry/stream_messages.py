@@ -80,7 +80,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _STALLED,
         "the table has decision {other} of its commit user, and the log ends with {number}. Another "
         "deployment commits as the same user, or the topics were created again",
-        "Compare them: " + VERIFY + ". Restore the topics, or give each deployment a commit user of its own",
+        "Compare them: " + VERIFY + ". Restore the topics. If another deployment "
+        "commits as the same user, " + NEW_STREAM,
     ),
     Code.TABLE_CONTRADICTS: Message(
         _STALLED,
@@ -114,7 +115,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.STATE_RECORD_OLDER: Message(
         _STALLED,
         "an older release wrote its state record[ (version {number})], which this one does not read",
-        "Run that release again, or " + NEW_STREAM + " and other topics (kafka.topic_prefix)",
+        "Run that release again. Or use other topics (kafka.topic_prefix), and " + NEW_STREAM,
     ),
     Code.STATE_RECORD_NEWER: Message(
         _STALLED,

@@ -41,7 +41,7 @@ async def test_a_stream_whose_events_were_deleted_continues_in_a_new_one(
         job.feed([4])
         refusal = await refused(job)
         assert "log-discontinuous" in refusal
-        assert "begin with a new stream: a new name in the settings, and empty checkpoint loc" in refusal
+        assert "empty checkpoint locations. Let its sources begin right after the committed rows" in refusal
         shown = await sluicegate(place, "status", *FLIGHTS)
         assert re.search(r"r1 .*checkpoint 1\b", shown), shown
         new = FilesJob(spark, place, folder="new", options=NEW)

@@ -82,4 +82,5 @@ async def test_a_log_without_its_start_and_without_a_base_record_is_not_read_aga
     told = (await refused(place)).stderr
     assert "no base record has the state before that" in told
     assert "Give the stream another name, another commit_user and empty checkpoint locations" in told
+    assert "Let its sources begin right after the committed rows" in told
     assert (await read_records(place.bootstrap, place.topics.state))[-1].value == b"\x00no record"
