@@ -340,14 +340,12 @@ class StreamMachine:
     def _unproven(self, answer: Unproven) -> None:
         """Use an inspected head if the known one has expired; a table that was rolled back stays a stall."""
         known = known_head(self.table, self.replica.state)
-        if not answer.expired:
-            self.table.contradicted = known
+        self.table.contradicted = self.table.contradicted if answer.expired else known
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True
             self._inspect_again()
             return
         self._head_expired = False
-        code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         number = self.replica.state.decided
         code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
         self._stall_commit(Problem(code=code, number=number, cause=answer.cause, detail=answer.reason))
