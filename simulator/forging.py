@@ -80,7 +80,7 @@ class Forger:
         """A cut of some sealed, or merely completed, checkpoints: valid or not."""
         truth, log = self.checks.truth, self.checks.reference.log
         moves: dict[str, Position] = {}
-        share = dice.pick((0.5, 0.95))
+        share = dice.pick((0.3, 0.5, 0.95))
         for name, place in truth.places.items():
             choices = place.sealed()
             if place.life is not None and dice.chance(0.3):
