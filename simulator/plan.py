@@ -19,7 +19,7 @@ FAULTS: Final = {
     "crash": 6, "freeze": 5, "thaw": 4, "rebalance": 2, "more": 1, "old record": 1, "record lost": 0.5,
     "lost append": 4, "unheard append": 4, "wait": 2, "forged decision": 3, "forged outcome": 1,
     "older policy": 0.5, "forged attempt": 1, "records deleted": 3, "records expired": 0.5,
-    "orphans deleted": 0.5, "base overwritten": 0.5,
+    "orphans deleted": 0.5, "base overwritten": 1,
     # The table and the other stores.
     "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
     "files refused": 1, "foreign": 2, "impostor": 1, "expire": 2, "unfit table": 1, "another table": 1.5,

@@ -25,8 +25,6 @@ from sluicegate.simulator.world import World
 
 QUIET_ROUNDS: Final = 1_500
 """Of 50 milliseconds each, in which everything must come to rest."""
-
-
 BEGIN: Final = 12
 """Rounds at most until the first commit, before the first step."""
 HURRY: Final = 6
