@@ -195,11 +195,12 @@ class Checks:
 
         `replicas` have the names and the positions of their processes.
         """
+        mine, right = self.reference.state, dict[str, object]()
         for process, position, replica in replicas:
             if position != self._read or replica.applied != self.reference.applied:
                 continue
-            mine, theirs = self.reference.state, replica.state
-            right, found = mine.model_dump(), theirs.model_dump()
+            right = right or mine.model_dump()
+            found = replica.state.model_dump()
             if right != found:
                 other = {name: (found[name], right[name]) for name in right if right[name] != found[name]}
                 raise Violation("I4", f"{process} has another state than the whole log: {other}")

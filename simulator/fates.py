@@ -48,14 +48,19 @@ KINDS: Final = (
 )
 """Effects by name; an append by the type of its event."""
 RARE: Final = {
-    "cut.abandoned": 20,
-    "cut.reverted": 16,
-    "region.heartbeat": 20,
-    "stream.policy": 4,
+    "cut.abandoned": 12,
+    "cut.reverted": 12,
+    "region.heartbeat": 12,
+    "stream.policy": 5,
     "cut.decided": 8,
     "cut.committed": 8,
     "CheckFiles": 5,
     "Publish": 4,
+    "InspectTable": 2,
+    "FetchEnd": 2,
+    "WriteRecord": 2,
+    "Announce": 2,
+    "ReleaseOffsets": 2,
     "Ask": 2,
 }
 
@@ -71,6 +76,8 @@ def kinds_of(fate: str) -> Iterator[str]:
     yield from (name for name in (*KINDS, "WriteView") if ("Append" if "." in name else name) in struck)
 
 
-def pick(dice: Dice, names: list[str]) -> str:
-    """Return one of the names; rare effects are waited for more often."""
+def pick(dice: Dice, names: list[str], focus: tuple[str, ...]) -> str:
+    """Return one of the names: mostly one in focus; rare effects are waited for more often."""
+    if (chosen := [name for name in names if name in focus]) and dice.chance(0.7):
+        return dice.pick(chosen)
     return dice.pick([name for name in names for _ in range(RARE.get(name, 1))])

@@ -24,6 +24,8 @@ Watch = Callable[[Effect], None]
 """Called with each effect before it runs."""
 MOST: Final = 4
 BUSY: Final = 200
+IDLE: Final = (0, 20, 100, 400)
+"""Milliseconds that pass where a process has nothing to do."""
 
 
 class Node:
@@ -91,6 +93,8 @@ class Fleet:
     settings: MachineSettings
     watch: Watch
     retention: Retention
+    focus: tuple[str, ...] = ()
+    """Effects that most faults of processes and of effects are about."""
     nodes: list[Node] = field(default_factory=list)
     frozen: list[tuple[Node, Effect]] = field(default_factory=list)
     asleep: list[Node] = field(default_factory=list)
@@ -115,12 +119,14 @@ class Fleet:
         self.nodes[who % len(self.nodes)].read(dice.pick((1, 3, 10, 100)))
 
     def effect(self, who: int, dice: Dice) -> None:
-        """Let one run some effects; with none to run, it reads."""
+        """Let one read and run some effects; with nothing to do, time passes until a timer may fire."""
         node = self.nodes[who % len(self.nodes)]
-        for _ in range(dice.pick((1, 1, 2, 4))):
+        for _ in range(dice.pick((1, 2, 4, 8))):
+            seen = node.read(dice.pick((0, 0, 1, 100)))
             effect = self._take(node, dice)
             if effect is None:
-                self.read(who, dice)
+                if seen + node.read(dice.pick((1, 3, 10, 100))) == 0:
+                    self.world.now += dice.pick(IDLE)
                 return
             self._run(node, effect, dice)
             if node not in self.nodes:
@@ -128,18 +134,18 @@ class Fleet:
 
     def strike(self, fate: str, dice: Dice) -> None:
         """Let the next effect of one of its kinds meet this."""
-        self.fates.append((fate, pick(dice, list(kinds_of(fate)))))
+        self.fates.append((fate, pick(dice, list(kinds_of(fate)), self.focus)))
 
     def crash(self, who: int, dice: Dice) -> None:
         """Let one crash: at once, or after an effect of some kind, before it hears of the result."""
         if dice.chance(0.8):
-            self.crashes.append(pick(dice, list(KINDS)))
+            self.crashes.append(pick(dice, list(KINDS), self.focus))
             return
         self._replace(self.nodes[who % len(self.nodes)])
 
     def freeze(self, who: int, dice: Dice) -> None:
         """Let one stand still before an effect, and be replaced."""
-        self.freezes.append(pick(dice, list(KINDS)))
+        self.freezes.append(pick(dice, list(KINDS), self.focus))
 
     def thaw(self, who: int, dice: Dice) -> bool:
         """Let something that was frozen continue, after its successor has."""

@@ -32,11 +32,11 @@ class Forger:
     def stray(self, dice: Dice) -> None:
         """Register a query that was started by mistake, or with wrong settings or a wrong location."""
         truth = self.checks.truth
-        higher, same = dice.between(0, 1), tuple(truth.regions) or ("r0",)
+        higher, same = dice.pick((-1, 0, 0, 1, 1)), tuple(truth.regions) or ("r0",)
         name = dice.pick(("stray", "r0", *same))
         regions = same if dice.chance(0.6) else (name,)
         after = truth.followed.get(truth.number or 0, 0)
-        if higher:
+        if higher > 0:
             after = dice.pick((truth.decided, truth.decided, 0))
         home = {f"stray{self.world.new_id('s')}": 0}
         known = [driver.location.incarnation for driver in self.drivers]
@@ -45,7 +45,7 @@ class Forger:
             self.world,
             Source(0),
             name,
-            Assignment(number=(truth.number or 0) + higher, regions=regions, after=after),
+            Assignment(number=max(0, (truth.number or 0) + higher), regions=regions, after=after),
             Location(incarnation, None, home),
             home,
             table="s3://other/table" if dice.chance(0.1) else None,
@@ -80,7 +80,7 @@ class Forger:
         """A cut of some sealed, or merely completed, checkpoints: valid or not."""
         truth, log = self.checks.truth, self.checks.reference.log
         moves: dict[str, Position] = {}
-        share = dice.pick((0.5, 0.95))
+        share = dice.pick((0.3, 0.5, 0.95))
         for name, place in truth.places.items():
             choices = place.sealed()
             if place.life is not None and dice.chance(0.3):

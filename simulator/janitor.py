@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from sluicegate.coordinator.core.log_state import LogState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import FilesWritten
 from sluicegate.replay.fold import LogFold
-from sluicegate.replay.orphan_events import OrphanEvents
+from sluicegate.replay.orphan_events import Arrival, OrphanEvents
 from sluicegate.replay.start import start_of
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.world import STREAM, World
@@ -14,7 +15,10 @@ from sluicegate.simulator.world import STREAM, World
 
 @dataclass(frozen=True, slots=True)
 class Janitor:
-    """Without a grace period, and without a question to the table: the log alone must be right."""
+    """Without a grace period, and without a question to the table: the log alone must be right.
+
+    So it deletes nothing about which only the table could say more.
+    """
 
     world: World
 
@@ -48,4 +52,17 @@ class Janitor:
             if step is not None:
                 events.note(step, fold.replica.state)
         fold.finish()
-        return {orphan.arrival.offset for orphan in events.orphans(fold.replica.state)}
+        found = (orphan.arrival for orphan in events.orphans(fold.replica.state))
+        return {arrival.offset for arrival in found if not _is_for_the_table(start.state, arrival)}
+
+
+def _is_for_the_table(start: LogState, arrival: Arrival) -> bool:
+    """True if only the table can say whether an event is an orphan.
+
+    The log began earlier, and the checkpoint was committed, or its incarnation had ended, by then. A deleted
+    record may have been the same event, and a winner.
+    """
+    regions = start.pending.before.regions if start.pending is not None else start.regions
+    region = regions.get(arrival.region)
+    at = region.position if region is not None else None
+    return arrival.incarnation in start.ended or reaches(at, arrival.incarnation, arrival.checkpoint)

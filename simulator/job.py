@@ -210,7 +210,10 @@ class Driver:
     def _run(self, dice: Dice) -> None:
         batch = self.batch
         if batch is None:
-            if self.plan(dice):
+            if self.uploads and self.world.now >= self.held_until and dice.chance(self.source.upload_first):
+                # Uploads of finished batches continue beside the next batch.
+                self.deliver(dice)
+            elif self.plan(dice):
                 self.idle = False
             elif self.uploads and self.world.now >= self.held_until:
                 self.deliver(dice)
@@ -255,7 +258,7 @@ class Driver:
         if not self.backups:
             return False
         self.crash()
-        old = dice.pick(self.backups)
+        old = dice.pick((self.backups[0], *self.backups))
         self.wrong = self.wrong or len(old.batches) < len(self.location.batches)
         self.location = deepcopy(old)
         self.state = "new"
@@ -335,7 +338,7 @@ class Driver:
         if not finished:
             return False
         run = self.run if dice.chance(0.5) else dice.pick(self.runs)
-        self.send(EventType.REGION_CLOSED, RegionClosed(final=dice.pick(finished), run=run))
+        self.send(EventType.REGION_CLOSED, RegionClosed(final=dice.pick((finished[0], *finished)), run=run))
         return True
 
     def name_both(self, dice: Dice) -> bool:

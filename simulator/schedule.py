@@ -25,6 +25,10 @@ from sluicegate.simulator.world import World
 
 QUIET_ROUNDS: Final = 1_500
 """Of 50 milliseconds each, in which everything must come to rest."""
+BEGIN: Final = 12
+"""Rounds at most until the first commit, before the first step."""
+HURRY: Final = 6
+"""Steps of each driver in a round before the first step, or after the last one."""
 
 
 class Outcome(NamedTuple):
@@ -64,7 +68,7 @@ class Schedule:
             for name in names
         ]
         self.retention = Retention(self.world)
-        self.fleet = Fleet(self.world, setting.machine, self._watch, self.retention)
+        self.fleet = Fleet(self.world, setting.machine, self._watch, self.retention, plan.focus)
         self.fleet.nodes = [self.fleet.boot() for _ in range(setting.coordinators)]
         self.tables = Tables(self.world, self.checks.truth)
         self.people = People(self.world, self.checks.truth, self.drivers, self.tables)
@@ -75,6 +79,8 @@ class Schedule:
 
     def run(self) -> Outcome:
         """Take all steps, then let everything come to rest without any more faults."""
+        if self.plan.setting.running:
+            self._begin()
         for step in self.plan.steps:
             self.steps += 1
             self.world.now += step.after
@@ -84,6 +90,20 @@ class Schedule:
             self.checks.compare(self.fleet.replicas())
         self._come_to_rest()
         return Outcome(self.steps, self.world.coverage)
+
+    def _begin(self) -> None:
+        """Let every driver register, and work until the first commit."""
+        dice = Dice(self.plan.seed)
+        for _ in range(BEGIN):
+            self.world.now += 50
+            self.fleet.run_all(self.checks.step)
+            verdicts = self.checks.truth.verdicts
+            if verdicts and verdicts[0].outcome:
+                return
+            for driver in self.drivers:
+                for _ in range(HURRY):
+                    driver.drive(dice)
+            self.checks.step()
 
     def _watch(self, effect: Effect) -> None:
         self.checks.acts(effect)
@@ -104,7 +124,7 @@ class Schedule:
             "revert": people.revert,
             "remove": people.remove,
             "policy": people.policy,
-            "withdraw": people.withdraw,
+            "withdraw": people.change_mind,
             "foreign": tables.foreign,
             "impostor": tables.impostor,
             "expire": tables.expire,
@@ -148,14 +168,19 @@ class Schedule:
         return actions
 
     def _drive(self, who: int, dice: Dice) -> None:
+        """Let one driver take some steps."""
         working = self.people.working()
-        if working:
-            driver = working[who % len(working)]
-            if self.world.now < driver.still_until:
-                return
-            if driver.state == "running" and driver.batch is None and self.people.closing:
+        if not working:
+            return
+        driver = working[who % len(working)]
+        for _ in range(dice.pick((1, 1, 2, 4))):
+            if self.world.now < driver.still_until or self._is_stopping(driver):
                 return
             driver.drive(dice)
+
+    def _is_stopping(self, driver: Driver) -> bool:
+        """True if a driver plans no more batches, as the job is stopping."""
+        return driver.state == "running" and driver.batch is None and self.people.closing
 
     def _trouble(self, name: str) -> Callable[[int, Dice], object]:
         def act(who: int, dice: Dice) -> bool:
@@ -219,8 +244,12 @@ class Schedule:
         return True
 
     def _care(self, dice: Dice) -> None:
+        """Let people repair whatever is wrong."""
+        if self.people.paused and dice.chance(0.5):
+            self.people.pause(dice)
         self.people.care(dice)
         self.people.see_to_table(self.fleet.conditions(), dice)
+        self.tables.care(dice)
         if any(each.lacks is not None for each in self.fleet.nodes):
             self.retention.restore()
             self.fleet.restart_blocked()
@@ -267,8 +296,8 @@ class Schedule:
         self._care(dice)
         self.people.see_to_assignment(dice)
         for driver in self.people.working():
-            for _ in range(3):
-                if not (driver.state == "running" and driver.batch is None and self.people.closing):
+            for _ in range(HURRY):
+                if not self._is_stopping(driver):
                     driver.drive(dice)
         while any(driver.deliver(dice) for driver in self.drivers):
             pass

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.models import SingleRegionReason, StreamPolicy
@@ -11,6 +11,10 @@ from sluicegate.simulator.dice import Dice
 FRESH_REGIONS: Final = 64
 """Number of names for regions of later assignments."""
 _REASONS: Final[tuple[SingleRegionReason, ...]] = ("all-to-all", "shared-files")
+
+
+Need = Literal["", "lagging", "idle", "old heads", "commits"]
+"""Situations: regions fall back; regions are idle and silent; table and log part; there are many commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Setting:
     slow_uploads: bool = False
     """Most files arrive long after the completion that names them."""
     single_region: SingleRegionReason | None = None
+    running: bool = False
+    """The first cut is committed before the first step."""
 
 
 def draw_setting(dice: Dice) -> Setting:
@@ -46,7 +52,29 @@ def draw_setting(dice: Dice) -> Setting:
         bounded=dice.chance(0.6),
         slow_uploads=dice.chance(0.2),
         single_region=dice.pick(_REASONS) if dice.chance(0.15) else None,
+        running=dice.chance(0.8),
     )
+
+
+def suit(setting: Setting, need: Need, dice: Dice) -> Setting:
+    """Return a setting in which the situation that a theme needs comes up."""
+    machine = setting.machine
+    match need:
+        case "lagging":
+            ratio = dice.pick((1.0, 0.5, 0.34, 0.34))
+            policy = machine.policy.model_copy(update={"partial": "allow", "max_failure_ratio": ratio})
+            machine = replace(machine, policy=policy, alignment_timeout=dice.pick((100, 400)))
+            regions = dice.between(3, 4)
+            return replace(setting, regions=regions, silent=None, single_region=None, machine=machine)
+        case "idle":
+            machine = replace(machine, silence=1_000)
+            return replace(setting, bounded=False, items=dice.between(2, 5), machine=machine)
+        case "old heads":
+            machine = replace(machine, head_interval=300_000, stall_pause=100)
+            return replace(setting, coordinators=1, machine=machine)
+        case "commits":
+            return replace(setting, items=20, machine=replace(machine, commit_interval=0))
+    return setting
 
 
 def _draw_machine(dice: Dice) -> MachineSettings:
@@ -93,6 +121,7 @@ def simpler(setting: Setting) -> Iterator[Setting]:
         replace(setting, bounded=True),
         replace(setting, slow_uploads=False),
         replace(setting, single_region=None),
+        replace(setting, running=False),
         replace(setting, machine=plain),
         replace(setting, machine=replace(setting.machine, commit_interval=0, commit_max_files=None)),
     ):

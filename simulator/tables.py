@@ -31,7 +31,12 @@ class Tables:
 
     def expire(self, dice: Dice) -> bool:
         """Expire snapshots: those before the newest of ours, or all but the head."""
-        table = self.world.table
+        table, made = self.world.table, self.truth.open
+        if made is not None and table.head is not None and is_ours(table.head, made.body.decision):
+            # Another writer is fast, and so is the expiry: the commit that has no outcome yet expires, too.
+            table.foreign_commit()
+            table.expire(1)
+            return True
         ours = [each.id for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
         if not ours or table.head is None:
             return False
@@ -69,6 +74,13 @@ class Tables:
         self.world.standing_in = MemoryTable("sim")
         self.world.standing_in.replace()
         return True
+
+    def care(self, dice: Dice) -> None:
+        """Notice, now and then, that our table is out of scope or under another name, and put it right."""
+        if self.world.table.refusal is not None and dice.chance(0.5):
+            self.unfit(dice)
+        if self.world.standing_in is not None and dice.chance(0.5):
+            self.stand_in(dice)
 
     def wipe(self, dice: Dice) -> None:
         """Lose the view."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
 from sluicegate.coordinator.core.log import Applied, Log
-from sluicegate.coordinator.core.log_state import Decision, Savepoint
+from sluicegate.coordinator.core.log_state import Decision, LogState, Savepoint
 from sluicegate.coordinator.core.state_record import (
     Condition,
     Due,
@@ -198,7 +198,7 @@ class Outbox:
             applied_id=self.applied_id,
             low_water=self._log.low_water(position),
             # Effects in flight keep the record, and the state changes meanwhile.
-            state=state.model_copy(deep=True),
+            state=LogState.model_validate(state.model_dump()),
             table=self._table.model_copy(),
             due=list(self.due),
             conditions=conditions,
