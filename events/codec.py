@@ -84,6 +84,7 @@ _NAME: Final = re.compile(NAME_PATTERN.strip("^$"))
 _NUMBER: Final = re.compile(NUMBER_PATTERN.strip("^$").encode())
 _SOURCE: Final = re.compile(SOURCE_PATTERN.strip("^$").encode())
 _CACHED: Final = 16_384
+_new: Final = tuple.__new__  # makes a named tuple of all its values, in half the time of `_make`
 
 
 def _major_version(raw: bytes) -> int | None:
@@ -202,13 +203,11 @@ def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: byt
             return Reading(None, envelope._replace(problem=located))
         return Reading(None, envelope)
     if envelope.type is FILES_WRITTEN:
-        return Reading(LogRecord._make((offset, time, envelope, None, "")), None)
+        return _new(Reading, (_new(LogRecord, (offset, time, envelope, None, "")), None))
     body = read_body(envelope.type, value)
     if isinstance(body, Problem):
-        return Reading(
-            LogRecord(offset, time, envelope, None, body.detail or str(body.code)),
-            Flaw(body, envelope.stream),
-        )
+        record = LogRecord(offset, time, envelope, None, body.detail or str(body.code))
+        return Reading(record, Flaw(body, envelope.stream))
     return Reading(LogRecord(offset, time, envelope, body), None)
 
 
@@ -276,11 +275,30 @@ def read_attributes(headers: Sequence[RawHeader]) -> Envelope | Flaw:
     attributes = dict(headers)
     try:
         shape = _kind(headers, attributes, EVENT_SHAPES)
+        if shape.type is FILES_WRITTEN and (written := _read_written(attributes)) is not None:
+            return written
         event, *place = _read(attributes, shape.readers)
     except _Unusable as found:
         return Flaw(found.problem, _stream(headers))
-    # `_make` takes half the time of the constructor.
     return Envelope._make((event, shape.type, *place, *shape.absent))
+
+
+def _read_written(attributes: _Attributes) -> Envelope | None:
+    """Return the attributes of a `files.written` as its readers do; None if one is absent or malformed.
+
+    Most events are of this type. Without a loop over the readers, it takes half the time.
+    """
+    get = attributes.get
+    try:
+        event, attempt = _read_id(get("ce_id")), _read_id(get("ce_attempt"))
+        stream, region = _read_name(get("ce_stream")), _read_name(get("ce_region"))
+        life, writer = _read_name(get("ce_incarnation")), _read_name(get("ce_writer"))
+        number, files = _read_number(get("ce_checkpoint")), _read_number(get("ce_files"))
+        rows, size = _read_count(get("ce_rows")), _read_count(get("ce_bytes"))
+    except ValueError:
+        return None
+    values = (event, FILES_WRITTEN, stream, region, life, number, writer, attempt, files, rows, size)
+    return _new(Envelope, values)
 
 
 def read_addressed(headers: Sequence[RawHeader], kinds: Mapping[bytes, _Kind]) -> "Addressed[_Kind] | Flaw":

@@ -162,27 +162,25 @@ class PartitionRunner:
         if not self.started or self._stopped:
             return
         hit(Failpoint.BATCH_BEFORE)
-        counts: Counter[EventType] = Counter()
-        for record in records:
-            if (event_type := self._route(record)) is not None:
-                counts[event_type] += 1
+        counts = Counter(map(self._route, records))
         self.position = records[-1].offset + 1
         for event_type, count in counts.items():
-            self._links.metrics.events_read(event_type, count)
+            if event_type is not None:
+                self._links.metrics.events_read(event_type, count)
         hit(Failpoint.BATCH_AFTER)
         self.reached()
 
     def _route(self, record: ConsumerRecord) -> EventType | None:
         """Pass one record to its stream; return the type of its event, if it is one."""
-        reading = read_record(record.offset, record.timestamp, record.headers, record.value)
-        if reading.record is None:
-            if reading.flaw is not None:
-                self._flawed(record, reading.flaw)
+        read, flaw = read_record(record.offset, record.timestamp, record.headers, record.value)
+        if read is None:
+            if flaw is not None:
+                self._flawed(record, flaw)
             return None
-        envelope = reading.record.envelope
+        envelope = read.envelope
         runner = self.streams.get(envelope.stream)
         if runner is not None:
-            runner.deliver(record, reading)
+            runner.deliver(record, read, flaw)
         elif not self._is_home(envelope.stream):
             self._unroutable.apply(record, envelope)
         # Otherwise the stream is joining: it reads this record with its own consumer.
@@ -197,12 +195,12 @@ class PartitionRunner:
 
     def feed(self, runner: StreamRunner, record: ConsumerRecord) -> None:
         """Pass a record to a joining stream; records of other streams are ignored."""
-        reading = read_record(record.offset, record.timestamp, record.headers, record.value)
-        if reading.record is not None:
-            if reading.record.envelope.stream == runner.stream:
-                runner.deliver(record, reading)
-        elif reading.flaw is not None and reading.flaw.stalls and reading.flaw.stream == runner.stream:
-            runner.machine.block(reading.flaw.problem, record.offset)
+        read, flaw = read_record(record.offset, record.timestamp, record.headers, record.value)
+        if read is not None:
+            if read.envelope.stream == runner.stream:
+                runner.deliver(record, read, flaw)
+        elif flaw is not None and flaw.stalls and flaw.stream == runner.stream:
+            runner.machine.block(flaw.problem, record.offset)
 
     def put_aside(self, record: ConsumerRecord) -> None:
         """Send a record that cannot be decoded to the dead letters."""

@@ -48,7 +48,7 @@ from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.tasks import end
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import overview
-from sluicegate.events.codec import Reading
+from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import FILES_WRITTEN, Envelope, EventType, LogRecord
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
@@ -127,11 +127,11 @@ class StreamRunner:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def deliver(self, record: ConsumerRecord, reading: Reading) -> None:
-        """Pass a record to the core; an exception of the core stalls this stream and no other."""
-        read, flaw = reading
-        if read is None:
-            return
+    def deliver(self, record: ConsumerRecord, read: LogRecord, flaw: Flaw | None) -> None:
+        """Pass a record to the core, with the flaw of its body, if it has one.
+
+        An exception of the core stalls this stream and no other.
+        """
         try:
             if read.envelope.type is not FILES_WRITTEN:
                 self._deliver_control(record, read, flaw.problem if flaw else None)

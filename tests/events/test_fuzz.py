@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sluicegate.events import codec
 from sluicegate.events.attributes import RawHeader
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
@@ -75,6 +77,16 @@ def test_reading_never_raises(headers: RawHeaders, value: bytes | None) -> None:
     assert -1 <= attributes.checkpoint < 10**18
     assert (reading.flaw is None) == (not reading.record.unreadable)
     assert isinstance(read_files(attributes, value), FilesWritten | Problem)
+
+
+@settings(max_examples=500, deadline=None)
+@given(headers=damaged_headers() | ANY_HEADERS)
+@example(headers=tuple(MESSAGE.headers))
+def test_a_files_written_is_read_as_its_readers_do(headers: RawHeaders) -> None:
+    short = read_attributes(headers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "_read_written", lambda attributes: None)
+        assert read_attributes(headers) == short
 
 
 JSON_VALUES = st.recursive(
