@@ -114,13 +114,13 @@ class Committing:
                 # Another coordinator has published the revert: ask for that one.
                 self._reverted = True
                 return None
+            case Unproven() | OtherDigest("") | Ahead(made=None) if vouched := ref_of(made.vouched):
+                # Its own snapshot has expired. The named one contains it, and precedes the next decision.
+                return self._resolved(made, vouched, reverted=False)
             case OtherDigest(digest):
                 return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
                 return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
-            case Unproven() if (vouched := ref_of(made.vouched)) is not None:
-                # Its own snapshot has expired. The named one contains it, and precedes the next decision.
-                return self._resolved(made, vouched, reverted=False)
             case Unproven(reason, expired=True) if self._table.contradicted is None:
                 return Problem(code=Code.ABSENCE_UNPROVEN, number=number, detail=reason)
             case Unproven(reason, expired):
