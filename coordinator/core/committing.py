@@ -72,7 +72,8 @@ class Committing:
         revert = revert_digest(made)
         if self._absent is None:
             digest = revert if self._reverted and revert is not None else made.digest
-            return Ask(made.id, digest, self._table.identity or "", known_head(self._table, state))
+            table = state.table or self._table.identity or ""
+            return Ask(made.id, digest, table, known_head(self._table, state))
         policy = state.policy
         return Publish(
             decision=made.id,

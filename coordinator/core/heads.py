@@ -48,9 +48,8 @@ def mismatch(state: LogState, found: TableState) -> Problem | None:
     # An operator's statement excuses a foreign job's ids, until the asked decision is another one.
     vouched = state.pending is not None and state.pending.vouched is not None
     excused = vouched or (state.proof is not None and state.proof.decision == asked_decision(state))
-    newest = found.newest_decision
-    if newest is not None and newest > state.decided and not excused:
-        return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
+    if (found.newest_decision or 0) > state.decided and not excused:
+        return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_decision)
     return lost_decision(state, found.newest_made)
 
 
