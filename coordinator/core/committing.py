@@ -72,7 +72,8 @@ class Committing:
         revert = revert_digest(made)
         if self._absent is None:
             digest = revert if self._reverted and revert is not None else made.digest
-            return Ask(made.id, digest, self._table.identity or "", known_head(self._table, state))
+            table = state.table or self._table.identity or ""
+            return Ask(made.id, digest, table, known_head(self._table, state))
         policy = state.policy
         return Publish(
             decision=made.id,
@@ -114,13 +115,13 @@ class Committing:
                 # Another coordinator has published the revert: ask for that one.
                 self._reverted = True
                 return None
+            case Unproven() | OtherDigest("") | Ahead(made=None) if vouched := ref_of(made.vouched):
+                # Its own snapshot has expired. The named one contains it, and precedes the next decision.
+                return self._resolved(made, vouched, reverted=False)
             case OtherDigest(digest):
                 return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
                 return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
-            case Unproven() if (vouched := ref_of(made.vouched)) is not None:
-                # Its own snapshot has expired. The named one contains it, and precedes the next decision.
-                return self._resolved(made, vouched, reverted=False)
             case Unproven(reason, True, cause) if self._table.contradicted is None:
                 return Problem(code=Code.ABSENCE_UNPROVEN, number=number, cause=cause, detail=reason)
             case Unproven(reason, expired, cause):

@@ -45,11 +45,11 @@ def mismatch(state: LogState, found: TableState) -> Problem | None:
     """Return the contradiction between the table and a log that was read to its end, if there is one."""
     if state.table is not None and state.table != found.identity:
         return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
-    # An operator's proof of absence excuses a foreign job's ids, until the asked decision is another one.
-    excused = state.proof is not None and state.proof.decision == asked_decision(state)
-    newest = found.newest_decision
-    if newest is not None and newest > state.decided and not excused:
-        return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
+    # An operator's statement excuses a foreign job's ids, until the asked decision is another one.
+    vouched = state.pending is not None and state.pending.vouched is not None
+    excused = vouched or (state.proof is not None and state.proof.decision == asked_decision(state))
+    if (found.newest_decision or 0) > state.decided and not excused:
+        return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_decision)
     return lost_decision(state, found.newest_made)
 
 
@@ -57,8 +57,7 @@ def lost_decision(state: LogState, newest: int | None) -> Problem | None:
     """Return the contradiction if the table lacks its newest committed decision.
 
     `newest` is the highest one in the table that this product made, 0 if there is none. History expires from
-    its beginning, so the decisions in between were rolled back. No statement about the asked decision brings
-    them back.
+    its beginning, so the decisions in between were rolled back. No statement brings them back.
     """
     committed = state.decided - (state.pending is not None)
     if newest is None or newest >= committed:

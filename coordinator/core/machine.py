@@ -236,8 +236,8 @@ class StreamMachine:
         if state.pending is not None:
             return self._committing.next(state)
         if self._head_due:
-            known = known_head(self.table, state)
-            return effects.Ask(state.decided + 1, effects.NO_DIGEST, self.table.identity or "", known)
+            table = state.table or self.table.identity or ""
+            return effects.Ask(state.decided + 1, effects.NO_DIGEST, table, known_head(self.table, state))
         if self._of_log.running is not None or self.outbox.busy:
             # Outcomes are recorded and announced before the next cut is checked.
             return None
