@@ -17,7 +17,7 @@ from sluicegate.coordinator.ownership import PATIENCE, group_members
 from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Problem
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
@@ -60,12 +60,8 @@ def security(settings: Settings) -> dict[str, Any]:
 @asynccontextmanager
 async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     """Connect an admin client. Raises KafkaError."""
-    admin = AIOKafkaAdminClient(**settings.kafka.client_options())
-    try:
-        await start_client(admin)
+    async with started(AIOKafkaAdminClient(**settings.kafka.client_options())) as admin:
         yield admin
-    finally:
-        await admin.close()
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
@@ -155,8 +151,7 @@ async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord],
         auto_offset_reset="none",
         isolation_level="read_committed",
     )
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         begins = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
         consumer.assign(partitions)
@@ -169,8 +164,6 @@ async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord],
                     for record in records:
                         if record.key is not None:
                             keep(record)
-    finally:
-        await consumer.stop()
 
 
 async def read_offsets(settings: Settings) -> LogOffsets:
@@ -178,11 +171,8 @@ async def read_offsets(settings: Settings) -> LogOffsets:
     topic = settings.kafka.topic_names().events
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
     consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         ends = await consumer.end_offsets(partitions)
-    finally:
-        await consumer.stop()
     async with admin_client(settings) as admin:
         held = await patiently(
             lambda: admin.list_consumer_group_offsets(settings.kafka.group_id, partitions=partitions)

@@ -14,8 +14,8 @@ from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, KafkaError, for_code
 
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.starting import start_client
 
 log = structlog.get_logger(__name__)
 
@@ -41,8 +41,7 @@ async def group_members(options: Mapping[str, Any], group: str) -> int | None:
     """
     admin = AIOKafkaAdminClient(**options)
     deadline = time.monotonic() + PATIENCE
-    try:
-        await start_client(admin)
+    async with started(admin):
         while True:
             try:
                 (answer,) = await admin.describe_consumer_groups([group])
@@ -58,8 +57,6 @@ async def group_members(options: Mapping[str, Any], group: str) -> int | None:
                 if not error.retriable or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(spread(0.2))
-    finally:
-        await admin.close()
 
 
 async def refuse_other_groups(options: Mapping[str, Any], own: str, wrote: Mapping[str, str | None]) -> None:

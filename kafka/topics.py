@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.topic_checks import ObservedTopic, TopicProblem, TopicRole, TopicSpec, find_problems
 
 __all__ = [
@@ -192,12 +192,8 @@ async def verify_topics(
 
 async def topic_settings(options: Mapping[str, Any], topic: str) -> dict[str, str]:
     """Return the settings of a topic. Raises KafkaError."""
-    admin = AIOKafkaAdminClient(**options)
-    try:
-        await start_client(admin)
+    async with started(AIOKafkaAdminClient(**options)) as admin:
         return (await _settings(admin, [topic])).get(topic, {})
-    finally:
-        await admin.close()
 
 
 @asynccontextmanager
@@ -212,8 +208,7 @@ async def _admin(
         }
     )
     try:
-        async with asyncio.timeout(seconds):
-            await start_client(admin)
+        async with asyncio.timeout(seconds), started(admin):
             yield admin
     except TimeoutError as error:
         raise BrokersUnavailable(f"Kafka at {bootstrap_servers} did not answer within {seconds} s") from error
@@ -224,8 +219,6 @@ async def _admin(
                 "check the address and the security settings"
             ) from error
         raise TopicsRefused(f"Kafka at {bootstrap_servers} refuses: {error}") from error
-    finally:
-        await admin.close()
 
 
 async def _partitions(admin: AIOKafkaAdminClient) -> dict[str, list[dict[str, Any]]]:
