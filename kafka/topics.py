@@ -12,6 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.topic_checks import ObservedTopic, TopicProblem, TopicRole, TopicSpec, find_problems
 
 __all__ = [
@@ -147,18 +148,16 @@ async def ensure_topics(
         if not missing:
             return []
         counts = [len(existing[spec.name]) for spec in specs if spec.aligned and spec.name in existing]
-        response = await admin.create_topics(
-            [
-                NewTopic(
-                    name=spec.name,
-                    num_partitions=counts[0] if spec.aligned and counts else spec.partitions,
-                    replication_factor=spec.replication_factor,
-                    topic_configs=dict(spec.settings),
-                )
-                for spec in missing
-            ],
-            timeout_ms=int(seconds * 1000),
-        )
+        new = [
+            NewTopic(
+                name=spec.name,
+                num_partitions=counts[0] if spec.aligned and counts else spec.partitions,
+                replication_factor=spec.replication_factor,
+                topic_configs=dict(spec.settings),
+            )
+            for spec in missing
+        ]
+        response = await patiently(lambda: admin.create_topics(new, timeout_ms=int(seconds * 1000)))
         created = _created(response.topic_errors)
         await _await_leaders(admin, {spec.name for spec in missing})
         return created
@@ -223,14 +222,14 @@ async def _admin(
 
 async def _partitions(admin: AIOKafkaAdminClient) -> dict[str, list[dict[str, Any]]]:
     """Return the partitions of all topics. A request for a missing topic by name could create it."""
-    topics = await admin.describe_topics()
+    topics = await patiently(admin.describe_topics)
     return {topic["topic"]: topic["partitions"] for topic in topics if topic["partitions"]}
 
 
 async def _settings(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
     found: dict[str, dict[str, str]] = {}
-    for response in await admin.describe_configs(resources) if resources else []:
+    for response in await patiently(lambda: admin.describe_configs(resources)) if resources else []:
         for code, message, _, name, entries, *_ in response.resources:
             if code:
                 raise for_code(code)(f"the settings of {name} cannot be read: {message}")

@@ -24,6 +24,7 @@ from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.internals import client_of
+from sluicegate.kafka.patience import patiently
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.start import Start, start_of
 
@@ -220,7 +221,7 @@ async def read_topic(
 async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
     """Return the partition numbers of a topic. Raises KafkaError, and ReplayRefused if it does not exist."""
     # Request all topics: brokers may create a missing topic that is requested by name.
-    found = (await client_of(consumer).fetch_all_metadata()).partitions_for_topic(topic)
+    found = (await patiently(client_of(consumer).fetch_all_metadata)).partitions_for_topic(topic)
     if not found:
         raise ReplayRefused(
             f"the topic {topic} does not exist; check kafka.topic_prefix, or create it: sluicegate topics "

@@ -19,7 +19,6 @@ from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
-from sluicegate.cli.kafka import patiently
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.internals import (
@@ -33,6 +32,7 @@ from sluicegate.kafka.internals import (
     sender_ended,
 )
 from sluicegate.kafka.outages import LOGGERS, NOISE, ROUTINE
+from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.producer import SessionProducer
 from tests.integration.waiting import until
 
