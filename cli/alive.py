@@ -11,7 +11,7 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
 
 _SIGNS: Final = frozenset(
     {
@@ -34,8 +34,7 @@ async def last_sign(
         **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="earliest"
     )
     newest: int | None = None
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         since = round((time.time() - seconds) * 1000)
         found = (await consumer.offsets_for_times({source: since}))[source]
         if found is None:
@@ -48,8 +47,6 @@ async def last_sign(
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                     for each in records:
                         newest = _note(newest, each, stream, region)
-    finally:
-        await consumer.stop()
     return None if newest is None else max(0.0, time.time() - newest / 1000)
 
 

@@ -6,9 +6,10 @@ from aiokafka.protocol.group import HeartbeatRequest
 
 from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.finding import Finding, fine, problem, warning
-from sluicegate.cli.kafka import admin_client, count_members, patiently, security
+from sluicegate.cli.kafka import admin_client, count_members, security
 from sluicegate.coordinator.settings.model import Settings, SettingsError
 from sluicegate.kafka.internals import send_admin_request
+from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
 
 
@@ -16,7 +17,7 @@ async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
     """Check brokers, topics and group. Without brokers, report only that problem."""
     try:
         async with admin_client(settings) as admin:
-            brokers = (await admin.describe_cluster())["brokers"]
+            brokers = (await patiently(admin.describe_cluster))["brokers"]
             group = [await _check_group(settings, admin)]
             if group[0].ok:
                 group += await _check_members(settings)

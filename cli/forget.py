@@ -8,7 +8,7 @@ from sluicegate.cli.kafka import StateKey, read_state_keys
 from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.options import config_option, stream_option
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
 
 
 @click.command()
@@ -64,10 +64,7 @@ async def _forget(settings: Settings, stream: str, *, yes: bool) -> list[StateKe
 
 async def _delete(settings: Settings, keys: list[StateKey]) -> None:
     producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
-    try:
-        await start_client(producer)
+    async with started(producer):
         for each in keys:
             topic = settings.kafka.topic_names().state
             await producer.send_and_wait(topic, None, key=each.name.encode(), partition=each.partition)
-    finally:
-        await producer.stop()

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG
+from sluicegate.cli.options import DEFAULT_CONFIG, file_option
 from sluicegate.coordinator.settings.model import SettingsError, validate
 
 KAFKA: Final = "127.0.0.1:9092"
@@ -56,13 +56,9 @@ table = {table}
     "--kafka", default=KAFKA, show_default=True, metavar="HOST:PORT", help="Brokers, several with commas."
 )
 @click.option("--redis", metavar="URL", help="Redis for the view of dashboards. Default: none.")
-@click.option(
-    "--config",
+@file_option(
     "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar=CONFIG_VARIABLE,
     default=DEFAULT_CONFIG,
-    metavar="FILE",
     help="The file. Default: the one that the variable SLUICEGATE_CONFIG names, else ./sluicegate.toml.",
 )
 @click.pass_context

@@ -1,28 +1,25 @@
 """Read-only access to Kafka for the commands: no group is joined, and nothing is changed."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 
 from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.ownership import PATIENCE, group_members
+from sluicegate.coordinator.ownership import group_members
 from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Problem
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.patience import patiently
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
-
-T = TypeVar("T")
 
 
 class Dated(NamedTuple):
@@ -60,34 +57,15 @@ def security(settings: Settings) -> dict[str, Any]:
 @asynccontextmanager
 async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     """Connect an admin client. Raises KafkaError."""
-    admin = AIOKafkaAdminClient(**settings.kafka.client_options())
-    try:
-        await start_client(admin)
+    async with started(AIOKafkaAdminClient(**settings.kafka.client_options())) as admin:
         yield admin
-    finally:
-        await admin.close()
-
-
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Call `ask` again after a retriable error, for example while the group's coordinator is being elected.
-
-    Raises KafkaError if the error is not retriable, or after PATIENCE seconds.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return await ask()
-        except KafkaError as error:
-            if not error.retriable or time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(0.2)
 
 
 async def partition_count(settings: Settings, topic: str) -> int:
     """Return the number of partitions of a topic. Raises KafkaError, and UserError if it does not exist."""
     async with admin_client(settings) as admin:
         # Request all topics: brokers may create a missing topic that is requested by name.
-        found = {each["topic"]: each["partitions"] for each in await admin.describe_topics()}
+        found = {each["topic"]: each["partitions"] for each in await patiently(admin.describe_topics)}
     if not found.get(topic):
         raise UserError(
             f"the topic {topic} does not exist at {settings.kafka.bootstrap_servers}; check "
@@ -155,8 +133,7 @@ async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord],
         auto_offset_reset="none",
         isolation_level="read_committed",
     )
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         begins = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
         consumer.assign(partitions)
@@ -169,8 +146,6 @@ async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord],
                     for record in records:
                         if record.key is not None:
                             keep(record)
-    finally:
-        await consumer.stop()
 
 
 async def read_offsets(settings: Settings) -> LogOffsets:
@@ -178,11 +153,8 @@ async def read_offsets(settings: Settings) -> LogOffsets:
     topic = settings.kafka.topic_names().events
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
     consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         ends = await consumer.end_offsets(partitions)
-    finally:
-        await consumer.stop()
     async with admin_client(settings) as admin:
         held = await patiently(
             lambda: admin.list_consumer_group_offsets(settings.kafka.group_id, partitions=partitions)

@@ -1,8 +1,9 @@
 """Options that several commands share: the settings file and the stream."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -10,10 +11,12 @@ from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load
 from sluicegate.coordinator.settings.units import parse_seconds
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 DEFAULT_CONFIG: Final = Path("sluicegate.toml")
 """Settings file when the user names none, so that suggested commands work without --config."""
 
-CONFIG_VARIABLE: Final = "SLUICEGATE_CONFIG"
+_CONFIG_VARIABLE: Final = "SLUICEGATE_CONFIG"
 """Variable that names the settings file."""
 
 _PATH: Final = "sluicegate.settings_file"
@@ -40,13 +43,15 @@ def load_again(context: click.Context) -> Settings:
     return load(context.meta[_PATH], os.environ)
 
 
-config_option = click.option(
-    "--config",
+def file_option(name: str, **how: Any) -> Callable[[F], F]:
+    """Return the option `--config` for a parameter of this name; `how` as of `click.option`."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option("--config", name, type=path, envvar=_CONFIG_VARIABLE, metavar="FILE", **how)
+
+
+config_option = file_option(
     "settings",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar=CONFIG_VARIABLE,
     callback=_load,
-    metavar="FILE",
     help="TOML file with the settings. Default: the file that the variable SLUICEGATE_CONFIG names, else "
     "./sluicegate.toml, if it is there. Variables SLUICEGATE_SECTION__KEY win over it.",
 )

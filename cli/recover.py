@@ -14,7 +14,7 @@ from sluicegate.coordinator.retention import recovery_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
 
 
 @click.command()
@@ -64,12 +64,9 @@ async def _first_offset(settings: Settings, stream: str) -> int:
     topic = settings.kafka.topic_names().events
     source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
     consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         first: int = (await consumer.beginning_offsets([source]))[source]
         return first
-    finally:
-        await consumer.stop()
 
 
 def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateRecord:
@@ -90,11 +87,8 @@ def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateReco
 async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) -> None:
     producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
     topic = settings.kafka.topic_names().state
-    try:
-        await start_client(producer)
+    async with started(producer):
         for each in keys:
             await producer.send_and_wait(
                 topic, encode_record(record), key=each.name.encode(), partition=each.partition
             )
-    finally:
-        await producer.stop()

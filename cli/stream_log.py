@@ -21,8 +21,8 @@ from sluicegate.events.encoding import Message
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
-from sluicegate.kafka.starting import start_client
 
 POLL_MS: Final = 300
 STUCK: Final = 120.0
@@ -75,8 +75,7 @@ class StreamLog:
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
         )
-        try:
-            await start_client(producer)
+        async with started(producer):
             found = await producer.send_and_wait(
                 self.source.topic,
                 key=message.key,
@@ -84,8 +83,6 @@ class StreamLog:
                 headers=message.headers,
                 partition=self.source.partition,
             )
-        finally:
-            await producer.stop()
         return int(found.offset)
 
     async def _read(self) -> Iterator[Step]:
@@ -118,8 +115,7 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
     consumer = AIOKafkaConsumer(
         **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="none"
     )
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         begin = (await consumer.beginning_offsets([source]))[source]
         end = (await consumer.end_offsets([source]))[source]
         if record.low_water < begin:
@@ -133,8 +129,6 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
         log = StreamLog(settings, record, source, consumer)
         await log.read_to_end()
         yield log
-    finally:
-        await consumer.stop()
 
 
 async def _base_record(settings: Settings, stream: str, begin: int) -> StateRecord | None:

@@ -4,24 +4,20 @@ Two groups on one stream commit nothing twice, because both make the same decisi
 registrations, write records and send notifications. So the second group waits.
 """
 
-import asyncio
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, KafkaError, for_code
+from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, for_code
 
-from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.patience import patiently
 
 log = structlog.get_logger(__name__)
 
 GROUP_HEADER: Final = "sluicegate-group"
-PATIENCE: Final = 15.0
-"""Seconds that a new cluster may need to elect a coordinator for a group."""
 
 
 class OwnedElsewhere(Exception):
@@ -39,27 +35,22 @@ async def group_members(options: Mapping[str, Any], group: str) -> int | None:
 
     A killed coordinator counts until its session times out. Raises KafkaError.
     """
-    admin = AIOKafkaAdminClient(**options)
-    deadline = time.monotonic() + PATIENCE
-    try:
-        await start_client(admin)
-        while True:
-            try:
-                (answer,) = await admin.describe_consumer_groups([group])
-                (found,) = answer.groups
-                if found[0]:
-                    raise for_code(found[0])(f"the group {group} cannot be described")
-                return len(found[5])
-            except GroupIdNotFound:
-                return 0
-            except GroupAuthorizationFailedError:
-                return None
-            except KafkaError as error:
-                if not error.retriable or time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(spread(0.2))
-    finally:
-        await admin.close()
+    async with started(AIOKafkaAdminClient(**options)) as admin:
+        try:
+            return await patiently(lambda: _members(admin, group))
+        except GroupIdNotFound:
+            return 0
+        except GroupAuthorizationFailedError:
+            return None
+
+
+async def _members(admin: AIOKafkaAdminClient, group: str) -> int:
+    """Return the number of members of a group. Raises KafkaError."""
+    (answer,) = await admin.describe_consumer_groups([group])
+    (found,) = answer.groups
+    if found[0]:
+        raise for_code(found[0])(f"the group {group} cannot be described")
+    return len(found[5])
 
 
 async def refuse_other_groups(options: Mapping[str, Any], own: str, wrote: Mapping[str, str | None]) -> None:

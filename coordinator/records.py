@@ -11,8 +11,8 @@ from sluicegate.coordinator.ownership import group_named
 from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.retention import read_key, recovery_record
 from sluicegate.events.problems import Problem
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
-from sluicegate.kafka.starting import start_client
 
 
 class Held(NamedTuple):
@@ -66,11 +66,8 @@ async def read_held(
     """
     sources = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         newest = await _newest(consumer, sources, streams, patience)
-    finally:
-        await consumer.stop()
     latest = {key: _latest(found) for key, found in newest.items()}
     found = {key: each for key, each in latest.items() if each.value is not None}
     return {stream: _held(stream, found) for stream in dict.fromkeys(stream for stream, _ in found)}

@@ -16,6 +16,7 @@ from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.feed import read_notification
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, RegionClosed
 from sluicegate.events.notifications import Committed, Notification, Stalled
+from sluicegate.kafka.clients import started
 
 MAX_FALLBACKS: Final = 3
 _POLL_MS: Final = 100
@@ -166,19 +167,17 @@ class Watch(threading.Thread):
             self.join(_END_SECONDS)
 
     async def _read(self) -> None:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._kafka, enable_auto_commit=False, auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        try:
+        async with started(
+            AIOKafkaConsumer(
+                bootstrap_servers=self._kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+            )
+        ) as consumer:
             topics = (TOPICS.events, TOPICS.commits)
             consumer.assign([TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)])
             while not self._over.is_set():
                 for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                     for record in records:
                         self._apply(record)
-        finally:
-            await consumer.stop()
 
     def _apply(self, record: Any) -> None:
         if record.topic == TOPICS.events:

@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, read_attributes
 from sluicegate.events.envelope import FILES_WRITTEN, Envelope
+from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.fetching import read_batches
-from sluicegate.kafka.starting import start_client
 
 _AFTER_TYPE: Final = 2
 """Index of the first attribute of an envelope after its id and type."""
@@ -155,7 +155,7 @@ class BodyFetcher:
                 try:
                     await start_client(consumer)
                 except BaseException:
-                    await consumer.stop()
+                    await stop_client(consumer)
                     raise
                 self._consumer = consumer
             source = TopicPartition(self._topic, partition)
@@ -164,7 +164,7 @@ class BodyFetcher:
     async def close(self) -> None:
         """Close the connection."""
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop_client(self._consumer)
 
     async def _read(
         self, consumer: AIOKafkaConsumer, source: TopicPartition, wanted: list[int], most: int | None

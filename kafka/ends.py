@@ -5,7 +5,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import start_client, stop_client
 
 
 class EndOffsets:
@@ -29,7 +29,7 @@ class EndOffsets:
     async def close(self) -> None:
         """Close the connection."""
         if self._client is not None:
-            await self._client.stop()
+            await stop_client(self._client)
 
     async def _connected(self) -> AIOKafkaConsumer:
         async with self._lock:
@@ -38,7 +38,7 @@ class EndOffsets:
                 try:
                     await start_client(client)
                 except BaseException:
-                    await client.stop()
+                    await stop_client(client)
                     raise
                 self._client = client
             return self._client

@@ -4,27 +4,32 @@
 """
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.record.default_records import _DefaultRecordBatchPy as RecordBatch
 from aiokafka.structs import OffsetAndMetadata
 
 __all__ = [
+    "Client",
     "EncodedRecords",
     "RecordBatch",
-    "abandon_producer",
+    "abandon_client",
     "client_of",
-    "discard_coordination_error",
     "encoded_records",
     "fetch_committed",
+    "keep_lost_connection",
     "positions",
     "send_admin_request",
     "sender_ended",
 ]
 """`RecordBatch` is the batch in Python: the compiled one does not give its bytes away."""
+
+
+Client: TypeAlias = AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient
 
 
 class EncodedRecords(NamedTuple):
@@ -58,29 +63,68 @@ async def fetch_committed(consumer: AIOKafkaConsumer, source: TopicPartition) ->
     return (await consumer._coordinator.fetch_committed_offsets([source])).get(source)
 
 
-def discard_coordination_error(consumer: AIOKafkaConsumer) -> None:
-    """Mark the error of a consumer's ended group task as retrieved.
-
-    The consumer has raised it before; asyncio would report it again when the task is collected.
-    """
-    # Consumers without a group, and those that were not started, have no such task.
-    task = getattr(consumer._coordinator, "_coordination_task", None)
-    if task is not None and task.done() and not task.cancelled():
-        task.exception()
-
-
 def sender_ended(producer: AIOKafkaProducer) -> bool:
     """Return True if the sending task has ended. Every later message fails, without any other sign."""
     return bool(producer._sender.sender_task.done())
 
 
-async def abandon_producer(producer: AIOKafkaProducer) -> None:
-    """Close a producer without delivery. `stop` of an idempotent one waits for its brokers without end."""
-    producer._closed = True
-    sending = producer._sender.sender_task
-    sending.cancel()
-    await producer.client.close()
-    await asyncio.wait({sending})
+class _ClosedConnections(dict[Any, AIOKafkaConnection]):
+    """Connections of a closed client. One that a request still opens is closed when it is added."""
+
+    def __setitem__(self, key: Any, connection: AIOKafkaConnection) -> None:
+        connection.close()
+        super().__setitem__(key, connection)
+
+
+def abandon_client(client: Client) -> set["asyncio.Future[Any]"]:
+    """Close a client's connections, also those opened later, and cancel its tasks. Return unfinished ones.
+
+    It delivers no message and leaves no group. The public `stop` ends early if one of the client's tasks was
+    cancelled or has failed. Then it leaves connections open, and a second call has no effect.
+    """
+    client._closed = True
+    connections: AIOKafkaClient = client.client if isinstance(client, AIOKafkaProducer) else client._client
+    tasks = {each for each in _tasks(client, connections) if each is not None}
+    for task in tasks:
+        task.cancel()
+        task.add_done_callback(_retrieve)
+    ends = {each.close() for each in connections._conns.values()}
+    connections._conns = _ClosedConnections(connections._conns)
+    return {each for each in (tasks | ends) if each is not None and not each.done()}
+
+
+def _tasks(client: Client, connections: AIOKafkaClient) -> list[asyncio.Task[Any] | None]:
+    """Return the tasks of a client that were started; some of them may have ended."""
+    tasks = [connections._sync_task]
+    if isinstance(client, AIOKafkaProducer):
+        tasks.append(client._sender.sender_task)
+    if isinstance(client, AIOKafkaConsumer):
+        if client._fetcher is not None:
+            tasks += [client._fetcher._fetch_task, *client._fetcher._pending_tasks]
+        # The coordinator of a consumer without a group has one of these tasks, that of a group the others.
+        names = ("_reset_committed_task", "_coordination_task", "_heartbeat_task", "_commit_refresh_task")
+        tasks += [getattr(client._coordinator, name, None) for name in names]
+    return tasks
+
+
+def _retrieve(ended: "asyncio.Future[Any]") -> None:
+    """Mark the error of a task as retrieved, or asyncio would report it when the task is collected."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+def keep_lost_connection(error: BaseException) -> None:
+    """Give a client the first connection back of its start, which ended with this error.
+
+    A start that is cancelled before the first metadata arrive has no other reference to that connection.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is AIOKafkaClient.bootstrap.__code__:
+            found = trace.tb_frame.f_locals
+            if (lost := found.get("bootstrap_conn")) is not None:
+                found["self"]._conns["lost"] = lost
+        trace = trace.tb_next
 
 
 async def send_admin_request(admin: AIOKafkaAdminClient, request: Any, node: int) -> Any:

@@ -11,7 +11,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.topic_checks import ObservedTopic, TopicProblem, TopicRole, TopicSpec, find_problems
 
 __all__ = [
@@ -147,18 +148,16 @@ async def ensure_topics(
         if not missing:
             return []
         counts = [len(existing[spec.name]) for spec in specs if spec.aligned and spec.name in existing]
-        response = await admin.create_topics(
-            [
-                NewTopic(
-                    name=spec.name,
-                    num_partitions=counts[0] if spec.aligned and counts else spec.partitions,
-                    replication_factor=spec.replication_factor,
-                    topic_configs=dict(spec.settings),
-                )
-                for spec in missing
-            ],
-            timeout_ms=int(seconds * 1000),
-        )
+        new = [
+            NewTopic(
+                name=spec.name,
+                num_partitions=counts[0] if spec.aligned and counts else spec.partitions,
+                replication_factor=spec.replication_factor,
+                topic_configs=dict(spec.settings),
+            )
+            for spec in missing
+        ]
+        response = await patiently(lambda: admin.create_topics(new, timeout_ms=int(seconds * 1000)))
         created = _created(response.topic_errors)
         await _await_leaders(admin, {spec.name for spec in missing})
         return created
@@ -192,12 +191,8 @@ async def verify_topics(
 
 async def topic_settings(options: Mapping[str, Any], topic: str) -> dict[str, str]:
     """Return the settings of a topic. Raises KafkaError."""
-    admin = AIOKafkaAdminClient(**options)
-    try:
-        await start_client(admin)
+    async with started(AIOKafkaAdminClient(**options)) as admin:
         return (await _settings(admin, [topic])).get(topic, {})
-    finally:
-        await admin.close()
 
 
 @asynccontextmanager
@@ -212,8 +207,7 @@ async def _admin(
         }
     )
     try:
-        async with asyncio.timeout(seconds):
-            await start_client(admin)
+        async with asyncio.timeout(seconds), started(admin):
             yield admin
     except TimeoutError as error:
         raise BrokersUnavailable(f"Kafka at {bootstrap_servers} did not answer within {seconds} s") from error
@@ -224,20 +218,18 @@ async def _admin(
                 "check the address and the security settings"
             ) from error
         raise TopicsRefused(f"Kafka at {bootstrap_servers} refuses: {error}") from error
-    finally:
-        await admin.close()
 
 
 async def _partitions(admin: AIOKafkaAdminClient) -> dict[str, list[dict[str, Any]]]:
     """Return the partitions of all topics. A request for a missing topic by name could create it."""
-    topics = await admin.describe_topics()
+    topics = await patiently(admin.describe_topics)
     return {topic["topic"]: topic["partitions"] for topic in topics if topic["partitions"]}
 
 
 async def _settings(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
     found: dict[str, dict[str, str]] = {}
-    for response in await admin.describe_configs(resources) if resources else []:
+    for response in await patiently(lambda: admin.describe_configs(resources)) if resources else []:
         for code, message, _, name, entries, *_ in response.resources:
             if code:
                 raise for_code(code)(f"the settings of {name} cannot be read: {message}")

@@ -21,9 +21,10 @@ from sluicegate.events.models import StreamCommand
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.internals import client_of
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.patience import patiently
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.start import Start, start_of
 
@@ -123,16 +124,13 @@ class StreamLog:
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
         )
-        try:
-            await start_client(producer)
+        async with started(producer):
             for order in orders:
                 envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
                 key, value, headers = encode_event(envelope, order, time.time_ns() // 1_000_000)
                 await producer.send_and_wait(
                     self._source.topic, value, key=key, headers=headers, partition=self.partition
                 )
-        finally:
-            await producer.stop()
 
     async def start(self, records: "StreamRecords", before: int = 0) -> Start:
         """Return the state with which a reading of the log begins. Raises ReplayRefused, KafkaError.
@@ -186,13 +184,12 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
         **options,
     )
     fetcher = BodyFetcher(topic, options, settings.kafka.request_timeout)
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         home = partition_of(stream, len(await partitions_of(consumer, topic)))
-        yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher)
-    finally:
-        await fetcher.close()
-        await consumer.stop()
+        try:
+            yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher)
+        finally:
+            await fetcher.close()
 
 
 async def read_topic(
@@ -209,8 +206,7 @@ async def read_topic(
         max_partition_fetch_bytes=max(1 << 20, 2 * settings.kafka.max_message_bytes),
         **settings.kafka.client_options(),
     )
-    try:
-        await start_client(consumer)
+    async with started(consumer):
         numbers = await partitions_of(consumer, topic)
         sources = [TopicPartition(topic, number) for number in numbers]
         begins = await consumer.beginning_offsets(sources)
@@ -220,14 +216,12 @@ async def read_topic(
             first = max(start, begins[source])
             async for batch in _read(consumer, source, first, ends[source], patience):
                 yield batch
-    finally:
-        await consumer.stop()
 
 
 async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
     """Return the partition numbers of a topic. Raises KafkaError, and ReplayRefused if it does not exist."""
     # Request all topics: brokers may create a missing topic that is requested by name.
-    found = (await client_of(consumer).fetch_all_metadata()).partitions_for_topic(topic)
+    found = (await patiently(client_of(consumer).fetch_all_metadata)).partitions_for_topic(topic)
     if not found:
         raise ReplayRefused(
             f"the topic {topic} does not exist; check kafka.topic_prefix, or create it: sluicegate topics "

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from sluicegate.events.codec import Flaw
 from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.kafka.starting import start_client
+from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.writer_hooks.errors import PublishFailed, RegistrationUnanswered
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.region import FOREVER, Region
@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 _POLL_MS: Final = 500
 _LEAST_WAIT: Final = 1.0  # seconds
 _FIRST_WARNING: Final = 10.0
-_STOP_TIMEOUT: Final = 5.0
 
 
 def await_answer(
@@ -141,7 +140,7 @@ async def _consumer_at_end(region: Region, partition: TopicPartition) -> AIOKafk
         end = await consumer.end_offsets([partition])
         consumer.seek(partition, end[partition])
     except BaseException:
-        await consumer.stop()
+        await stop_client(consumer)
         raise
     return consumer
 
@@ -162,9 +161,7 @@ async def _read_answer(
     except TimeoutError:
         return None
     finally:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_TIMEOUT):
-                await consumer.stop()
+        await stop_client(consumer)
 
 
 def _answer(record: ConsumerRecord, registration: str) -> RegistrationAnswered | None:

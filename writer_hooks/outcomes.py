@@ -1,7 +1,6 @@
 """Outcomes of commits for the regions of this driver, read in the background from the commits topic."""
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -22,8 +21,8 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     Stalled,
 )
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
@@ -34,7 +33,6 @@ _log = logging.getLogger(__name__)
 
 _POLL_MS: Final = 500
 _RETRY: Final = 5.0  # seconds
-_STOP: Final = 5.0
 _PATIENCE: Final = 30.0
 
 
@@ -187,8 +185,7 @@ class Follower:
         consumer = AIOKafkaConsumer(
             **self._kafka.client_options(), enable_auto_commit=False, auto_offset_reset="latest"
         )
-        try:
-            await start_client(consumer)
+        async with started(consumer):
             count = await asyncio.to_thread(shared_publisher(self._kafka).partitions, self._topic, _PATIENCE)
             sources = [TopicPartition(self._topic, number) for number in range(count)]
             ends = await consumer.end_offsets(sources)
@@ -207,10 +204,6 @@ class Follower:
                 # reported as the newest.
                 if all(self._positions.get(source, end) >= end for source, end in ends.items()):
                     self._report_live()
-        finally:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STOP):
-                    await consumer.stop()
 
     async def _starts(
         self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]

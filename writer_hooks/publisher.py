@@ -25,9 +25,9 @@ from aiokafka.protocol.metadata import MetadataRequest
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.points import arm_from
+from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.outages import KAFKA, quiet_clients
 from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.starting import start_client
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
@@ -119,7 +119,7 @@ class Publisher:
             try:
                 await start_client(producer)
             except BaseException:
-                await producer.stop()
+                await stop_client(producer, 0)
                 raise
             self._producer = producer
         return self._producer
@@ -132,7 +132,8 @@ class Publisher:
             return
         if producer is not None:
             with contextlib.suppress(TimeoutError, KafkaError):
-                thread.call(_stop_without_flush(producer), _STOP_TIMEOUT)
+                # Without a flush, which would wait for a broker that does not respond.
+                thread.call(stop_client(producer, 0), _STOP_TIMEOUT)
         thread.stop()
 
     def _judge(self, error: KafkaError, topic: str, waited: float) -> None:
@@ -189,14 +190,6 @@ async def _partitions(producer: AIOKafkaProducer, topic: str) -> int:
         if code:
             raise for_code(code)()
     return len(await producer.partitions_for(topic))
-
-
-async def _stop_without_flush(producer: AIOKafkaProducer) -> None:
-    """Stop the producer without a flush, which would wait for a broker that does not respond."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await producer.stop()
 
 
 class _Shared:

@@ -14,10 +14,10 @@ from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.events.dead_letters import Letter, Mark, Place, read_letter
 from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.producer import SessionProducer
-from sluicegate.kafka.starting import start_client
 
 log = structlog.get_logger(__name__)
 
@@ -99,8 +99,7 @@ class DeadLetters:
             return
         source = TopicPartition(self._topic, PARTITION)
         consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
-        try:
-            await start_client(consumer)
+        async with started(consumer):
             begin: int = (await consumer.beginning_offsets([source]))[source]
             end: int = (await consumer.end_offsets([source]))[source]
             mark = min(box.mark for box in boxes)
@@ -117,8 +116,6 @@ class DeadLetters:
                             for box in boxes:
                                 box.found(*found, record.offset)
                     position = await consumer.position(source)
-        finally:
-            await consumer.stop()
         for box in boxes:
             box.read_to(end)
 

@@ -1,13 +1,10 @@
 """The connections of one session: opened for a stack that closes them within a bound, whatever happens."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Final
 
-import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
@@ -21,14 +18,11 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.links import Links, Partitions
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.kafka.bodies import BodyFetcher, Budget
+from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.ends import EndOffsets
-from sluicegate.kafka.internals import abandon_producer, discard_coordination_error
 from sluicegate.kafka.producer import SessionProducer
-from sluicegate.kafka.starting import start_client
 from sluicegate.kafka.topics import DEAD_LETTER_EXTRA_BYTES, TopicNames
 from sluicegate.lakes.threads import CommitThreads
-
-log = structlog.get_logger(__name__)
 
 PATIENCE: Final = 2.0
 """Seconds that each connection may take to close."""
@@ -72,12 +66,12 @@ async def open_links(
     # The broker enforces the limit of each topic; that of the dead letters is the largest.
     largest = settings.kafka.max_message_bytes + DEAD_LETTER_EXTRA_BYTES
     producer = SessionProducer(max_request_size=largest, **options)
-    stack.push_async_callback(_close_producer, producer)
+    stack.push_async_callback(stop_client, producer, PATIENCE)
     await start_client(producer)
     fetcher = BodyFetcher(topics.events, options, settings.kafka.request_timeout)
-    stack.push_async_callback(partial(_close_soon, "fetcher", fetcher.close))
+    stack.push_async_callback(fetcher.close)
     ends = EndOffsets(options)
-    stack.push_async_callback(partial(_close_soon, "end offsets", ends.close))
+    stack.push_async_callback(ends.close)
     store = make_store(settings)
     if store is not None:
         stack.push_async_callback(store.close)
@@ -125,37 +119,6 @@ async def open_consumer(settings: Settings, client_id: str, stack: AsyncExitStac
         fetch_max_wait_ms=FETCH_WAIT_MS,
         **{**kafka.client_options(), "client_id": client_id},
     )
-    stack.push_async_callback(_close_consumer, consumer)
+    stack.push_async_callback(stop_client, consumer, PATIENCE)
     await start_client(consumer)
     return consumer
-
-
-async def _close_soon(what: str, close: Callable[[], Awaitable[None]]) -> None:
-    """Close something; what does not close in time is left behind."""
-    # A task of its own: the client's own tasks, cancelled by it, must not look like our cancellation.
-    closing = asyncio.ensure_future(close())
-    await asyncio.wait({closing}, timeout=PATIENCE)
-    if not closing.done():
-        closing.cancel()
-        await asyncio.wait({closing}, timeout=PATIENCE)
-        log.warning("left behind, as it does not close", what=what, seconds=PATIENCE)
-    if closing.done() and not closing.cancelled() and (error := closing.exception()) is not None:
-        log.warning("not closed cleanly", what=what, error=repr(error))
-
-
-async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Leave the group and close."""
-    await _close_soon("consumer", consumer.stop)
-    discard_coordination_error(consumer)
-
-
-async def _close_producer(producer: AIOKafkaProducer) -> None:
-    """Deliver what can be delivered soon, give the rest up, and close."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await producer.flush()
-    except TimeoutError:
-        log.warning("messages not delivered: the brokers do not answer")
-        await _close_soon("producer", partial(abandon_producer, producer))
-    else:
-        await _close_soon("producer", producer.stop)

@@ -10,9 +10,9 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.links import Partitions
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.starting import start_client
 from sluicegate.kafka.topics import (
     BrokersUnavailable,
     TopicNames,
@@ -73,14 +73,11 @@ def absent(topic: str) -> str:
 
 async def _count(settings: Settings, topics: TopicNames) -> Partitions:
     admin = AIOKafkaAdminClient(**settings.kafka.client_options())
-    try:
-        await start_client(admin)
+    async with started(admin):
         found = {
             each["topic"]: len(each["partitions"])
             for each in await admin.describe_topics([topics.events, topics.commits, topics.state])
         }
-    finally:
-        await admin.close()
     return Partitions(found[topics.events], found[topics.commits], found[topics.state])
 
 

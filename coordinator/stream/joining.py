@@ -14,9 +14,9 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.kafka.bodies import BodyUnavailable
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.starting import start_client
 
 log = structlog.get_logger(__name__)
 
@@ -144,8 +144,7 @@ class Changes(Generic[S]):
         """Read the log for a stream up to the position of the partition, and let it join there."""
         host, source, start = self._host, self._host.source, runner.needed
         consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
-        try:
-            await start_client(consumer)
+        async with started(consumer):
             consumer.assign([source])
             consumer.seek(source, start)
             position = start
@@ -161,6 +160,4 @@ class Changes(Generic[S]):
             host.streams[runner.stream] = runner
             del self.joining[runner.stream]
             host.reached()
-        finally:
-            await consumer.stop()
         log.info("stream joined", stream=runner.stream, partition=source.partition, read_from=start)

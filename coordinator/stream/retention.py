@@ -22,8 +22,8 @@ from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.starting import start_client
 from sluicegate.kafka.topics import topic_settings
 
 log = structlog.get_logger(__name__)
@@ -181,8 +181,5 @@ class Retention:
 
     async def _delete(self, source: TopicPartition, start: int) -> None:
         admin = AIOKafkaAdminClient(**self._options)
-        try:
-            await start_client(admin)
+        async with started(admin):
             await admin.delete_records({source: RecordsToDelete(before_offset=start)})
-        finally:
-            await admin.close()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from aiokafka import AIOKafkaConsumer
 
 from sluicegate.events.models import StreamCommand
+from sluicegate.kafka.clients import started
 from tests.cli.deployment import Deployment
 from tests.cli.history import History
 from tests.integration.waiting import until, wait_until
@@ -62,14 +63,12 @@ def coordinator_in_the_group(deployment: Deployment) -> Iterator[None]:
     async def work() -> None:
         kafka = deployment.settings.kafka
         topic = kafka.topic_names().events
-        consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.group_id)
-        await consumer.start()
-        try:
+        async with started(
+            AIOKafkaConsumer(topic, bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.group_id)
+        ) as consumer:
             await until(consumer.assignment)
             joined.set()
             await asyncio.to_thread(ended.wait)
-        finally:
-            await consumer.stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(work()))
     thread.start()

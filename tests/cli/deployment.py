@@ -15,6 +15,7 @@ from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.partitioning import partition_of
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import ensure_topics
 
 PARTITIONS = 3
@@ -48,11 +49,11 @@ class Deployment:
 
     async def _write_state(self, records: tuple[Record, ...], transaction: str | None) -> None:
         kafka = self.settings.kafka
-        producer = AIOKafkaProducer(
-            bootstrap_servers=kafka.bootstrap_servers, acks="all", transactional_id=transaction
-        )
-        await producer.start()
-        try:
+        async with started(
+            AIOKafkaProducer(
+                bootstrap_servers=kafka.bootstrap_servers, acks="all", transactional_id=transaction
+            )
+        ) as producer:
             if transaction is not None:
                 await producer.begin_transaction()
             for key, value in records:
@@ -60,24 +61,20 @@ class Deployment:
                 await producer.send_and_wait(kafka.topic_names().state, value, key, partition)
             if transaction is not None:
                 await producer.commit_transaction()
-        finally:
-            await producer.stop()
 
     def set_group_offset(self, partition: int, offset: int) -> None:
         asyncio.run(self._set_group_offset(partition, offset))
 
     async def _set_group_offset(self, partition: int, offset: int) -> None:
         kafka = self.settings.kafka
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.group_id, enable_auto_commit=False
-        )
-        await consumer.start()
-        try:
+        async with started(
+            AIOKafkaConsumer(
+                bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.group_id, enable_auto_commit=False
+            )
+        ) as consumer:
             source = TopicPartition(kafka.topic_names().events, partition)
             consumer.assign([source])
             await consumer.commit({source: offset})
-        finally:
-            await consumer.stop()
 
     def events(self, stream: str) -> list[LogRecord]:
         """Return everything in the stream's partition of the events topic."""
@@ -86,10 +83,8 @@ class Deployment:
     async def _events(self, partition: int) -> list[LogRecord]:
         kafka = self.settings.kafka
         source = TopicPartition(kafka.topic_names().events, partition)
-        consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers)
-        await consumer.start()
         found: list[LogRecord] = []
-        try:
+        async with started(AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers)) as consumer:
             consumer.assign([source])
             consumer.seek(source, 0)
             end = (await consumer.end_offsets([source]))[source]
@@ -99,8 +94,6 @@ class Deployment:
                         read = read_record(each.offset, each.timestamp, each.headers, each.value)
                         assert read.record is not None, read.flaw
                         found.append(read.record)
-        finally:
-            await consumer.stop()
         return found
 
 

@@ -14,6 +14,7 @@ from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import Head
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import verify_topics
 from sluicegate.lakes.port import CommitRequest, Committer, Published
 from sluicegate.lakes.registry import adapter
@@ -105,16 +106,12 @@ def test_topic_that_endangers_the_protocol_is_a_problem(deployment: Deployment) 
 
 
 async def _compact(kafka: KafkaSettings) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
         # The request replaces all settings of the topic.
         kept = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
         wanted = {**kept, "cleanup.policy": "compact"}
         topic = ConfigResource(ConfigResourceType.TOPIC, kafka.topic_names().events, wanted)
         await admin.alter_configs([topic])
-    finally:
-        await admin.close()
     # The controller answers before the broker knows of it.
     await until(lambda: verify_topics(kafka.bootstrap_servers, kafka.topic_specs()))
 

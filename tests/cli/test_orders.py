@@ -13,6 +13,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Head, StreamCommand
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.clients import started
 from tests.cli.acting import after_the_order, commands, two_regions
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.history import History
@@ -84,13 +85,9 @@ def test_an_order_after_the_record_counts_checkpoints_before_it(history: History
 async def delete_before(deployment: Deployment, offset: int) -> None:
     """Delete the records of the stream's partition before an offset."""
     kafka = deployment.settings.kafka
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
         source = TopicPartition(kafka.topic_names().events, partition_of("flights", PARTITIONS))
         await admin.delete_records({source: RecordsToDelete(before_offset=offset)})
-    finally:
-        await admin.close()
 
 
 def test_an_order_after_an_older_record_starts_from_a_base_record(history: History) -> None:

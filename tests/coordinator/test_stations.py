@@ -28,8 +28,9 @@ from sluicegate.coordinator.core import pending
 from sluicegate.coordinator.core.log_state import RegionState
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.points import hit
-from tests.integration.coordinator import running, settings_for
-from tests.integration.job import Job, create_table, make_topics
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import Job
 from tests.integration.waiting import until
 
 PACKAGES: Final = Path(pending.__file__).parents[2]
@@ -114,13 +115,8 @@ async def way_of(job: Job, body: FilesWritten) -> Way:
     return way
 
 
-async def test_a_files_written_enters_few_files_and_none_of_them_twice(
-    kafka_bootstrap: str, unique: str, tmp_path: Path
-) -> None:
-    topics = await make_topics(kafka_bootstrap, unique)
-    table = create_table(tmp_path)
-    settings = settings_for(kafka_bootstrap, unique, {"flights": {"table": table}})
-    async with running(settings), Job(kafka_bootstrap, topics, "flights", table) as job:
+async def test_a_files_written_enters_few_files_and_none_of_them_twice(place: Place) -> None:
+    async with running(place.settings()), place.job() as job:
         await job.register()
         # The first event of a checkpoint, and one that follows it.
         for body in (job.write_files([1]), job.write_files([2])):

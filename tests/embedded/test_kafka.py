@@ -10,18 +10,15 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.embedded import SHARED_BROKER_SETTINGS, EmbeddedKafka, StartError, cluster_id
 from sluicegate.embedded.ports import LOOPBACK
+from sluicegate.kafka.clients import started
 from tests.integration.waiting import BACKSTOP
 
 pytestmark = pytest.mark.kafka
 
 
 async def create_topic(bootstrap: str, topic: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         await admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
-    finally:
-        await admin.close()
 
 
 async def send(bootstrap: str, topic: str, value: bytes) -> None:
@@ -59,12 +56,8 @@ async def test_a_restart_and_a_kill_keep_address_and_records(own_kafka: Embedded
 
 
 async def test_the_broker_runs_with_the_shared_settings(own_kafka: EmbeddedKafka) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=own_kafka.bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=own_kafka.bootstrap)) as admin:
         [answer] = await admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")])
-    finally:
-        await admin.close()
     [resource] = answer.to_object()["resources"]
     effective = {entry["config_names"]: entry["config_value"] for entry in resource["config_entries"]}
     assert {key: effective.get(key) for key in SHARED_BROKER_SETTINGS} == dict(SHARED_BROKER_SETTINGS)

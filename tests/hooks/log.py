@@ -16,6 +16,7 @@ from sluicegate.events.models import Body, CheckpointCompleted, FilesWritten, Re
 from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.writer_hooks.region import Event
 from tests.hooks.replica import Judges
@@ -107,11 +108,9 @@ class Log:
         await ensure_topics(self.bootstrap, topic_specs(self.names, partitions=PARTITIONS))
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="earliest")
         producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap)
-        await consumer.start()
-        await producer.start()
-        consumer.assign([TopicPartition(self.names.events, at) for at in range(PARTITIONS)])
-        self._ready.set()
-        try:
+        async with started(consumer), started(producer):
+            consumer.assign([TopicPartition(self.names.events, at) for at in range(PARTITIONS)])
+            self._ready.set()
             while not self._stop.is_set():
                 for partition, records in (await consumer.getmany(timeout_ms=50)).items():
                     self.partitions.add(partition.partition)
@@ -125,9 +124,6 @@ class Log:
                             body = files
                         assert body is not None, reading.flaw
                         await self._answer(Event(envelope, body), producer)
-        finally:
-            await consumer.stop()
-            await producer.stop()
 
     async def _answer(self, event: Event, producer: AIOKafkaProducer) -> None:
         if self.answer is not None and isinstance(event.body, RegionRegistered):

@@ -13,6 +13,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import CheckpointCompleted
+from sluicegate.kafka.clients import started
 from sluicegate.writer_hooks import (
     BadOption,
     EventTooLarge,
@@ -216,13 +217,9 @@ async def test_preflight_passes_once_a_coordinator_is_started(tmp_path: Path, lo
 
 
 async def raise_limit(bootstrap: str, topic: str, limit: int) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         configs = {"max.message.bytes": str(limit)}
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
-    finally:
-        await admin.close()
 
 
 @pytest.mark.kafka

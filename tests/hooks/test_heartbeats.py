@@ -1,5 +1,6 @@
 """What the listener tells of a query: alive, idle, at its end."""
 
+import threading
 from itertools import count
 
 import pytest
@@ -7,6 +8,9 @@ from pyspark.errors import StreamingQueryException
 
 from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks import BatchUnfinished, close_region
+from sluicegate.writer_hooks.region import Live, Registered
+from sluicegate.writer_hooks.spark.listener import RegionListener
+from sluicegate.writer_hooks.spark.runs import Run
 from tests.hooks.conftest import Job
 from tests.hooks.log import refuse
 
@@ -99,3 +103,40 @@ def test_users_may_close_a_region(job: Job) -> None:
     assert close_region(job.options) == 0
     job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
     assert job.log.of(RegionClosed)[0][1].final == 0
+
+
+def test_a_region_that_is_closed_before_spark_reports_the_end_warns_of_nobody(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The closing registers once more, and its own driver reads the answer to that."""
+    reported = threading.Event()
+    contradictions: list[Live] = []
+    report, compare = RegionListener.onQueryTerminated, Run.contradicted
+
+    def late(listener: RegionListener, event: object) -> None:
+        reported.wait()
+        report(listener, event)
+
+    def noted(run: Run, registered: Registered) -> Live | None:
+        found = compare(run, registered)
+        contradictions.extend([found] if found else [])
+        return found
+
+    monkeypatch.setattr(RegionListener, "onQueryTerminated", late)
+    monkeypatch.setattr(Run, "contradicted", noted)
+    job.feed("a", 1)
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        job.log.wait_completed(0)
+        job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
+        job.log.wait(lambda: job.log.of(RegionHeartbeat), "no heartbeat, so the answers are not followed")
+        query.stop()
+        query.awaitTermination()
+        assert close_region(job.options) == 0
+        job.log.wait(lambda: contradictions, "the answer is not read")
+        seen = len(job.log.of(RegionHeartbeat))
+        # The heartbeat that follows the comparison.
+        job.log.wait(lambda: len(job.log.of(RegionHeartbeat)) > seen, "no further heartbeat")
+    finally:
+        reported.set()
+    assert "the newest answer of the coordinator names" not in caplog.text

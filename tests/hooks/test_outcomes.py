@@ -17,6 +17,7 @@ from sluicegate.events.notifications import (
     Stalled,
 )
 from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.clients import started
 from sluicegate.writer_hooks import RegionOutcome
 from sluicegate.writer_hooks.outcomes import Follower, Outcomes, RegionProgress
 from sluicegate.writer_hooks.region import Live
@@ -98,10 +99,8 @@ def test_the_newest_answer_states_the_live_incarnation(job: Job) -> None:
 
 
 async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=log.bootstrap)
-    await producer.start()
     of = Envelope(str(uuid.uuid4()), EventType.REGION_HEARTBEAT, stream, region)
-    try:
+    async with started(AIOKafkaProducer(bootstrap_servers=log.bootstrap)) as producer:
         for body in bodies:
             kind = NotificationType.REGISTRATION_ANSWERED
             if isinstance(body, Committed):
@@ -110,8 +109,6 @@ async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> N
             elif isinstance(body, IncarnationsEnded):
                 kind = NotificationType.ENDED
             await log.announce(producer, of, kind, body)
-    finally:
-        await producer.stop()
 
 
 @pytest.mark.kafka

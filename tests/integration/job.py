@@ -34,6 +34,7 @@ from sluicegate.events.naming import attempt_digest
 from sluicegate.events.notifications import Notification, RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
+from sluicegate.kafka.clients import start_client, started, stop_client
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
@@ -102,13 +103,9 @@ def commit_elsewhere(location: str, decision: int, digest: str, user: str = "slu
 
 async def delete_records(bootstrap: str, topic: str, stream: str, before: int = -1) -> None:
     """Let retention pass an offset of the stream's partition; -1: all that is there."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         source = TopicPartition(topic, partition_of(stream, PARTITIONS))
         await admin.delete_records({source: RecordsToDelete(before_offset=before)})
-    finally:
-        await admin.close()
 
 
 async def make_topics(bootstrap: str, prefix: str) -> TopicNames:
@@ -143,11 +140,11 @@ class Job:
 
     async def __aenter__(self) -> "Job":
         self.producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all")
-        await self.producer.start()
+        await start_client(self.producer)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.producer.stop()
+        await stop_client(self.producer)
 
     # --- the driver -------------------------------------------------------------------------------
 
@@ -319,11 +316,9 @@ async def read_events(bootstrap: str, topic: str) -> list[LogRecord]:
 
 async def read_records(bootstrap: str, topic: str) -> list[Any]:
     """All records of a topic."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
-    )
-    await consumer.start()
-    try:
+    async with started(
+        AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
+    ) as consumer:
         count = 1 if topic.endswith("dead-letters") else PARTITIONS
         found = [TopicPartition(topic, number) for number in range(count)]
         ends = await consumer.end_offsets(found)
@@ -334,8 +329,6 @@ async def read_records(bootstrap: str, topic: str) -> list[Any]:
             for batch in (await consumer.getmany(timeout_ms=100)).values():
                 records.extend(batch)
         return records
-    finally:
-        await consumer.stop()
 
 
 def _answers(found: Notification, registration: str) -> bool:

@@ -15,6 +15,7 @@ from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.notifications import SavepointTaken
 from sluicegate.events.problems import Code
+from sluicegate.kafka.clients import started
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, NotPublished, Publication, Refused
 from tests.integration.conftest import Place
@@ -174,14 +175,10 @@ async def test_an_upgraded_coordinator_continues_from_a_newer_record(
 
 async def allow(place: Place, kind: int, name: str, operation: int, principal: str = "ANONYMOUS") -> None:
     """Let a principal do something; whom nothing is said of may do it no more then."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
         request = CreateAclsRequest(kind, name, 3, f"User:{principal}", "*", operation, 3)
         answer = await admin._send_request(request)
         assert [each[0] for each in answer.creation_responses] == [0], answer
-    finally:
-        await admin.close()
 
 
 TOPIC, GROUP = 2, 3

@@ -13,6 +13,7 @@ from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_held
 from sluicegate.events.partitioning import partition_of
+from sluicegate.kafka.clients import started
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Publication, Published
@@ -216,13 +217,9 @@ async def test_a_log_that_is_kept_longer_the_next_time_is_replayed(place: Place)
     topics = await make_topics(place.bootstrap, f"{place.prefix}-next")
     table = create_table(place.root, "next")
     following = Place(place.bootstrap, f"{place.prefix}-next", topics, place.root, table)
-    admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
         wanted = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topics.events, wanted)])
-    finally:
-        await admin.close()
     async with following.job() as job:
         await three_commits(following, job)
     status, found = await verified(following)

@@ -17,6 +17,7 @@ from sluicegate.events.causes import CauseCode
 from sluicegate.events.models import Planned
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import TopicNames, TopicsRefused, ensure_topics, topic_specs
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
@@ -248,13 +249,9 @@ async def test_a_table_that_was_rolled_back_is_not_written_to(place: Place, impa
 
 async def delete_records(place: Place, before: int) -> None:
     """Let retention pass an offset of the stream's partition."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
         source = TopicPartition(place.topics.events, home_of("flights"))
         await admin.delete_records({source: RecordsToDelete(before_offset=before)})
-    finally:
-        await admin.close()
 
 
 async def test_a_log_without_events_that_are_needed_stalls_and_nothing_is_skipped(place: Place) -> None:
@@ -305,13 +302,9 @@ async def test_bodies_deleted_from_the_log_exclude_their_region(place: Place, im
 
 async def recreate_events(place: Place) -> None:
     """Delete the events topic and make it again."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
         await admin.delete_topics([place.topics.events])
         await until(admin.list_topics, lambda names: place.topics.events not in names)
-    finally:
-        await admin.close()
     await make_topics(place.bootstrap, place.prefix)
 
 

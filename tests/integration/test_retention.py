@@ -16,6 +16,7 @@ from sluicegate.coordinator.retention import deletion_start, read_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import retention
 from sluicegate.events.problems import Code
+from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids, read_records
@@ -180,14 +181,10 @@ async def test_what_a_stream_needs_stays_in_the_log(place: Place) -> None:
 
 
 async def test_a_limit_of_the_topic_is_a_condition_before_it_deletes_what_is_needed(place: Place) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
         # The broker deletes whole segments, some minutes later.
         limit = {"retention.ms": "2000", "message.timestamp.type": "LogAppendTime"}
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, place.topics.events, limit)])
-    finally:
-        await admin.close()
     async with place.job() as job, running(settings_of(place, window="1h")) as service:
         await job.register()
         event = await job.written(job.write_files([1]))

@@ -19,6 +19,7 @@ from sluicegate.events.models import CutDecided
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
 from sluicegate.kafka import fetching
+from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import (
@@ -202,12 +203,8 @@ async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place:
         await job.register()
         await job.run_batch([1])
         await job.committed([1])
-        admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
-        await admin.start()
-        try:
+        async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
             await admin.delete_topics([place.topics.events])
-        finally:
-            await admin.close()
         await until(service.unready, lambda reasons: any("does not exist any more" in x for x in reasons))
         await sluicegate(place, "topics", "create")
         await until(lambda: stalled(service), lambda code: code == Code.LOG_DISCONTINUOUS)
@@ -218,13 +215,9 @@ async def test_a_topic_that_has_grown_is_noticed(place: Place) -> None:
     grown = next(count for count in range(4, 20) if partition_of("flights", count) != home_of("flights"))
     async with place.job() as job:
         await one_commit(place, job)
-        admin = AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)
-        await admin.start()
-        try:
+        async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
             aligned = (place.topics.events, place.topics.commits, place.topics.state)
             await admin.create_partitions({topic: NewPartitions(total_count=grown) for topic in aligned})
-        finally:
-            await admin.close()
         assert grown > PARTITIONS
         async with running(place.settings()) as service:
             (found,) = await until(lambda: [each for each in conditions(service) if each["kind"] == "stall"])

@@ -13,6 +13,7 @@ from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_records
 from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.clients import started
 
 pytestmark = pytest.mark.kafka
 
@@ -28,13 +29,9 @@ class StateTopic:
         self._name = name
 
     async def make(self, partitions: int = 2) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
-        await admin.start()
-        try:
+        async with started(AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)) as admin:
             settings = {"message.timestamp.type": "CreateTime"}
             await admin.create_topics([NewTopic(self._name, partitions, 1, topic_configs=settings)])
-        finally:
-            await admin.close()
 
     async def put(self, value: bytes, *, partition: int = 0, written: int | None = None) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self._bootstrap) as producer:

@@ -19,6 +19,7 @@ from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, with_counts
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.splitting import FileTooLarge, split_files
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import (
     MAX_MESSAGE_BYTES,
     BrokersUnavailable,
@@ -60,27 +61,19 @@ async def follow(remedy: str) -> None:
     given = parser.parse_args(options)
     assert given.create != given.alter
     settings = dict(each.split("=", 1) for each in given.config)
-    admin = AIOKafkaAdminClient(bootstrap_servers=given.bootstrap_server)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=given.bootstrap_server)) as admin:
         if given.create:
             topic = NewTopic(given.topic, given.partitions, given.replication_factor, topic_configs=settings)
             await admin.create_topics([topic])
         else:
             await admin.create_partitions({given.topic: NewPartitions(given.partitions)})
-    finally:
-        await admin.close()
 
 
 async def delete(bootstrap: str, *topics: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         await admin.delete_topics(list(topics))
         while set(topics) & set(await admin.list_topics()):
             pass
-    finally:
-        await admin.close()
 
 
 @pytest.mark.kafka

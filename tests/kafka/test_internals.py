@@ -19,13 +19,12 @@ from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
-from sluicegate.cli.kafka import patiently
 from sluicegate.embedded import EmbeddedKafka
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.internals import (
     RecordBatch,
-    abandon_producer,
+    abandon_client,
     client_of,
-    discard_coordination_error,
     encoded_records,
     fetch_committed,
     positions,
@@ -33,6 +32,7 @@ from sluicegate.kafka.internals import (
     sender_ended,
 )
 from sluicegate.kafka.outages import LOGGERS, NOISE, ROUTINE
+from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.producer import SessionProducer
 from tests.integration.waiting import until
 
@@ -40,12 +40,8 @@ SOURCE = Path(aiokafka.__file__).parent
 
 
 async def make_topic(bootstrap: str, name: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         await admin.create_topics([NewTopic(name=name, num_partitions=2, replication_factor=1)])
-    finally:
-        await admin.close()
 
 
 async def collected(left: "weakref.ref[Any]") -> None:
@@ -99,11 +95,11 @@ async def test_a_committed_offset_is_fetched_with_its_metadata(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("discarded", [True, False])
-async def test_an_error_of_the_group_task_is_reported_unless_discarded(
+@pytest.mark.parametrize("abandoned", [True, False])
+async def test_an_error_of_the_group_task_is_reported_unless_the_client_is_abandoned(
     kafka_bootstrap: str,
     topic: str,
-    discarded: bool,
+    abandoned: bool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -112,23 +108,22 @@ async def test_an_error_of_the_group_task_is_reported_unless_discarded(
     reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "call_exception_handler", reported.append)
-    await collected(await _fail_in_group(kafka_bootstrap, topic, discarded))
+    await collected(await _fail_in_group(kafka_bootstrap, topic, abandoned))
     assert [each["message"] for each in reported] == (
-        [] if discarded else ["Task exception was never retrieved"]
+        [] if abandoned else ["Task exception was never retrieved"]
     )
 
 
-async def _fail_in_group(bootstrap: str, topic: str, discard: bool) -> "weakref.ref[asyncio.Task[None]]":
+async def _fail_in_group(bootstrap: str, topic: str, abandon: bool) -> "weakref.ref[asyncio.Task[None]]":
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=topic)
-    discard_coordination_error(consumer)
     await consumer.start()
     consumer._coordinator.ensure_coordinator_known = _fail
     consumer.subscribe([topic])
     task: asyncio.Task[None] = consumer._coordinator._coordination_task
     await asyncio.wait({task})
     await consumer.stop()
-    if discard:
-        discard_coordination_error(consumer)
+    if abandon:
+        abandon_client(consumer)
     return weakref.ref(task)
 
 
@@ -148,6 +143,25 @@ async def test_a_sender_that_fails_has_ended(kafka_bootstrap: str, topic: str) -
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("how", [{}, {"group_id": "tasks"}], ids=["alone", "in a group"])
+async def test_an_abandoned_consumer_has_no_task(
+    kafka_bootstrap: str, topic: str, how: dict[str, str]
+) -> None:
+    before = asyncio.all_tasks()
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka_bootstrap, **how)
+    await consumer.start()
+    await until(consumer.assignment)
+    await consumer.getmany(timeout_ms=10)
+    assert asyncio.all_tasks() > before
+    await asyncio.wait(abandon_client(consumer))
+    # Tasks that wait for an event are cancelled by those that have ended.
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    assert consumer._client._conns, "connections are kept here"
+    assert not any(each.connected() for each in consumer._client._conns.values())
+
+
+@pytest.mark.kafka
 async def test_an_abandoned_producer_is_closed_without_its_brokers(
     own_kafka: EmbeddedKafka, unique: str
 ) -> None:
@@ -157,7 +171,7 @@ async def test_an_abandoned_producer_is_closed_without_its_brokers(
     await producer.send_and_wait(unique, b"1", partition=0)
     own_kafka.kill()
     sent = await producer.send(unique, b"2", partition=0)
-    await abandon_producer(producer)
+    await asyncio.wait(abandon_client(producer))
     assert not sent.done(), "delivery was neither awaited nor failed"
     assert sender_ended(producer)
     await producer.stop()
@@ -171,13 +185,9 @@ async def test_an_abandoned_producer_is_closed_without_its_brokers(
 async def test_the_admin_client_sends_a_request_that_it_has_no_method_for(
     kafka_bootstrap: str, unique: str
 ) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         node = await patiently(lambda: admin.find_coordinator(unique))
         response = await send_admin_request(admin, HeartbeatRequest(unique, -1, ""), node)
-    finally:
-        await admin.close()
     assert response.error_code == UnknownMemberIdError.errno
 
 

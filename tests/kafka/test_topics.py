@@ -7,6 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import (
     BrokersUnavailable,
     TopicNames,
@@ -29,9 +30,7 @@ def names() -> TopicNames:
 
 async def create(bootstrap: str, *specs: TopicSpec) -> None:
     """Create topics as an operator would, by hand."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         await admin.create_topics(
             [
                 NewTopic(
@@ -40,19 +39,13 @@ async def create(bootstrap: str, *specs: TopicSpec) -> None:
                 for spec in specs
             ]
         )
-    finally:
-        await admin.close()
     # The broker answers before its own metadata shows the topics.
     await ensure_topics(bootstrap, specs)
 
 
 async def partition_counts(bootstrap: str, names: TopicNames) -> dict[str, int]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         topics = await admin.describe_topics()
-    finally:
-        await admin.close()
     return {
         topic["topic"].removeprefix(f"{names.prefix}."): len(topic["partitions"])
         for topic in topics

@@ -19,7 +19,8 @@ PRIVATE = {
         "_coordination_task",
         "_coordinator",
     ),
-    *("_decompressed", "_fetcher", "_loop", "_maybe_leave_group", "_maybe_uncompress", "_maybe_wait_for_pid"),
+    *("_decompressed", "_fetch_task", "_fetcher", "_loop", "_maybe_leave_group", "_maybe_uncompress"),
+    *("_maybe_wait_for_pid", "_pending_tasks", "_sync_task"),
     *("_message_accumulator", "_metadata", "_num_records", "_pos", "_send_request", "_send_request_to_node"),
     *("_send_to_controller", "_sender", "_sender_task", "_subscription", "_txn_manager", "_wait_on_metadata"),
 }
@@ -64,7 +65,7 @@ def test_no_other_module_uses_a_private_attribute() -> None:
 def test_every_name_that_is_used_there_is_in_the_list() -> None:
     tree = ast.parse(ALLOWED.read_text(encoding="utf-8"))
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert {name for name in used if name.startswith("_")} <= PRIVATE
+    assert {name for name in used if name.startswith("_") and not name.startswith("__")} <= PRIVATE
 
 
 @pytest.mark.parametrize(

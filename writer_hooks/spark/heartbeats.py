@@ -131,7 +131,7 @@ class Heartbeats:
         now = time.monotonic()
         run = self._runs.get(signal.query)
         if signal.kind is Kind.STARTED or run is None:
-            run = Run(signal.run, signal.query, signal.find, now, now + FIRST_LOOK, signal.end)
+            run = Run(signal.run, signal.query, signal.find, now, now + FIRST_LOOK, signal.end, signal.over)
             self._runs[signal.query] = run
         if run.id != signal.run:
             return  # a late signal of a run that was replaced
@@ -226,7 +226,8 @@ class Heartbeats:
         It may be the repetition of an old one, so it decides nothing itself.
         """
         live = run.contradicted(registered)
-        if live is None or self.registry is None:
+        # `close_region` registers after the end of a query, perhaps before Spark has reported that end.
+        if live is None or self.registry is None or run.over():
             return
         if live.incarnation is None:
             found = "the coordinator says that the live incarnation of its region has ended"

@@ -14,7 +14,17 @@ from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from sluicegate.writer_hooks.spark.options import NAME
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.runs import Ender, Finder, Kind, Options, Signal, Signals, no_ender
+from sluicegate.writer_hooks.spark.runs import (
+    Ender,
+    Finder,
+    Kind,
+    Options,
+    Over,
+    Signal,
+    Signals,
+    no_ender,
+    unknown_end,
+)
 
 _LAST_SIGNALS: Final = 5.0  # seconds for Spark's last signals to arrive when the driver ends
 _LAST_EVENTS: Final = 15.0  # seconds for the events made of them
@@ -81,8 +91,9 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         if self._signals is None:
             self._signals = self._make_signals()
         query, run = str(about.id), str(about.runId)
-        end = self._queries.ender(run) if self._queries is not None else no_ender
-        self._signals.tell(Signal(kind, query, run, self._finder(query, run), rows, end, error))
+        queries = self._queries
+        end, over = (no_ender, unknown_end) if queries is None else (queries.ender(run), queries.ending(run))
+        self._signals.tell(Signal(kind, query, run, self._finder(query, run), rows, end, over, error))
 
     def _finder(self, query: str, run: str) -> Finder:
         """Return a finder that reads the registry of the workers first, then the query itself.
@@ -169,6 +180,11 @@ class ClassicQueries:
         """Return a function that fails a run. It may be called at any time."""
         query = self._running.get(run)
         return no_ender if query is None else partial(self._fail, query)
+
+    def ending(self, run: str) -> Over:
+        """Return a function that returns True if a run is over. It may be called at any time."""
+        query = self._running.get(run)
+        return unknown_end if query is None else lambda: _over(query)
 
     def _fail(self, query: StreamingQuery, message: str) -> bool:
         """Stop a query. Its error is this message, as far as the release of Spark allows that.

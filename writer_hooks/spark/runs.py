@@ -29,6 +29,15 @@ def no_ender(_: str) -> bool:
     return True
 
 
+Over = Callable[[], bool]
+"""Function that returns True if a run is over, perhaps before Spark has reported its end."""
+
+
+def unknown_end() -> bool:
+    """Return False: of a run in another process, only Spark's report of its end is known."""
+    return False
+
+
 class Kind(StrEnum):
     """Kind of a signal from Spark."""
 
@@ -49,6 +58,7 @@ class Signal:
     find: Finder
     rows: int = 0
     end: Ender = no_ender
+    over: Over = unknown_end
     error: str = ""
     """Error of a failed run as Spark prints it, with its causes."""
 
@@ -75,6 +85,7 @@ class Run:
     last_rows: float
     due: float
     end: Ender = no_ender
+    over: Over = unknown_end
     idle: bool = False
     ended: bool = False
     """The query has ended without error. The run is kept until the log contains that its region is idle."""

@@ -1,0 +1,100 @@
+"""Start and stop of Kafka clients. No connection stays open after an error or a cancellation."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol, TypeVar
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from sluicegate.kafka.internals import Client, abandon_client, keep_lost_connection
+
+_log = logging.getLogger(__name__)
+
+PATIENCE: Final = 5.0
+"""Seconds that a client may take to deliver its messages, and to leave its group."""
+_LAST_WORDS: Final = 1.0
+"""Seconds for the same after a cancellation, and for the end of a task of the client."""
+_ATTEMPTS: Final = 3
+"""Cancellations of a client's task: aiokafka drops one that arrives while the task awaits a cancelled one."""
+
+C = TypeVar("C", bound=Client)
+
+
+class Startable(Protocol):
+    """A client of aiokafka."""
+
+    def start(self) -> Coroutine[Any, Any, None]:
+        """Connect to the cluster."""
+        ...
+
+
+async def start_client(client: Startable) -> None:
+    """Start a client; raises the errors of its start. The caller stops the client, also after an error."""
+    try:
+        await client.start()
+    except BaseException as error:
+        keep_lost_connection(error)
+        raise
+
+
+async def stop_client(client: Client, patience: float = PATIENCE) -> None:
+    """Stop a client and close all its connections. Raises nothing but the cancellation of the caller.
+
+    Messages of a producer are delivered, and a group is left, within `patience` seconds, or one second after
+    a cancellation. A second cancellation ends that at once. Errors are logged, because a caller could do
+    nothing about them. A request of another task finds no connection afterwards.
+    """
+    # A task of its own: a cancellation of the caller does not interrupt it, and one by aiokafka of its own
+    # tasks does not look like a cancellation of the caller.
+    stopping = asyncio.ensure_future(_stop(client))
+    try:
+        await _wait(stopping, patience)
+    finally:
+        if not stopping.done():
+            stopping.cancel()
+        await _abandon(client, stopping)
+
+
+@asynccontextmanager
+async def started(client: C) -> AsyncIterator[C]:
+    """Start a client, and stop it at the end of the block. Raises the errors of `start_client`."""
+    try:
+        await start_client(client)
+        yield client
+    finally:
+        await stop_client(client)
+
+
+async def _stop(client: Client) -> None:
+    if isinstance(client, AIOKafkaAdminClient):
+        await client.close()
+        return
+    if isinstance(client, AIOKafkaProducer):
+        # Apart from `stop`, which leaves a task without end if it is cancelled during the delivery.
+        await client.flush()
+    await client.stop()
+
+
+async def _wait(stopping: "asyncio.Task[None]", patience: float) -> None:
+    try:
+        done, _ = await asyncio.wait({stopping}, timeout=patience)
+    except asyncio.CancelledError:
+        await asyncio.wait({stopping}, timeout=min(patience, _LAST_WORDS))
+        raise
+    if patience > 0 and not done:
+        _log.warning("a Kafka client is closed without its brokers: they did not answer for %g s", patience)
+
+
+async def _abandon(client: Client, stopping: "asyncio.Task[None]") -> None:
+    """Close everything that a client has not closed, and wait for its tasks."""
+    for _ in range(_ATTEMPTS):
+        # Everything is closed before the first wait, which a further cancellation may end.
+        open_ends = abandon_client(client) | {stopping}
+        if not (running := {each for each in open_ends if not each.done()}):
+            break
+        await asyncio.wait(running, timeout=_LAST_WORDS)
+    if stopping.done() and not stopping.cancelled() and (error := stopping.exception()) is not None:
+        _log.warning("a Kafka client was closed after an error: %r", error)
