@@ -61,7 +61,7 @@ class Committing:
             self._decision = self.outcome = None
         elif isinstance(body, StreamCommand) and body.head is not None and applied.ignored is None:
             # An operator names a head because the known one proves nothing.
-            self._table.head, self._table.upto, self._table.contradicted = None, -1, None
+            self._table.head, self._table.upto = None, -1
 
     def next(self, state: LogState) -> Ask | Publish | None:
         """Return the next step: ask first, every time; publish only on a head without the decision."""

@@ -41,7 +41,7 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
 
 
-def mismatch(state: LogState, found: TableState) -> Problem | None:
+def mismatch(state: LogState, found: TableState, table: TableProgress) -> Problem | None:
     """Return the contradiction between the table and a log that was read to its end, if there is one."""
     if state.table is not None and state.table != found.identity:
         return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
@@ -50,16 +50,26 @@ def mismatch(state: LogState, found: TableState) -> Problem | None:
     excused = vouched or (state.proof is not None and state.proof.decision == asked_decision(state))
     if (found.newest_decision or 0) > state.decided and not excused:
         return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_decision)
-    return lost_decision(state, found.newest_made)
+    return lost_decision(state, found.newest_made, table)
 
 
-def lost_decision(state: LogState, newest: int | None) -> Problem | None:
+def lost_decision(state: LogState, newest: int | None, table: TableProgress) -> Problem | None:
     """Return the contradiction if the table lacks its newest committed decision.
 
     `newest` is the highest one in the table that this product made, 0 if there is none. History expires from
-    its beginning, so the decisions in between were rolled back. No statement brings them back.
+    its beginning, so the decisions in between were rolled back. No statement brings them back. An expired
+    history (None) proves nothing after the table was seen without them.
     """
     committed = state.decided - (state.pending is not None)
-    if newest is None or newest >= committed:
+    seen = committed > 0 and (table.contradicted is not None or _names_older(state))
+    if not seen if newest is None else newest >= committed:
         return None
     return Problem(code=Code.TABLE_CONTRADICTS, number=committed, other=newest)
+
+
+def _names_older(state: LogState) -> bool:
+    """True if the head that an operator named cannot contain the newest outcome: positions only rise."""
+    made, proof = state.snapshot, state.proof
+    if made is None or proof is None or proof.decision != asked_decision(state):
+        return False
+    return proof.head is None or (proof.head != made and proof.head.snapshot <= made.snapshot)

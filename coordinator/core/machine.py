@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.core.committing import Committing
 from sluicegate.coordinator.core.conditions import Conditions
 from sluicegate.coordinator.core.effects import Effect, Result
-from sluicegate.coordinator.core.heads import OF_OTHERS, head_of, known_head, mismatch
+from sluicegate.coordinator.core.heads import OF_OTHERS, asked_decision, head_of, known_head, mismatch
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.outbox import Outbox
@@ -136,8 +136,7 @@ class StreamMachine:
             case StreamPolicy() | StreamCommand():
                 # The order may be about the cause of a stall.
                 self._of_table.pause(self._now, 0)
-                names_head = isinstance(record.body, StreamCommand) and record.body.head is not None
-                if names_head and applied.ignored is None:
+                if applied.ignored is None and isinstance(record.body, StreamCommand) and record.body.head:
                     # The statement takes the place of known heads: compare the whole table with the log.
                     self._inspect_again()
         if applied.resolved is not None:
@@ -207,18 +206,20 @@ class StreamMachine:
         """Start to act, unless partition, log, table and state record contradict each other."""
         state = self.replica.state
         self.replica.finish_refill()
-        if (problem := self.replica.problem(self.low_water) or mismatch(state, found)) is not None:
+        if problem := self.replica.problem(self.low_water) or mismatch(state, found, self.table):
+            if problem.code is Code.TABLE_CONTRADICTS:
+                self.table.contradicted = state.snapshot
             self._halt(problem)
             return
-        # Decisions are in the log before they are in the table, so no unknown one precedes this head. The
-        # newest known one must precede it: a table that was rolled back lacks it.
-        has_newest = state.pending is None and (found.newest_decision or 0) == state.decided
-        if has_newest and (self._head_expired or self.table.upto < 0):
-            self.table.head, self.table.upto = head_of(found.head), state.decided
+        # Decisions are in the log before they are in the table: no unknown one precedes this head. The newest
+        # known one must: a table that is rolled back lacks it, whatever head an operator named before.
+        before = asked_decision(state) - 1
+        seen = (found.newest_decision or 0) == before and (not state.pending or found.newest_made == before)
+        if seen and (self._head_expired or self.table.upto < before):
+            self.table.head, self.table.upto = head_of(found.head), before
             self._head_expired = False
         self.ready = True
-        if not self._committing.under_way:
-            self._stall = None
+        self._stall = self._stall if self._committing.under_way else None
         self.outbox.note_change(changed=state.assignment is not None)
 
     # --- effects ----------------------------------------------------------------------------------
@@ -250,9 +251,8 @@ class StreamMachine:
     def _next_log(self) -> Effect | None:
         writable = self.ready or (self._stall or self._retries.stall) is not None
         effect = self.outbox.next(self.record, self._now, writable=writable)
-        if effect is not None or not self._may_act or self._candidate.appended_at is not None:
-            return effect
-        return self._next_entry()
+        busy = effect is not None or not self._may_act or self._candidate.appended_at is not None
+        return effect if busy else self._next_entry()
 
     def _next_entry(self) -> effects.Append | None:
         """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""

@@ -40,7 +40,7 @@ class TableProgress(Light):
     upto: int = -1
     """-1: no head is known."""
     contradicted: Head | None = None
-    """A known head that the table was seen to lack although its history had not expired."""
+    """A known head that the table was seen to lack. An expiry afterwards hides that, and repairs nothing."""
     single_region: SingleRegionReason | None = None
     """Reason for which the table makes all writers one failure domain."""
 

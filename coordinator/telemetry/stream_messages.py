@@ -89,7 +89,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "{other}][: {detail}]. Usual causes are a table that was rolled back, and another job with the same "
         "commit user",
         "Compare them: " + VERIFY + ". Put the lost snapshots back, or commit them again: `sluicegate replay "
-        "repair --stream {stream}`",
+        "repair --stream {stream}`. If its history has expired, nothing can prove them: " + NEW_STREAM,
     ),
     Code.ABSENCE_UNPROVEN: Message(
         _STALLED,

@@ -22,7 +22,7 @@ RULES: Final = (
     "commands",
 )
 MOST_CODE_OF_RULES: Final = 1_200
-MOST_LINES: Final = 3_670
+MOST_LINES: Final = 3_680
 _NO_CODE: Final = (
     tokenize.COMMENT,
     tokenize.NL,
