@@ -89,8 +89,7 @@ _new: Final = tuple.__new__  # makes a named tuple of all its values, in half th
 
 def _major_version(raw: bytes) -> int | None:
     """Return the major version that a `ce_type` of this project names; None if it is none."""
-    match = _VERSIONED.fullmatch(raw)
-    return int(match[1]) if match else None
+    return int(match[1]) if (match := _VERSIONED.fullmatch(raw)) else None
 
 
 class _Known(dict[bytes | None, _Value]):
