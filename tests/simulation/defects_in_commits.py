@@ -104,6 +104,13 @@ IN_COMMITS: Final = (
         ("roll back",),
     ),
     Defect(
+        "an expired history excuses a named head that is older than the newest commit",
+        "a named head that is older than the newest commit",
+        always(False),
+        ("I1",),
+        ("roll back", "expire", "old record"),
+    ),
+    Defect(
         "a statement about the head needs no inspection",
         "inspecting again",
         _believes_at_once,
