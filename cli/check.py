@@ -16,6 +16,7 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.finding import Finding
 from sluicegate.cli.kafka import read_records
 from sluicegate.cli.options import config_option, json_option
+from sluicegate.cli.serving import check_served
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.settings.model import Settings
@@ -46,10 +47,12 @@ def check(context: click.Context, settings: Settings, create: bool, as_json: boo
 async def _check(settings: Settings, *, create: bool) -> list[Finding]:
     kafka = await check_kafka(settings, create=create)
     records = await _records(settings) if kafka[0].ok else {}
+    served = await check_served(settings) if kafka[0].ok else []
     streams = await asyncio.gather(
         *(_check_stream(settings, name, records.get(name)) for name in settings.streams)
     )
-    return [*kafka, await check_redis(settings.redis), *(each for found in streams for each in found)]
+    redis = await check_redis(settings.redis)
+    return [*kafka, *served, redis, *(each for found in streams for each in found)]
 
 
 async def _check_stream(settings: Settings, name: str, record: StateRecord | None) -> list[Finding]:

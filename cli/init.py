@@ -114,8 +114,9 @@ def _write(path: Path, content: str, stream: str) -> None:
         raise UserError(f"{path} is not written, as its settings could not be used:{lines}") from error
     except FileExistsError as error:
         raise UserError(
-            f"{path} exists, and is not changed. Name another file with --config, or add the section "
-            f"[streams.{stream}] to this one"
+            f"{path} exists, and is not changed. Add the section [streams.{stream}] to it: all coordinators "
+            "of a group need the same settings. Or name another file with --config, for another group: set "
+            "another kafka.group_id and kafka.topic_prefix in it"
         ) from error
     except OSError as error:
         raise UserError(

@@ -13,11 +13,19 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - liste
 async def ask_coordinator(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return the status of each stream of the coordinator; an empty mapping if it does not answer.
 
-    The coordinator may run on another host, or the address may belong to another deployment. The caller then
-    uses the state records.
+    The caller then uses the state records.
+    """
+    member = await ask_member(settings)
+    return {} if member is None else member["streams"]
+
+
+async def ask_member(settings: Settings) -> dict[str, Any] | None:
+    """Return the status of the coordinator with its partitions and streams; None if it does not answer.
+
+    The coordinator may run on another host, or the address may belong to another deployment.
     """
     if settings.http.port == 0:
-        return {}
+        return None
     host = _EVERYWHERE.get(settings.http.host, settings.http.host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{settings.http.port}/status"
     try:
@@ -27,11 +35,11 @@ async def ask_coordinator(settings: Settings) -> dict[str, dict[str, Any]]:
         ):
             found = await answer.json()
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
-        return {}
+        return None
     kafka = settings.kafka
     # Another deployment may listen on this address; its streams can have the same names.
     ours = isinstance(found, dict) and (found.get("group"), found.get("topic_prefix")) == (
         kafka.group_id,
         kafka.topic_prefix,
     )
-    return found["streams"] if ours else {}
+    return found if ours else None

@@ -7,6 +7,7 @@ offset, because the command applies the log by the same rules as the coordinator
 import asyncio
 import copy
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -40,6 +41,10 @@ UNFINISHED: Final = 1
 
 _TELL: Final = 3.0
 """Seconds between two looks for the reasons of a wait."""
+_REPEAT: Final = 60.0
+"""Seconds after which a reason is printed again if only its numbers have changed."""
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?( s| min| h| days)?\b")
+"""A number, and its unit of time if it is a duration."""
 
 T = TypeVar("T")
 
@@ -95,7 +100,8 @@ async def order(
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
         offset = await log.append(encode_event(envelope, command, now))
         effect, reason = None, ""
-        async with ended_with(_tell(settings, stream)):
+        noted = await _note_nobody(settings)
+        async with ended_with(_tell(settings, stream, noted)):
             try:
                 effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
             except TimeoutError:
@@ -122,24 +128,40 @@ async def _follow(log: StreamLog, offset: int, awaited: Await[T]) -> T:
     raise AssertionError("a log is followed without end")
 
 
-async def _tell(settings: Settings, stream: str) -> None:
-    """Print why the order waits, for as long as it does, whenever that changes."""
-    told = ""
+async def _note_nobody(settings: Settings) -> str:
+    """Print when the order takes effect if no coordinator runs. Return the reason, else an empty text."""
+    with suppress(KafkaError, OSError):
+        if await count_members(settings) == 0:
+            reason = _nobody(settings)
+            click.echo(f"note: {reason}. The order is in the log, and takes effect when one runs", err=True)
+            return reason
+    return ""
+
+
+async def _tell(settings: Settings, stream: str, told: str) -> None:
+    """Print why the order waits, for as long as it does, whenever that changes from `told`.
+
+    Durations grow all the time, so a reason that differs in numbers alone is printed once in _REPEAT.
+    """
+    at = time.monotonic()
     while True:
         await asyncio.sleep(_TELL)
         with suppress(KafkaError, UserError, OSError):
-            if (reason := await _reason(settings, stream)) != told:
+            reason, now = await _reason(settings, stream), time.monotonic()
+            if _NUMBER.sub("", reason) != _NUMBER.sub("", told) or (reason != told and now - at > _REPEAT):
                 click.echo(f"waiting: {reason}", err=True)
-                told = reason
+                told, at = reason, now
+
+
+def _nobody(settings: Settings) -> str:
+    group = settings.kafka.group_id
+    return f"no coordinator runs: the group {group} has no members. Start one: sluicegate run"
 
 
 async def _reason(settings: Settings, stream: str) -> str:
     """Return why an order waits: what `sluicegate status` shows."""
     if await count_members(settings) == 0:
-        return (
-            f"no coordinator runs: the group {settings.kafka.group_id} has no members. Start one: "
-            "sluicegate run"
-        )
+        return _nobody(settings)
     shown = (await ask_coordinator(settings)).get(stream)
     dated = None if shown is not None else (await read_dated_records(settings)).get(stream)
     if dated is not None and isinstance(dated.record, StateRecord):

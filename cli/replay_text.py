@@ -29,7 +29,9 @@ def verdict_output(stream: str, verdict: Verdict) -> Output:
     """Format the result of a verification."""
     counts, lines = verdict.counts, _range(stream, verdict.done)
     there = counts.get(CommitStatus.THERE, 0)
-    lines.append(f"  {there} {'is' if there == 1 else 'are'} in the table, each once and with its digest")
+    lines.append(
+        f"  {there} {'is in the table,' if there == 1 else 'are in the table, each'} once and with its digest"
+    )
     limits = _limits(verdict)
     lines += [f"  {limit}" for limit in limits]
     if verdict.replaced:

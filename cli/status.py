@@ -8,8 +8,9 @@ import click
 
 from sluicegate.cli.errors import run_async
 from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
-from sluicegate.cli.live import ask_coordinator
+from sluicegate.cli.live import ask_member
 from sluicegate.cli.options import config_option, json_option, require_stream
+from sluicegate.cli.serving import format_unserved, is_unserved
 from sluicegate.cli.status_lines import lines_of
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
@@ -54,12 +55,17 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
     """
     records = await read_dated_records(settings)
     offsets = await read_offsets(settings)
-    live = await ask_coordinator(settings)
+    member, coordinators = await ask_member(settings), await count_members(settings)
+    live = {} if member is None else member["streams"]
     shown = [
         describe(name, records.get(name), offsets, configured=name in settings.streams, live=live.get(name))
         for name in sorted({*records, *settings.streams})
     ]
-    return shown, await count_members(settings)
+    for each in shown if coordinators else []:
+        stream, recorded = each["stream"], each["recorded_at"] is not None
+        if each["configured"] and is_unserved(stream, each["partition"], member, recorded=recorded):
+            each["unserved"] = format_unserved(stream, settings.kafka.group_id)
+    return shown, coordinators
 
 
 def describe(
@@ -89,6 +95,7 @@ def describe(
         "read_by_restart": None if end is None else end - min(group or 0, end),
         "recorded_at": dated.time if dated else None,
         "live": live is not None,
+        "unserved": None,
     }
     if live is not None:
         shown |= {name: value for name, value in live.items() if name not in shown}

@@ -20,11 +20,13 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
     )
     note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
     if "regions" not in shown:
-        return [f"{shown['stream']}  {shown['problem'] or 'no registration yet'}  {place}{note}"]
+        state = shown["problem"] or "no coordinator has served it yet"
+        return [f"{shown['stream']}  {state}  {place}{note}", *_unserved(shown)]
     watermark = f"watermark {_time(shown['watermark'])}"
     return [
         f"{shown['stream']}  {_commit(shown)}  {watermark}  {place}{note}",
         _source(shown, now),
+        *_unserved(shown),
         *_conditions(shown),
         *_progress(shown),
         *_regions(shown, now, verbose=verbose),
@@ -65,6 +67,11 @@ def _source(shown: Shown, now: int) -> str:
         reading = "" if shown["ready"] else ", which is still reading the log or waits for its table"
         return f"  as of now, by its coordinator{reading}"
     return f"  as of {_ago(shown['as_of'], now)}, by its state record"
+
+
+def _unserved(shown: Shown) -> list[str]:
+    """Format that no running coordinator serves the stream."""
+    return [] if shown["unserved"] is None else [f"  NOT SERVED: {shown['unserved']}"]
 
 
 def _conditions(shown: Shown) -> Iterator[str]:
@@ -144,7 +151,8 @@ def _facts(shown: Shown, region: Shown, now: int, *, verbose: bool) -> Iterator[
     if live is not None and (at is None or at["incarnation"] != live):
         yield f"live: {_incarnation(live, verbose=verbose)}"
     if region["consecutive_fallbacks"]:
-        yield f"fell back {region['consecutive_fallbacks']} times in a row"
+        count = region["consecutive_fallbacks"]
+        yield "fell back once" if count == 1 else f"fell back {count} times in a row"
     if region["refused"]:
         yield f"newest registration refused ({region['refused']['code']})"
     if region["silent"] is not None:

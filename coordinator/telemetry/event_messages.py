@@ -85,9 +85,10 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.UNKNOWN_STREAM: Message(
         "Stream {stream} is not known here",
-        "no coordinator of this group has it in its settings",
-        "Add [streams.{stream}] with its table to the settings of the coordinators, and send them SIGHUP. Or "
-        "correct the name of the stream in the query. Then start the query again",
+        "the coordinator that has its partition does not have it in its settings",
+        "All members of a group need the same settings. Add [streams.{stream}] with its table to those of "
+        "each coordinator, and send them SIGHUP. Or correct the name of the stream in the query. Then start "
+        "the query again",
     ),
     Code.WRONG_PARTITION: Message(
         "The message is not used",

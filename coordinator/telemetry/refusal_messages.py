@@ -30,8 +30,9 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.OTHER_TABLE: Message(
         _REFUSED,
         "its query writes to the table {detail}, which is outside of the allowed locations[ {names}]",
-        "Correct the option `table` of the query, or add the location to streams.{stream}.allowed_locations "
-        "in the settings of all coordinators",
+        "Set the option `table` of the query to streams.{stream}.table, to which the coordinator commits. "
+        "Only if it is another address of the same table, add it to streams.{stream}.allowed_locations in "
+        "the settings of all coordinators",
     ),
     Code.REGION_NOT_ASSIGNED: Message(
         _REFUSED,
@@ -101,7 +102,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.INCARNATION_LIVE: Message(
         _REFUSED,
         "incarnation[ {incarnation}] of the region is live, and this checkpoint location is not its own",
-        "Start the query with the checkpoint location of that incarnation. If it is lost: " + _LOST,
+        "Probably another query of this region is running. If this one is a mistake, do not start it. Else "
+        "start it with the checkpoint location of that incarnation. If that is lost: " + _LOST,
     ),
     Code.LOCATION_OLDER: Message(
         _REFUSED,

@@ -98,8 +98,9 @@ def test_a_file_is_never_changed_and_the_two_ways_out_work() -> None:
     result = init(table="/lake/demo.db/delays")
     assert (result.exit_code, FILE.read_text(encoding="utf-8")) == (2, before)
     assert result.stderr == (
-        "Error: sluicegate.toml exists, and is not changed. Name another file with --config, or add the "
-        "section [streams.delays] to this one\n"
+        "Error: sluicegate.toml exists, and is not changed. Add the section [streams.delays] to it: all "
+        "coordinators of a group need the same settings. Or name another file with --config, for another "
+        "group: set another kafka.group_id and kafka.topic_prefix in it\n"
     )
     assert init("--config", "other.toml", table="/lake/demo.db/delays").exit_code == 0
     assert [*load(Path("other.toml"), {}).streams] == ["delays"]

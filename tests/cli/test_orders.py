@@ -33,6 +33,11 @@ def test_a_stream_is_paused_and_resumed(history: History) -> None:
     paused = history.run("stream", "pause", *STREAM)
     assert paused.exit_code == 0, paused.output
     assert "sluicegate stream resume --stream flights" in paused.stdout
+    group = history.deployment.settings.kafka.group_id
+    assert paused.stderr == (
+        f"note: no coordinator runs: the group {group} has no members. Start one: sluicegate run. The order "
+        "is in the log, and takes effect when one runs\n"
+    )
     assert history.state.paused
     resumed = history.run("stream", "resume", *STREAM)
     assert "stream flights is resumed (partition" in resumed.stdout

@@ -141,6 +141,31 @@ def test_a_savepoint_tells_while_it_waits_what_status_shows(
     assert "it needs a checkpoint of JFK" in first
 
 
+def test_a_reason_is_printed_again_if_more_than_its_durations_changes(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+    texts = iter(["silent for 50 s", "silent for 89 s", "silent for 2 min", "silent for 1.6 h", "it stalls"])
+
+    async def next_one(_: Settings, __: str) -> str:
+        text = next(texts, "it stalls")
+        if text == "it stalls":
+            told.set()
+        return text
+
+    def coordinate() -> None:
+        wait_until(told.is_set)
+        history.decide()
+        history.commit()
+
+    monkeypatch.setattr(orders, "_TELL", 0.01)
+    monkeypatch.setattr(orders, "_reason", next_one)
+    with coordinator_in_the_group(history.deployment), after_the_order(history, coordinate):
+        taken = history.deployment.run("stream", "savepoint", *STREAM, "--name", "s1")
+    assert taken.exit_code == 0, taken.output
+    assert taken.stderr.splitlines() == ["waiting: silent for 50 s", "waiting: it stalls"]
+
+
 def test_the_reason_of_a_delay_is_in_the_state_record(history: History) -> None:
     problem = Problem(code=Code.WAITS_FOR_REGIONS, names=("EWR",))
     order = ("stream", "savepoint", *STREAM, "--timeout", "0.3", "--name")

@@ -66,7 +66,7 @@ def test_a_stream_without_a_registration(deployment: Deployment) -> None:
     deployment.create_topics()
     shown = _stream(deployment)
     assert (shown["known"], shown["read_by_restart"], "regions" in shown) == (False, 0, False)
-    assert "flights  no registration yet" in deployment.run("status").stdout
+    assert "flights  no coordinator has served it yet" in deployment.run("status").stdout
 
 
 def test_newest_record_wins_and_other_keys_are_ignored(deployment: Deployment) -> None:

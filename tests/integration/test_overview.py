@@ -49,7 +49,7 @@ async def test_status_asks_the_coordinator_that_runs_here(place: Place) -> None:
             assert region["silent"] > 3 * SOON / 1000
             # One model: whoever asks over HTTP sees what the command shows.
             served = service.status()["streams"]["flights"]
-            command_only = {"stream", "configured", "known", "problem", "recorded_at", "live"}
+            command_only = {"stream", "configured", "known", "problem", "recorded_at", "live", "unserved"}
             assert live.keys() - served.keys() == command_only
             assert "SILENT" in await sluicegate(place, "status", HTTP__PORT=str(port))
             # Another deployment's coordinator at that address is not believed.

@@ -92,7 +92,7 @@ async def test_what_follows_from_a_later_commit_is_printed(place: Place) -> None
     expire(place.table, keep=1)
     result = await invoke_here(place, *VERIFY)
     assert result.exit_code == 0
-    assert "1 is in the table" in result.stdout
+    assert "  1 is in the table, once and with its digest" in result.stdout
     assert "2 cannot be looked up" in result.stdout
     assert "because decision 3 is" in result.stdout
     assert "as far as it can be proven" in result.stdout

@@ -63,7 +63,7 @@ def table_troubles(table_format: str, table: TableRef, event_time_column: str | 
     try:
         kind.open_writer(table, event_time_column).abort()
     except LakeError as error:
-        yield f"{cannot}: {error}"
+        yield f"the column {event_time_column} cannot be used as event.time.column: {error}"
 
 
 def log_troubles(kafka: KafkaSettings, topics: TopicNames, timeout: float) -> Iterator[str]:

@@ -201,7 +201,7 @@ def _regions(options: Mapping[str, str]) -> tuple[str, ...]:
         _name("regions", part)
     if region not in regions or len(set(regions)) != len(regions):
         raise BadOption(
-            f"the option regions must list each region of the stream once, this one ({region}) too: "
+            f"the option regions must list each region of the stream once, with the query's own, {region}: "
             f"{options['regions']!r}; correct the option region or the option regions"
         )
     return regions

@@ -32,6 +32,7 @@ def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of
         "read_by_restart": 12,
         "live": live,
         "ready": True,
+        "unserved": None,
         **overview(found, as_of),
     }
     return lines_of(shown, NOW, verbose=verbose)
@@ -141,6 +142,8 @@ def test_regions_that_force_a_full_commit() -> None:
     found.state.regions["JFK"].fallbacks = 2
     assert "  the next commit is full: JFK fell back as often as allowed" in lines(found)
     assert "fell back 2 times in a row" in line_of("JFK", found)
+    found.state.regions["JFK"].fallbacks = 1
+    assert "fell back once" in line_of("JFK", found)
 
 
 def test_waiting_work_is_counted_with_its_age() -> None:
