@@ -62,9 +62,14 @@ def as_user_errors(settings: Settings) -> Iterator[None]:
 def run_async(settings: Settings, work: Coroutine[Any, Any, T]) -> T:
     """Run the coroutine of a command. Raises UserError for errors that a user can solve."""
     # Warnings of the Kafka client would mix with the output of the command; its errors arrive as exceptions.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
-    with as_user_errors(settings):
-        return asyncio.run(work)
+    clients = logging.getLogger("aiokafka")
+    level = clients.level
+    clients.setLevel(logging.CRITICAL + 1)
+    try:
+        with as_user_errors(settings):
+            return asyncio.run(work)
+    finally:
+        clients.setLevel(level)
 
 
 def _short(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -112,6 +113,17 @@ class ChildProcess:
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the process; no effect if it has ended."""
         self._process.send_signal(number)
+
+    def suspend(self) -> None:
+        """Stop the process, and wait until all its threads have stopped; no effect if it has ended.
+
+        SIGSTOP alone returns before that, and a server then still answers requests for some milliseconds.
+        Where the system has no `waitid`, as macOS, this returns that early.
+        """
+        self.send(signal.SIGSTOP)
+        if sys.platform != "darwin" and self.poll() is None:
+            # The end of the process stays to be read by `poll` and `wait`.
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def end(self, grace: float) -> int:
         """Send SIGTERM, kill the process after `grace` seconds, and return its exit status."""

@@ -143,7 +143,7 @@ class EmbeddedServer(ABC):
     def suspend(self) -> None:
         """Suspend the process: its connections stay open, and it does not respond."""
         with self._lock:
-            self._live().send(signal.SIGSTOP)
+            self._live().suspend()
 
     def resume(self) -> None:
         """Resume a suspended process."""

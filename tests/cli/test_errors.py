@@ -1,5 +1,6 @@
 """Mistakes that a user can correct end with exit status 2 and a message, never with a traceback."""
 
+import logging
 import subprocess
 import sys
 import types
@@ -32,6 +33,12 @@ def test_kafka_that_is_away(nobody: Deployment, arguments: tuple[str, ...]) -> N
     assert result.stderr.startswith(
         f"Error: Kafka at {servers} does not answer; check kafka.bootstrap_servers"
     )
+
+
+def test_the_clients_log_again_after_a_command(nobody: Deployment, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "aiokafka")
+    assert nobody.run("status").exit_code == 2
+    assert logging.getLogger("aiokafka").level == logging.WARNING
 
 
 def test_an_error_that_passes_by_itself_is_no_refusal(nobody: Deployment) -> None:

@@ -1,6 +1,7 @@
 """The embedded Kafka: what a client sees of it over its life."""
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,17 @@ async def test_the_broker_runs_with_the_shared_settings(own_kafka: EmbeddedKafka
     [resource] = answer.to_object()["resources"]
     effective = {entry["config_names"]: entry["config_value"] for entry in resource["config_entries"]}
     assert {key: effective.get(key) for key in SHARED_BROKER_SETTINGS} == dict(SHARED_BROKER_SETTINGS)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the states of threads in /proc")
+def test_no_thread_runs_after_a_suspension(own_kafka: EmbeddedKafka) -> None:
+    assert own_kafka._process is not None
+    threads = Path(f"/proc/{own_kafka._process.pid}/task")
+    for _ in range(20):
+        own_kafka.suspend()
+        states = [(each / "stat").read_text().rpartition(")")[2].split()[0] for each in threads.iterdir()]
+        own_kafka.resume()
+        assert set(states) == {"T"}
 
 
 def test_a_suspended_broker_accepts_connections_and_answers_nothing(own_kafka: EmbeddedKafka) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import uuid
+from contextlib import closing
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_topics_are_not_made_by_asking(log: Log, monkeypatch: pytest.MonkeyPatch
 
 def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, unique: str) -> None:
     publisher = Publisher(KafkaSettings(bootstrap_servers=own_kafka.bootstrap))
-    with Log(own_kafka.bootstrap, unique) as log:
+    with Log(own_kafka.bootstrap, unique) as log, closing(publisher):
         publisher.publish(log.names.events, [beat(log)], BACKSTOP)
         lost = beat(log)
         own_kafka.suspend()
@@ -128,7 +129,6 @@ def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, uniq
         again = beat(log)
         publisher.publish(log.names.events, [again], BACKSTOP)
         log.wait(lambda: again.envelope.id in ids(log), "the event after a restart")
-    publisher.close()
 
 
 def test_nobody_there() -> None:
