@@ -19,8 +19,13 @@ from tests.integration.waiting import until
 
 
 def open_connections() -> list[AIOKafkaConnection]:
-    """Return the connections of all clients that are still alive."""
-    return [each for each in gc.get_objects() if isinstance(each, AIOKafkaConnection) and each.connected()]
+    """Return the open connections of this event loop. Threads of other tests have clients in theirs."""
+    loop = asyncio.get_running_loop()
+    return [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, AIOKafkaConnection) and each.connected() and each._loop is loop
+    ]
 
 
 def others() -> set[asyncio.Task[Any]]:
