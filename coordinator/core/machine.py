@@ -140,7 +140,7 @@ class StreamMachine:
                     # The statement takes the place of known heads: compare the whole table with the log.
                     self._inspect_again()
         if applied.resolved is not None:
-            self._clear_commit_stall()
+            self._stall = None if self.ready else self._stall
             # What was tried again was about this decision: its publication, or the append of its outcome.
             self._retries.ended("publish", "append")
         if applied.answer is not None and self._stall is not None and not self.ready:
@@ -321,7 +321,7 @@ class StreamMachine:
         match answer:
             case Absent(head):
                 self.table.contradicted = None
-                self._clear_commit_stall()
+                self._stall = None if self.ready else self._stall
                 if self.table.upto != state.decided or self.table.head != head_of(head):
                     self.table.head, self.table.upto = head_of(head), state.decided
                     self.outbox.note_change()
@@ -351,10 +351,14 @@ class StreamMachine:
         self._stall_commit(Problem(code=code, number=number, cause=answer.cause, detail=answer.reason))
 
     def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
+        if isinstance(result, Absent) and self._inspected and self._inspected.newest_made == effect.decision:
+            # It was in the table, which was rolled back since; the decisions before may be gone, too.
+            self._inspect_again()
+            return
         problem = self._committing.apply(effect, result)
         if problem is None:
             if self._committing.outcome is not None:
-                self._clear_commit_stall()
+                self._stall = None if self.ready else self._stall
             elif isinstance(effect, effects.Publish) and self._committing.under_way:
                 # An absence is used at once, before another writer moves the head.
                 pause = self.settings.first_pause * min(self._committing.retries - 1, 20)
@@ -378,10 +382,6 @@ class StreamMachine:
         """Stall commits only: registrations are still answered."""
         self._stall = problem
         self._of_table.pause(self._now, self.settings.stall_pause)
-
-    def _clear_commit_stall(self) -> None:
-        if self.ready:
-            self._stall = None
 
     def _inspect_again(self) -> None:
         """Read the table and the log's end as at the start."""
