@@ -32,7 +32,7 @@ Notification = (
 
 
 class TableProgress(Light):
-    """The table as of its last answer. Only answers of the table change it."""
+    """The table as of its last answer. Only answers set it; a head that an operator names withdraws one."""
 
     identity: str | None = None
     head: Head | None = None
