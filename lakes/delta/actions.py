@@ -13,6 +13,8 @@ _SKIPPED: Final = (b'{"add":{', b'{"remove":{', b'{"cdc":{')
 """Beginnings of lines about files, which are most lines of a log."""
 _READ: Final = (b'"protocol"', b'"metaData"', b'"txn"', b'"commitInfo"', b'"domainMetadata"')
 
+WATERMARK: Final = "sluicegate.watermark"
+
 
 class Malformed(ValueError):
     """The log has something that is no action of Delta; the text says what."""
@@ -63,6 +65,22 @@ class Actions:
     info: Mapping[str, Any] = field(default_factory=dict)
     """The `commitInfo`, which may have any content."""
 
+    @property
+    def watermark(self) -> int | None:
+        """The watermark that a commit of ours carries, in milliseconds since the Unix epoch."""
+        found = self.info.get(WATERMARK)
+        try:
+            return int(found) if isinstance(found, str) else None
+        except ValueError:
+            return None
+
+    def update(self, later: "Actions") -> None:
+        """Add the actions of a later version."""
+        self.protocol = later.protocol or self.protocol
+        self.metadata = later.metadata or self.metadata
+        self.txns |= later.txns
+        self.domains |= later.domains
+
     def add(self, name: str, fields: Mapping[str, Any]) -> None:
         """Add an action; others than those of this class have no effect. Raises Malformed."""
         if name == "protocol":
@@ -72,7 +90,8 @@ class Actions:
         elif name == "txn":
             last_updated = fields.get("lastUpdated")
             self.txns[_text(fields, "appId")] = Txn(
-                _whole(fields, "version"), None if last_updated is None else _whole(fields, "lastUpdated")
+                _whole(fields, "version"),
+                None if last_updated is None else _whole(fields, "lastUpdated"),
             )
         elif name == "domainMetadata":
             removed = fields.get("removed") is True

@@ -4,11 +4,20 @@ The table is never loaded: a state has no data files, and a new version costs on
 """
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from sluicegate.lakes.delta.actions import Actions, Malformed, Metadata, Protocol, Txn, read_actions
+from sluicegate.lakes.delta.actions import (
+    Actions,
+    Malformed,
+    Metadata,
+    Protocol,
+    Txn,
+    is_whole,
+    read_actions,
+)
 from sluicegate.lakes.delta.checkpoints import FOLDER, Checkpoint, Gone, read_checkpoint
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
 from sluicegate.lakes.storage import Storage
@@ -65,6 +74,8 @@ class State:
     metadata: Metadata
     txns: dict[str, Txn]
     domains: dict[str, str | None]
+    watermark: int | None
+    """Highest one of the commits since the newest checkpoint, in milliseconds since the Unix epoch."""
 
     @property
     def version(self) -> int:
@@ -80,6 +91,7 @@ class State:
             metadata=new.metadata or self.metadata,
             txns={**self.txns, **new.txns} if new.txns else self.txns,
             domains={**self.domains, **new.domains} if new.domains else self.domains,
+            watermark=_higher(self.watermark, new.watermark),
         )
 
 
@@ -87,7 +99,7 @@ class Log:
     """Reader of one log."""
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self.storage = storage
 
     def exists(self) -> bool:
         """Return True if the table has a log. Raises LakeUnavailable."""
@@ -96,35 +108,53 @@ class Log:
 
     def listing(self) -> Listing:
         """List the log. Raises LakeUnavailable."""
-        names = self._storage.names(FOLDER)
+        names = self.storage.names(FOLDER)
         commits = sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
         return Listing(tuple(commits), tuple(sorted(_checkpoints(names), reverse=True)))
 
     def version(self, number: int) -> Version | None:
         """Return a version, None if it has no commit file (any more). Raises LakeUnavailable."""
-        name = commit_name(number)
-        raw = self._storage.read(name) if number >= 0 else None
-        if raw is None:
-            return None
+        raw = self.storage.read(commit_name(number)) if number >= 0 else None
+        return None if raw is None else self.parse(number, raw)
+
+    def parse(self, number: int, raw: bytes) -> Version:
+        """Return the version that a commit file makes. Raises LakeUnavailable if it makes none."""
         try:
             actions = read_actions(raw)
         except Malformed as error:
-            raise self._damaged(f"{name} is no commit of Delta: {error}") from error
-        identity = hashlib.sha256(raw).hexdigest()[:32]
-        return Version(SnapshotRef(number, identity), actions, len(raw))
+            raise self._damaged(f"{commit_name(number)} is no commit of Delta: {error}") from error
+        return Version(SnapshotRef(number, _digest(raw)), actions, len(raw))
 
     def tail(self, known: State) -> State | None:
         """Return the newest state from a known one; None if the known one is not in the log any more.
 
         Raises LakeUnavailable.
         """
-        there = self.version(known.version)
-        if there is None or there.ref != known.head.ref:
+        there = self.storage.read(commit_name(known.version))
+        if there is None or _digest(there) != known.head.ref.identity:
             return None
         state = known
         while (following := self.version(state.version + 1)) is not None:
             state = state.after(following)
         return state
+
+    def follows(self, before: State) -> bool:
+        """Return True if a version that was put after a state continues the table's history.
+
+        Its number may have been free although it was used before: clean-up deletes versions, and a process may
+        stand still. Clean-up leaves a newer checkpoint, and deletes the version before, too. False does not
+        prove the contrary. Raises LakeUnavailable.
+        """
+        if self.storage.size(commit_name(before.version)) != before.head.size:
+            return False
+        hint = self.storage.read(f"{FOLDER}/{LAST_CHECKPOINT}")
+        try:
+            fields = json.loads(hint) if hint else None
+        except (ValueError, RecursionError):
+            # Readers take an incomplete hint for none.
+            return True
+        newest = fields.get("version") if isinstance(fields, dict) else None
+        return not is_whole(newest) or newest <= before.version
 
     def load(self) -> State:
         """Return the newest state. Raises NoTable, or LakeUnavailable if the log is damaged."""
@@ -134,7 +164,7 @@ class Log:
             listing = self.listing()
             if not listing.commits and not listing.checkpoints:
                 raise NoTable(
-                    f"no Delta table at {self._storage.uri}: it has no log; create the table there first, "
+                    f"no Delta table at {self.storage.uri}: it has no log; create the table there first, "
                     "mount its storage, or correct the table's location"
                 )
             try:
@@ -146,46 +176,49 @@ class Log:
     def _replay(self, listing: Listing) -> State:
         """Read the newest usable checkpoint, and all versions after it. Raises Gone or Malformed."""
         newest = max((*listing.commits, *(each.version for each in listing.checkpoints)))
-        found: Actions | None = None
-        following = 0
-        for checkpoint in listing.checkpoints:
-            try:
-                found = read_checkpoint(self._storage, checkpoint)
-            except (Gone, Malformed):
-                # An older one, with all versions after it, leads to the same state.
-                continue
-            following = checkpoint.version + 1
-            break
+        found, following = self._base(listing)
         head: Version | None = None
-        found = found or Actions()
-        # The commit file of the checkpoint's own version gives the identity of the head.
-        for number in range(max(following - 1, 0), newest + 1):
+        watermark: int | None = None
+        # The commit file of the newest version gives its identity, also where a checkpoint has its content.
+        for number in range(min(following, newest), newest + 1):
             head = self.version(number)
             if head is None:
                 raise Gone(f"the commit file of version {number} is missing")
+            watermark = _higher(watermark, head.actions.watermark)
             if number >= following:
-                _fold(found, head.actions)
+                found.update(head.actions)
         if head is None or found.protocol is None or found.metadata is None:
             raise Malformed("the log has no protocol or no metadata")
-        return State(head, found.protocol, found.metadata, found.txns, found.domains)
+        return State(head, found.protocol, found.metadata, found.txns, found.domains, watermark)
+
+    def _base(self, listing: Listing) -> tuple[Actions, int]:
+        """Return the content of the newest usable checkpoint, and the version after it."""
+        for checkpoint in listing.checkpoints:
+            try:
+                return read_checkpoint(self.storage, checkpoint), checkpoint.version + 1
+            except (Gone, Malformed):
+                # An older one, with all versions after it, leads to the same state.
+                continue
+        return Actions(), 0
 
     def _damaged(self, problem: str) -> LakeUnavailable:
         return LakeUnavailable(
-            f"the Delta log of {self._storage.uri} cannot be read: {problem}. Restore that file of its folder "
+            f"the Delta log of {self.storage.uri} cannot be read: {problem}. Restore that file of its folder "
             f"{FOLDER} from a backup"
         )
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:32]
 
 
 def commit_name(number: int) -> str:
     """Return the name of a version's commit file, relative to the table."""
     return f"{FOLDER}/{number:020d}.json"
-
-
-def _fold(before: Actions, new: Actions) -> None:
-    before.protocol = new.protocol or before.protocol
-    before.metadata = new.metadata or before.metadata
-    before.txns |= new.txns
-    before.domains |= new.domains
 
 
 def _checkpoints(names: list[str]) -> list[Checkpoint]:
@@ -198,6 +231,7 @@ def _checkpoints(names: list[str]) -> list[Checkpoint]:
         elif part := _PART.fullmatch(name):
             parts.setdefault((int(part[1]), int(part[3])), {})[int(part[2])] = name
     for (version, number), there in parts.items():
-        if there.keys() == set(range(1, number + 1)):
-            found.append(Checkpoint(version, tuple(there[each] for each in range(1, number + 1))))
+        # The number comes from a name, so nothing of that size is made before it is compared.
+        if len(there) == number and min(there) == 1 and max(there) == number:
+            found.append(Checkpoint(version, tuple(there[each] for each in sorted(there))))
     return found
