@@ -23,6 +23,7 @@ class CauseCode(StrEnum):
     HEAD_OLDER = "head-older"
     RECORDED_EXPIRED = "recorded-expired"
     RECORDED_DIFFERS = "recorded-differs"
+    RECORDED_OVERWRITTEN = "recorded-overwritten"
     SNAPSHOT_MISSING = "snapshot-missing"
 
     # The table does not take a commit.
@@ -30,6 +31,7 @@ class CauseCode(StrEnum):
     OTHER_TABLE = "other-table"
     SNAPSHOTS_GONE = "snapshots-gone"
     NO_HARD_LINKS = "no-hard-links"
+    NO_CONDITIONAL_PUT = "no-conditional-put"
     EVENT_UNUSABLE = "event-unusable"
 
     # The outcome of a publication is unknown.
