@@ -37,21 +37,25 @@ def kafka_jars(java: Java) -> list[Path]:
     Raises:
         FetchError: PySpark is not installed, or the registry could not be reached.
     """
-    return fetched_jars(java, f"Apache Kafka {KAFKA_VERSION}", f"kafka-{KAFKA_VERSION}", _DEPENDENCIES)
+    main = f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.jar"
+    return fetched_jars(java, "Apache Kafka", "kafka", KAFKA_VERSION, _DEPENDENCIES, main)
 
 
-def fetched_jars(java: Java, title: str, name: str, module: str) -> list[Path]:
-    """Return the jars of an Ivy module. The first call of each user fetches them into the cache.
+def fetched_jars(java: Java, title: str, name: str, version: str, module: str, main: str) -> list[Path]:
+    """Return the jars of a product, sorted by name. The first call of each user fetches them into the cache.
 
-    `title` is the product in messages, `name` the beginning of the directory in the cache, `module` the text
-    of an `ivy.xml`. Raises FetchError as `kafka_jars` does.
+    `title` is the product in messages, `name` in the cache. `module` is the text of an `ivy.xml`, `main` the
+    name of a jar that must be there afterwards. Raises FetchError as `kafka_jars` does.
     """
     digest = hashlib.sha256(module.encode()).hexdigest()[:8]
-    directory = cached_directory(f"{name}-{digest}", lambda empty: _fetch(java, title, module, empty))
+    full = f"{title} {version}"
+    directory = cached_directory(
+        f"{name}-{version}-{digest}", lambda empty: _fetch(java, full, module, main, empty)
+    )
     return sorted(directory.glob("*.jar"))
 
 
-def _fetch(java: Java, title: str, module: str, directory: Path) -> None:
+def _fetch(java: Java, title: str, module: str, main: str, directory: Path) -> None:
     work = directory / "ivy"
     work.mkdir()
     (work / "ivy.xml").write_text(module, encoding="utf-8")
@@ -71,7 +75,7 @@ def _fetch(java: Java, title: str, module: str, directory: Path) -> None:
             process.kill()
     except TimeoutError as error:
         raise FetchError(_explain(title, f"no answer within {_FETCH_SECONDS:g} s")) from error
-    if status != 0 or not any(directory.glob("*.jar")):
+    if status != 0 or not (directory / main).exists():
         raise FetchError(_explain(title, _reason(log_file.read_text(encoding="utf-8", errors="replace"))))
     shutil.rmtree(work)
 

@@ -18,7 +18,7 @@ _CREDENTIALS: Final = re.compile(
     r"Error performing [A-Z]+ https?://(?:169\.254\.|metadata\.google\.internal|[^/\s]+/latest/(?:api/token|meta-data/))"
 )
 """Requests to the services of a cloud that give credentials to its own machines."""
-_PLAIN_HTTP: Final = "URL scheme is not allowed"
+_PLAIN_HTTP: Final = "source: BadScheme"
 _REDIRECTED: Final = "incorrectly configured region"
 
 _TAKEN: Final = frozenset({"BlobAlreadyExists", ""})
@@ -96,8 +96,10 @@ def understand(error: Exception) -> Failure:
         return Failure(Kind.BUSY if busy else Kind.TAKEN, answer)
     if isinstance(error, exceptions.PreconditionError):
         return Failure(Kind.TAKEN, answer)
+    if code in _NO_BUCKET:
+        return Failure(Kind.NO_BUCKET, answer)
     if isinstance(error, FileNotFoundError):
-        return Failure(Kind.NO_BUCKET if code in _NO_BUCKET else Kind.ABSENT, answer)
+        return Failure(Kind.ABSENT, answer)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return Failure(Kind.DENIED, answer)
     if isinstance(error, exceptions.NotSupportedError | NotImplementedError) or status == "501":

@@ -57,7 +57,8 @@ class S3Proxy(EmbeddedServer):
 
     def _prepare(self) -> Sequence[str]:
         java = find_java()
-        jars = fetched_jars(java, f"S3Proxy {VERSION}", f"s3proxy-{VERSION}", _MODULE)
+        main = f"s3proxy-{VERSION}-jar-with-dependencies.jar"
+        (jar,) = fetched_jars(java, "S3Proxy", "s3proxy", VERSION, _MODULE, main)
         # A folder of the base directory is a bucket.
         (self.data_dir / "objects" / BUCKET).mkdir(parents=True, exist_ok=True)
         properties = {
@@ -70,7 +71,6 @@ class S3Proxy(EmbeddedServer):
         }
         path = self.data_dir / "s3proxy.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
-        jar = next(jar for jar in jars if jar.name.endswith("jar-with-dependencies.jar"))
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [str(java.executable), *options, "-jar", str(jar), "--properties", str(path)]
 

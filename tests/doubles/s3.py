@@ -260,6 +260,8 @@ class S3Double:
         if content is None:
             return _error(404, "NoSuchKey")
         headers = {"ETag": _etag(content), "Last-Modified": "Sat, 01 Jan 2000 00:00:00 GMT"}
+        if request.method == "HEAD":
+            return web.Response(headers={**headers, "Content-Length": str(len(content))})
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("Range", ""))
         if asked is None:
             return web.Response(body=content, headers=headers)
