@@ -3,6 +3,7 @@
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -34,6 +35,7 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
     TableState,
+    Unproven,
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins
@@ -79,7 +81,14 @@ class PaimonCommitter:
         if isinstance(answer, Found):
             # The process that linked the snapshot may have died before the link was durable.
             self._snapshots.settle()
-        return answer
+        return self._with_overwriting(answer)
+
+    def _with_overwriting(self, answer: Answer) -> Answer:
+        """Name the usual cause in an object store, where a writer without a lock replaces snapshots."""
+        cause = answer.cause if isinstance(answer, Unproven) else None
+        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS or not self._storage.object_store:
+            return answer
+        return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
 
     def identity(self) -> str:
         return self._table.identity()
@@ -100,8 +109,8 @@ class PaimonCommitter:
         for folder in {posixpath.dirname(file.path) for file in event.files}:
             if self._storage.leads_out(folder):
                 raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        for file in event.files:
-            size = self._storage.size(file.path)
+        sizes = self._storage.sizes([file.path for file in event.files])
+        for file, size in zip(event.files, sizes, strict=True):
             if size is None:
                 raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
             if size != file.size:
@@ -171,7 +180,7 @@ class PaimonCommitter:
             # The snapshot was certainly not put, so nothing refers to these manifests.
             self._storage.discard(FOLDER, list(draft.files))
             if isinstance(error, CannotPut):
-                return Refused(str(error), Cause(code=CauseCode.NO_HARD_LINKS))
+                return Refused(str(error), Cause(code=error.code))
             raise
         return self._settled(head, made) if put else self._taken(request, head, made, draft)
 
