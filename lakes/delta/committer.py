@@ -3,6 +3,7 @@
 import posixpath
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sluicegate.events.causes import Cause, CauseCode
@@ -31,6 +32,7 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
     TableState,
+    Unproven,
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins
@@ -80,7 +82,14 @@ class DeltaCommitter:
         if isinstance(answer, Found):
             # The process that put the version may have died before its name was durable.
             self._storage.settle(FOLDER)
-        return answer
+        return self._with_overwriting(answer)
+
+    def _with_overwriting(self, answer: Answer) -> Answer:
+        """Name the usual cause in an object store, where a writer without a lock replaces versions."""
+        cause = answer.cause if isinstance(answer, Unproven) else None
+        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS or not self._storage.object_store:
+            return answer
+        return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
 
     def identity(self) -> str:
         return self._newest().metadata.id
@@ -159,7 +168,7 @@ class DeltaCommitter:
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except CannotPut as error:
-            return Refused(str(error), Cause(code=CauseCode.NO_HARD_LINKS))
+            return Refused(str(error), Cause(code=error.code))
         return self._settled(state, self._log.parse(number, content)) if put else self._taken(request, state)
 
     def _compose(self, state: State, request: CommitRequest) -> bytes:

@@ -21,7 +21,6 @@ from sluicegate.lakes.delta.statistics import leaves, make_statistics
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.storage_local import LocalStorage
 
 _CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 """Names of codecs that differ in pyarrow."""
@@ -142,7 +141,7 @@ class DataFile:
 
     def _open(self) -> pa.NativeFile:
         """Open the file; of an object store, its content is kept until it is complete. Raises OSError."""
-        if not isinstance(self._storage, LocalStorage):
+        if self._storage.object_store:
             return pa.BufferOutputStream()
         path = f"{self._storage.root}/{self.path}"
         os.makedirs(os.path.dirname(path), exist_ok=True)

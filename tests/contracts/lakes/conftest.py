@@ -1,10 +1,11 @@
-"""Every table format that has a committer: in memory with and without gaps, Paimon on files and on S3."""
+"""Every table format that has a committer: in memory with and without gaps, Paimon on files and on S3, Delta."""
 
 import random
 from pathlib import Path
 
 import pytest
 
+from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Lake
 from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
@@ -18,6 +19,7 @@ from tests.s3proxy import BUCKET, S3Proxy
         "memory-with-gaps",
         "paimon",
         "paimon-fixed-buckets",
+        "delta",
         pytest.param("paimon-on-s3", marks=pytest.mark.s3),
     ]
 )
@@ -34,5 +36,7 @@ def lake(
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         return PaimonOnS3(f"s3://{BUCKET}/{unique}", server.environment())
+    if request.param == "delta":
+        return DeltaLake(tmp_path)
     fixed = {"bucket": "3", "bucket-key": "id"} if request.param != "paimon" else {}
     return PaimonLake(tmp_path, options=fixed)
