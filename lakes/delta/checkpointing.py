@@ -4,6 +4,7 @@ Usage: python -m sluicegate.lakes.delta.checkpointing LOCATION
 """
 
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ INTERVAL: Final = 100
 """Versions between two checkpoints, unless the table has another interval."""
 _PROPERTY: Final = "delta.checkpointInterval"
 _POLICY: Final = "delta.checkpointPolicy"
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ def is_due(state: State) -> bool:
     if configuration.get(_POLICY, "classic") != "classic" or supports(state.protocol, CHECKPOINT_PROTECTION):
         return False
     said = configuration.get(_PROPERTY, "")
-    interval = int(said) if said.isascii() and said.isdigit() and int(said) else INTERVAL
+    interval = int(said) if _NUMBER.fullmatch(said) else INTERVAL
     return state.version % interval == 0
 
 

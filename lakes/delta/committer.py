@@ -8,6 +8,7 @@ from typing import Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.delta.actions import Metadata, Protocol
 from sluicegate.lakes.delta.ancestry import Ancestry, head_of
 from sluicegate.lakes.delta.checkpointing import Checkpointing
 from sluicegate.lakes.delta.checkpoints import FOLDER
@@ -56,6 +57,8 @@ class DeltaCommitter:
         self._log = Log(storage)
         self._known: State | None = None
         """Newest state that was read; later versions are read on top of it."""
+        self._in_scope: tuple[Protocol, Metadata] | None = None
+        """Newest protocol and metadata that were found to be supported."""
         self._identity: str | None = None
         self._examinations = Examinations(self._log, storage.uri)
         self._checkpointing = checkpointing
@@ -66,7 +69,7 @@ class DeltaCommitter:
     def inspect(self) -> TableState:
         self._known = None
         state = self._newest()
-        refuse_out_of_scope(state, self._storage.uri)
+        self._refuse_out_of_scope(state)
         self._identity = state.metadata.id
         newest = self._ancestry(state).newest_decisions()
         return TableState(
@@ -120,6 +123,13 @@ class DeltaCommitter:
         self._known = self._log.load() if state is None else state
         return self._known
 
+    def _refuse_out_of_scope(self, state: State) -> None:
+        """Raise TableRefused for a protocol or metadata that is not supported; equal ones are read once."""
+        protocol, metadata = self._in_scope or (None, None)
+        if state.protocol is not protocol or state.metadata is not metadata:
+            refuse_out_of_scope(state, self._storage.uri)
+            self._in_scope = (state.protocol, state.metadata)
+
     def _ancestry(self, state: State) -> Ancestry:
         return Ancestry(self._log, state, self._user)
 
@@ -158,7 +168,7 @@ class DeltaCommitter:
             # Decisions are made in order, so another coordinator has published this one before.
             return self._overtaken(request.head, state.head)
         try:
-            refuse_out_of_scope(state, self._storage.uri)
+            self._refuse_out_of_scope(state)
             content = self._compose(state, request)
         except (BadFiles, TableRefused) as error:
             return Refused(str(error))

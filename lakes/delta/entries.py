@@ -24,6 +24,8 @@ FORMAT_VERSION: Final = 1
 _FIELDS: Final = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats")
 _LONGEST: Final = 1 << 20
 """Bytes of a line."""
+_LONGEST_TEXT: Final = 600
+"""Characters of an error."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,200}\.parquet")
 """Names that are the same in a path, in a URI, and for every reader."""
 
@@ -68,7 +70,11 @@ class Examiner:
         if event.location != self._location:
             raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
         for file in event.files:
-            self._examine(file)
+            try:
+                self._examine(file)
+            except BadFiles as error:
+                # The text shows what was sent, which may be long.
+                raise BadFiles(str(error)[:_LONGEST_TEXT]) from error
 
     def _examine(self, file: FileInfo) -> None:
         added = _decode(file)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -25,6 +26,7 @@ from sluicegate.lakes.storage import Storage
 _CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 """Names of codecs that differ in pyarrow."""
 _DEFAULT_INDEXED: Final = 32
+_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
 Range = tuple[int | None, int | None]
 
@@ -63,7 +65,7 @@ def _indexed(configuration: Mapping[str, str], schema: TableSchema) -> list[tupl
         tops = {column.physical for column in schema.data if column.name in names}
         return [path for path in paths if path and path[0] in tops]
     said = configuration.get("delta.dataSkippingNumIndexedCols", "")
-    most = int(said) if said.isascii() and said.removeprefix("-").isdigit() else _DEFAULT_INDEXED
+    most = int(said) if _NUMBER.fullmatch(said) else _DEFAULT_INDEXED
     return [path for path in (paths if most < 0 else paths[:most]) if path]
 
 

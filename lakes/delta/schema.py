@@ -12,6 +12,8 @@ from sluicegate.lakes.delta.actions import Malformed, Metadata
 MODE: Final = "delta.columnMapping.mode"
 _ID: Final = "delta.columnMapping.id"
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
+_DEEPEST: Final = 50
+"""Levels of nested columns. The schema comes from outside, and is walked by recursion."""
 
 Kind: TypeAlias = "str | Struct | Array | Map"
 """Type of a column: the name of a primitive one, or a nested one."""
@@ -97,10 +99,7 @@ def read_schema(metadata: Metadata) -> TableSchema:
         parsed = json.loads(metadata.schema)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"the schema of the table is no JSON: {error}") from error
-    try:
-        schema = _kind(parsed, mapped=mode != "none")
-    except RecursionError as error:
-        raise Malformed("the schema of the table is nested too deeply") from error
+    schema = _kind(parsed, 0, mapped=mode != "none")
     if not isinstance(schema, Struct):
         raise Malformed("the schema of the table is no struct")
     names = [column.name for column in schema.fields]
@@ -112,28 +111,30 @@ def read_schema(metadata: Metadata) -> TableSchema:
     return TableSchema(schema.fields, metadata.partition_columns, mode)
 
 
-def _kind(parsed: Any, *, mapped: bool) -> Kind:
+def _kind(parsed: Any, depth: int, *, mapped: bool) -> Kind:
     if isinstance(parsed, str):
         return parsed
-    if not isinstance(parsed, dict):
-        raise Malformed(f"{parsed!r} is no type of a column")
+    if not isinstance(parsed, dict) or depth > _DEEPEST:
+        raise Malformed("the schema of the table has something that is no type of a column, or nests too deeply")
     match parsed.get("type"):
         case "struct" if isinstance(fields := parsed.get("fields"), list):
-            return Struct(tuple(_column(each, mapped=mapped) for each in fields))
+            return Struct(tuple(_column(each, depth + 1, mapped=mapped) for each in fields))
         case "array":
-            element = _kind(parsed.get("elementType"), mapped=mapped)
+            element = _kind(parsed.get("elementType"), depth + 1, mapped=mapped)
             return Array(element, parsed.get("containsNull") is not False)
         case "map":
-            key, value = (_kind(parsed.get(each), mapped=mapped) for each in ("keyType", "valueType"))
+            key, value = (
+                _kind(parsed.get(each), depth + 1, mapped=mapped) for each in ("keyType", "valueType")
+            )
             return Map(key, value, parsed.get("valueContainsNull") is not False)
         case other:
             raise Malformed(f"{other!r} is no type of a column")
 
 
-def _column(parsed: Any, *, mapped: bool) -> Column:
+def _column(parsed: Any, depth: int, *, mapped: bool) -> Column:
     name = parsed.get("name") if isinstance(parsed, dict) else None
     if not isinstance(name, str):
-        raise Malformed(f"{parsed!r} is no column")
+        raise Malformed("the schema of the table has a column without a name")
     metadata = parsed.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     physical, field_id = metadata.get(_PHYSICAL, name), metadata.get(_ID)
@@ -143,7 +144,7 @@ def _column(parsed: Any, *, mapped: bool) -> Column:
         name,
         physical if mapped else name,
         field_id if mapped else None,
-        _kind(parsed.get("type"), mapped=mapped),
+        _kind(parsed.get("type"), depth, mapped=mapped),
         parsed.get("nullable") is not False,
         metadata,
     )

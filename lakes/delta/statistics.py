@@ -22,6 +22,8 @@ _LAST: Final = "\U0010ffff"
 """The highest character: a shortened upper bound ends with it."""
 _EXACT: Final = 15
 """Digits that a JSON number holds in every reader."""
+_DEEPEST: Final = 60
+"""Levels of statistics that are read. They come from outside."""
 _DECIMAL: Final = re.compile(r"decimal\(([0-9]+),\s*([0-9]+)\)")
 _BITS: Final[Mapping[str, int]] = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -196,8 +198,8 @@ def _problem_of_nulls(columns: Sequence[Column], nulls: Mapping[tuple[str, ...],
 
 
 def _flat(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the values of nested maps with their paths."""
-    if isinstance(tree, dict):
+    """Yield the values of nested maps with their paths, down to a depth that no column has."""
+    if isinstance(tree, dict) and len(path) < _DEEPEST:
         for name, value in tree.items():
             yield from _flat(value, (*path, name))
     else:
