@@ -110,4 +110,7 @@ def _rows(
 
 def _without_maps(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields with dictionaries in place of Arrow's lists of pairs."""
-    return {key: dict(value) if key in _MAPS and value else value for key, value in fields.items()}
+    return {
+        key: dict(value) if key in _MAPS and isinstance(value, list) else value
+        for key, value in fields.items()
+    }

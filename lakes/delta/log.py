@@ -176,14 +176,14 @@ class Log:
     def _replay(self, listing: Listing) -> State:
         """Read the newest usable checkpoint, and all versions after it. Raises Gone or Malformed."""
         newest = max((*listing.commits, *(each.version for each in listing.checkpoints)))
-        found, following = self._base(listing)
+        found, following, problem = self._base(listing)
         head: Version | None = None
         watermark: int | None = None
         # The commit file of the newest version gives its identity, also where a checkpoint has its content.
         for number in range(min(following, newest), newest + 1):
             head = self.version(number)
             if head is None:
-                raise Gone(f"the commit file of version {number} is missing")
+                raise Gone(f"the commit file of version {number} is missing{problem}")
             watermark = _higher(watermark, head.actions.watermark)
             if number >= following:
                 found.update(head.actions)
@@ -191,15 +191,16 @@ class Log:
             raise Malformed("the log has no protocol or no metadata")
         return State(head, found.protocol, found.metadata, found.txns, found.domains, watermark)
 
-    def _base(self, listing: Listing) -> tuple[Actions, int]:
-        """Return the content of the newest usable checkpoint, and the version after it."""
+    def _base(self, listing: Listing) -> tuple[Actions, int, str]:
+        """Return the content of the newest usable checkpoint, the version after it, and why others are unusable."""
+        problem = ""
         for checkpoint in listing.checkpoints:
             try:
-                return read_checkpoint(self.storage, checkpoint), checkpoint.version + 1
-            except (Gone, Malformed):
+                return read_checkpoint(self.storage, checkpoint), checkpoint.version + 1, problem
+            except (Gone, Malformed) as error:
                 # An older one, with all versions after it, leads to the same state.
-                continue
-        return Actions(), 0
+                problem += f"; the checkpoint of version {checkpoint.version}: {error}"
+        return Actions(), 0, problem
 
     def _damaged(self, problem: str) -> LakeUnavailable:
         return LakeUnavailable(
