@@ -187,11 +187,12 @@ class DeltaCommitter:
         twins, draft = Twins(), Draft(state)
         for event in request.files:
             twins.add(event)
+            # First what the event itself proves: no path outside of the table is looked at.
+            self._examinations.require(state, event)
             # The check is missing or too old after a change of the coordinator or an outage of the table, or
             # in a very large commit.
             if _paths(event) not in self._looked:
                 self._look(event)
-            self._examinations.require(state, event)
             draft.add(event)
         return draft.render(self._user, request, time.time_ns() // 1_000_000)
 

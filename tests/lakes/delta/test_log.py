@@ -127,7 +127,7 @@ def version_2(lake: DeltaLake, version: int, ending: str) -> None:
         kept += [{"sidecar": described}, {"checkpointMetadata": {"version": version}}]
         target.write_text("\n".join(map(json.dumps, kept)), encoding="utf-8")
         return
-    others = rows.select([name for name in rows.column_names if name not in ("add", "remove")])
+    others = rows.select([name for name in rows.column_names if name not in ("add", "remove", "sidecar")])
     empty = [None] * (others.num_rows - 1)
     pq.write_table(others.append_column("sidecar", pa.array([described, *empty])), target)
 
