@@ -52,15 +52,17 @@ class Killed(BaseException):
 
 
 class ThawingStorage(LocalStorage):
-    """Stands still at the link that decides a commit, goes on, and may be killed right behind it."""
+    """Stands still once, at the link that decides a commit, and may be killed right after it."""
 
     def __init__(self, location: str, meanwhile: Callable[[], None], *, killed: bool = True) -> None:
         super().__init__(location)
-        self._meanwhile = meanwhile
+        self._meanwhile: Callable[[], None] | None = meanwhile
         self._killed = killed
 
     def link(self, draft: str, target: str) -> None:
-        self._meanwhile()
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         super().link(draft, target)
         if self._killed:
             raise Killed
