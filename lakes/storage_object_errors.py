@@ -115,6 +115,8 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _kind_of_status(status: int) -> Kind:
+    if status in (401, 403):
+        return Kind.DENIED
     if status == 429:
         return Kind.THROTTLED
     # 408: the server did not see the end of the request. All others of 4xx refuse the request.

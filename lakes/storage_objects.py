@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError
@@ -24,6 +24,9 @@ from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storage_object_errors import Failure, Kind, explain_failure, understand
 
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
 _T = TypeVar("_T")
 
 _LONGEST_NAME: Final = 1024
@@ -35,7 +38,8 @@ _AT_ONCE: Final = 32
 """Requests that run side by side."""
 _PAUSES: Final = (0.0, 0.2, 0.8, 2.0)
 """Seconds before each attempt of a conditional put."""
-_RETRIES: Final[Mapping[str, Any]] = {
+_ONCE: Final["RetryConfig"] = {"max_retries": 0}
+_RETRIES: Final["RetryConfig"] = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
@@ -59,7 +63,7 @@ def connect(uri: str) -> Stores:
     scheme, _, rest = uri.partition("://")
     bucket = rest.partition("/")[0]
     try:
-        return Stores(_client(scheme, bucket, _RETRIES), _client(scheme, bucket, {"max_retries": 0}))
+        return Stores(_client(scheme, bucket, _RETRIES), _client(scheme, bucket, _ONCE))
     except (BaseError, OSError, ValueError):
         # The text of the error may contain values of the variables.
         refused = TableRefused(
@@ -69,15 +73,15 @@ def connect(uri: str) -> Stores:
     raise refused
 
 
-def _client(scheme: str, bucket: str, retries: Mapping[str, Any]) -> ObjectStore:
+def _client(scheme: str, bucket: str, retries: "RetryConfig") -> ObjectStore:
     if scheme == "gs":
-        return GCSStore(bucket, retry_config={**retries})  # type: ignore[typeddict-item]
+        return GCSStore(bucket, retry_config=retries)
     if scheme == "abfss":
         container, _, host = bucket.partition("@")
         account = host.partition(".")[0]
-        return AzureStore(container, account_name=account, retry_config={**retries})  # type: ignore[typeddict-item]
+        return AzureStore(container, account_name=account, retry_config=retries)
     # Without this setting, the environment could switch conditions off.
-    return S3Store(bucket, conditional_put="etag", retry_config={**retries})  # type: ignore[typeddict-item]
+    return S3Store(bucket, conditional_put="etag", retry_config=retries)
 
 
 class ObjectStorage:

@@ -76,7 +76,8 @@ class S3Proxy(EmbeddedServer):
 
     def _ready(self, pid: int) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.endpoint}/", timeout=5):  # noqa: S310
+            probe = urllib.request.urlopen(f"{self.endpoint}/", timeout=5)  # noqa: S310  # time: a probe
+            with probe:
                 return True
         except urllib.error.HTTPError as answer:
             answer.close()

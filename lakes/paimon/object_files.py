@@ -15,7 +15,7 @@ from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from sluicegate.lakes.storage import Storage
 
 
-class ObjectFiles(PyArrowFileIO):
+class ObjectFiles(PyArrowFileIO):  # type: ignore[misc]
     """Files of one table. Its encoders of data files are the library's own.
 
     pypaimon's own access would need credentials in the table's options, and repeats uploads by other rules.

@@ -61,7 +61,7 @@ class Fault:
     """Set when the fault has struck for the first time."""
     release: threading.Event = field(default_factory=threading.Event)
     """Set by the test, to let a held request go on."""
-    meanwhile: Callable[[], None] | None = None
+    meanwhile: Callable[[], object] | None = None
     """Runs at the moment of the fault: before the effect, or after it."""
 
 
@@ -114,7 +114,8 @@ class S3Double:
     def settle(self) -> None:
         """Wait until no request is under way, also none whose client has given up."""
         with self._idle:
-            self._idle.wait_for(lambda: self._under_way == 0)
+            while self._under_way:
+                self._idle.wait()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -145,7 +146,8 @@ class S3Double:
             await self._runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self._under_way += 1
+        with self._idle:
+            self._under_way += 1
         try:
             return await self._respond(request)
         finally:
