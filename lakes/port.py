@@ -251,8 +251,8 @@ class FileStatus(StrEnum):
 class TableMaintenance(Protocol):
     """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls.
 
-    An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles. A command
-    that needs another one is refused (`registry.capable`).
+    An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles,
+    NamesFolders. A command that needs another one is refused (`registry.capable`).
     """
 
     location: str
@@ -308,6 +308,14 @@ class CopiesFiles(TableMaintenance, Protocol):
         All are examined before any is copied, and none becomes visible. Raises BadFiles, LakeUnavailable.
         """
         ...
+
+
+@runtime_checkable
+class NamesFolders(TableMaintenance, Protocol):
+    """Capability: the folders that a commit writes to are known. `sluicegate check` tries to write there."""
+
+    written_folders: Sequence[str]
+    """Relative to `location`; a missing one is made by the first commit."""
 
 
 class FileWriter(Protocol):

@@ -1,21 +1,40 @@
-"""Every table format that has a committer: in memory with and without gaps, Paimon with fixed buckets too."""
+"""Every table format that has a committer, and the kinds of tables in memory."""
 
 import random
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from sluicegate.lakes.memory_table import MarkerKind
 from tests.contracts.lakes.harness import Lake
 from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
 
+MARKERS: Final[dict[str, MarkerKind]] = {"memory-with-property": "property", "memory-with-state": "state"}
+"""Tables in memory with gaps between positions and with a marker, by name."""
+MARKED: Final = (*MARKERS,)
+"""Names of the tables with a marker."""
+UNMARKED: Final = ("memory", "memory-with-gaps", "paimon", "paimon-fixed-buckets")
 
-@pytest.fixture(params=["memory", "memory-with-gaps", "paimon", "paimon-fixed-buckets"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
-    if request.param == "memory":
+
+def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
+    """Return a fresh table."""
+    if name == "memory":
         return MemoryLake()
-    if request.param == "memory-with-gaps":
+    if name.startswith("memory"):
         dice = random.Random(request.node.nodeid)
-        return MemoryLake(lambda: dice.randint(1, 9))
-    fixed = {"bucket": "3", "bucket-key": "id"} if request.param != "paimon" else {}
-    return PaimonLake(tmp_path, options=fixed)
+        return MemoryLake(lambda: dice.randint(1, 9), MARKERS.get(name, "none"))
+    fixed = {"bucket": "3", "bucket-key": "id"} if name != "paimon" else {}
+    return PaimonLake(folder, options=fixed)
+
+
+@pytest.fixture(params=[*UNMARKED, *MARKED])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return lake_of(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=MARKED)
+def marked(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """A table with a marker."""
+    return lake_of(request.param, request, tmp_path)
