@@ -210,9 +210,9 @@ class PaimonCommitter:
             return _unknown(CauseCode.TAKER_GONE, number)
         if there.ref == made.ref:
             return self._settled(head, made)
-        hit(Failpoint.PAIMON_DISCARD_BEFORE)
+        hit(Failpoint.LAKE_DISCARD_BEFORE)
         self._storage.discard(FOLDER, list(draft.files))
-        hit(Failpoint.PAIMON_DISCARD_AFTER)
+        hit(Failpoint.LAKE_DISCARD_AFTER)
         if not self._is(there.past(), request):
             return _overtaken(request.head, there)
         try:

@@ -26,6 +26,8 @@ _SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
 class PaimonMaintenance:
     """The maintenance of one table on a local file system."""
 
+    written_folders: Sequence[str] = ("", "snapshot", "manifest")
+
     def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
         self._references: References | None = None
