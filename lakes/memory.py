@@ -86,6 +86,9 @@ class MemoryCommitter:
         if problem is not None:
             raise BadFiles(problem)
 
+    def premises(self) -> str:
+        return repr((self._table.identity, self._table.columns))
+
     def publish(self, request: CommitRequest) -> Publication:
         try:
             early = self._faults("publish.before")

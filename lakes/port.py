@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from sluicegate.lakes.history import TableHistory
 
+CHECK_LASTS: Final = 600.0
+"""Seconds for which a check that files exist counts. Cleaners of orphans wait longer before they delete."""
 PORT_VERSION: Final = 1
 """Version of the protocols in this module; rises when adapters of older releases would not work any more."""
 
@@ -232,6 +234,19 @@ class Committer(Protocol):
 
     def close(self) -> None:
         """Release what the committer holds."""
+        ...
+
+
+@runtime_checkable
+class ChecksEarly(Committer, Protocol):
+    """Capability: events are checked one by one, long before the decision that includes them."""
+
+    def premises(self) -> str:
+        """Return what the checks depend on beside the files, such as the table's schema.
+
+        A check of a committer holds while this stays the same, for CHECK_LASTS at most. Raises
+        LakeUnavailable or TableRefused.
+        """
         ...
 
 

@@ -4,7 +4,6 @@ import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
@@ -20,6 +19,7 @@ from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapsho
 from sluicegate.lakes.paimon.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
+    CHECK_LASTS,
     Answer,
     BadFiles,
     CommitRequest,
@@ -37,9 +37,6 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.twins import Twins
-
-LOOK_LASTS: Final = 30.0
-"""Seconds for which a file check stays valid. Orphan cleaners wait longer before they delete a file."""
 
 
 class PaimonCommitter:
@@ -91,6 +88,9 @@ class PaimonCommitter:
             self._look(event)
             twins.add(event)
 
+    def premises(self) -> str:
+        return str(self._table.newest().table_schema.id)
+
     def _look(self, event: FilesWritten) -> None:
         """Check that the event's files exist with the right size, inside the table after all links are
         resolved.
@@ -111,7 +111,7 @@ class PaimonCommitter:
         self._looked[_paths(event)] = self._clock()
 
     def _forget_old_looks(self) -> None:
-        late = self._clock() - LOOK_LASTS
+        late = self._clock() - CHECK_LASTS
         self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
 
     def publish(self, request: CommitRequest) -> Publication:
