@@ -5,9 +5,9 @@ checked.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 _SKIPPED: Final = (b'{"add":{', b'{"remove":{', b'{"cdc":{')
 """Beginnings of lines about files, which are most lines of a log."""
@@ -151,28 +151,32 @@ def _metadata(fields: Mapping[str, Any]) -> Metadata:
 
 
 def _text(fields: Mapping[str, Any], key: str) -> str:
-    return _typed(fields.get(key), key, lambda value: isinstance(value, str))
+    value = fields.get(key)
+    if not isinstance(value, str):
+        raise _wrong(value, key)
+    return value
 
 
 def _whole(fields: Mapping[str, Any], key: str) -> int:
-    return _typed(fields.get(key), key, is_whole)
+    value = fields.get(key)
+    if not is_whole(value):
+        raise _wrong(value, key)
+    return value
 
 
 def _texts(fields: Mapping[str, Any], key: str) -> list[str]:
     value = fields.get(key)
     if value is None:
         return []
-    return _typed(
-        value, key, lambda each: isinstance(each, list) and all(isinstance(text, str) for text in each)
-    )
-
-
-def _typed(value: Any, key: str, test: Callable[[Any], bool]) -> Any:
-    if not test(value):
-        raise Malformed(f"{key} is missing or has the wrong type ({type(value).__name__})")
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise _wrong(value, key)
     return value
 
 
-def is_whole(value: object) -> bool:
+def _wrong(value: Any, key: str) -> Malformed:
+    return Malformed(f"{key} is missing or has the wrong type ({type(value).__name__})")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
     """Return True for an integer of 64 bits. JSON's true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63

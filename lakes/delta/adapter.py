@@ -40,8 +40,8 @@ class DeltaAdapter:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""
         if not commit_user or RESERVED.fullmatch(commit_user):
             raise TableRefused(
-                f"{commit_user!r} cannot be a commit user: it is empty, or ends as the names of transactions of "
-                "another one do. Set `commit_user` to another name"
+                f"{commit_user!r} cannot be a commit user: it is empty, or ends as the names of transactions "
+                "of another one do. Set `commit_user` to another name"
             )
         storage = open_storage(table.location)
         # Raises TableRefused early if the table is out of scope.

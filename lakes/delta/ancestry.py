@@ -46,7 +46,8 @@ class Ancestry:
     def newest_decisions(self) -> Newest:
         """Return the highest decisions of the user. Raises LakeUnavailable.
 
-        While no foreign job commits as the same user, the marker shows them without a walk through the history.
+        While no foreign job commits as the same user, the marker shows them without a walk through the
+        history.
         """
         user, mark = self._user or "", mark_of(self._state, self._user or "")
         made = self._state.txns.get(user)
@@ -84,4 +85,5 @@ class Ancestry:
         past = past_of(there, self._user)
         ours = (past.commit_user, past.decision, past.digest) == (self._user, mark.decision, mark.digest)
         ref = there.ref if ours and there.ref.id == mark.version else SnapshotRef(mark.version, EXPIRED)
-        return Marker(mark.decision, mark.digest, ref)
+        # Transactions are part of the head's state, and a rollback takes them back.
+        return Marker(mark.decision, mark.digest, ref, certain=True)

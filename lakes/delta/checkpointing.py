@@ -24,7 +24,10 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class Checkpointing:
-    """Starter of checkpoints, one at a time. A failure is logged: readers of the table get slower, no more."""
+    """Starter of checkpoints, one at a time.
+
+    A failure is logged, as it makes reads of the table slower, and nothing else.
+    """
 
     def __init__(self, location: str) -> None:
         self._command = (sys.executable, "-m", __name__, location)

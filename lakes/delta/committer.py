@@ -4,7 +4,6 @@ import posixpath
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
@@ -18,6 +17,7 @@ from sluicegate.lakes.delta.log import Log, State, Version, commit_name
 from sluicegate.lakes.delta.scope import refuse_out_of_scope
 from sluicegate.lakes.delta.versions import Draft
 from sluicegate.lakes.port import (
+    CHECK_LASTS,
     Answer,
     BadFiles,
     CommitRequest,
@@ -37,9 +37,6 @@ from sluicegate.lakes.port import (
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins
-
-LOOK_LASTS: Final = 30.0
-"""Seconds for which a file check stays valid. Orphan cleaners wait longer before they delete a file."""
 
 
 class DeltaCommitter:
@@ -89,8 +86,10 @@ class DeltaCommitter:
 
     def _with_overwriting(self, answer: Answer) -> Answer:
         """Name the usual cause in an object store, where a writer without a lock replaces versions."""
-        cause = answer.cause if isinstance(answer, Unproven) else None
-        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS or not self._storage.object_store:
+        if not self._storage.object_store or not isinstance(answer, Unproven):
+            return answer
+        cause = answer.cause
+        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
             return answer
         return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
 
@@ -105,11 +104,15 @@ class DeltaCommitter:
             self._look(event)
             twins.add(event)
 
+    def premises(self) -> str:
+        return self._examinations.premises(self._newest())
+
     def publish(self, request: CommitRequest) -> Publication:
         try:
             return self._publish(request)
         except LakeUnavailable as error:
-            # Only failures before the put raise LakeUnavailable. After it, a failure makes the outcome unknown.
+            # Only failures before the put raise LakeUnavailable. After it, a failure makes the outcome
+            # unknown.
             return NotPublished(str(error))
 
     def close(self) -> None:
@@ -153,7 +156,7 @@ class DeltaCommitter:
         self._looked[_paths(event)] = self._clock()
 
     def _forget_old_looks(self) -> None:
-        late = self._clock() - LOOK_LASTS
+        late = self._clock() - CHECK_LASTS
         self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
 
     def _publish(self, request: CommitRequest) -> Publication:

@@ -1,7 +1,7 @@
 """Decisions in a Delta table: how a commit of ours carries one, and how it is found again.
 
-Each commit has transactions, all with one time. Transactions are part of the table's state, so they survive the
-clean-up of the log inside checkpoints:
+Each commit has transactions, all with one time. Transactions are part of the table's state, so they survive
+the clean-up of the log inside checkpoints:
 
 - the decision under the commit user, as Delta's own sinks write it,
 - a number of the digest under `<user>.digest`,
@@ -29,7 +29,7 @@ RESERVED: Final = re.compile(r".*\.(digest|mark\.[0-9]+)", re.DOTALL)
 _PART: Final = 7
 """Bytes in the version of a transaction, which is a signed number of 64 bits."""
 _HEAD: Final = struct.Struct(">HQQQ?")
-"""Length of the digest, decision, version, number of the table, and True for a digest in hexadecimal digits."""
+"""Length of the digest, decision, version, number of the table; True for a digest in hexadecimal digits."""
 
 
 class Mark(NamedTuple):
@@ -40,7 +40,8 @@ class Mark(NamedTuple):
     version: int
     """Of the table that the commit made."""
     time_ms: int
-    """Time of its transactions, in milliseconds since the Unix epoch. Each commit of a user has a later one."""
+    """Time of its transactions, in milliseconds since the Unix epoch. Each commit of a user has a later one.
+    """
 
 
 def number_of(text: str) -> int:
@@ -57,7 +58,9 @@ def transactions(user: str, mark: Mark, table: str) -> list[dict[str, object]]:
         (f"{user}.digest", number_of(mark.digest)),
         *((f"{user}.mark.{number}", int.from_bytes(part, "big")) for number, part in enumerate(parts)),
     ]
-    return [{"txn": {"appId": app, "version": version, "lastUpdated": mark.time_ms}} for app, version in pairs]
+    return [
+        {"txn": {"appId": app, "version": version, "lastUpdated": mark.time_ms}} for app, version in pairs
+    ]
 
 
 def _packed(mark: Mark, table: str) -> bytes:

@@ -1,4 +1,5 @@
-"""Lines of the log that add data files. The writer half encodes them; the committer half checks and copies them.
+"""Lines of the log that add data files. The writer half encodes them, the committer half checks and copies
+them.
 
 The committer half never encodes such a line, so no field can be lost. A line comes from outside: a bad one in
 the log would make the table unreadable for everybody.
@@ -123,8 +124,8 @@ class Examiner:
                 text = values[column.physical]
                 if not isinstance(text, str | None) or not is_partition_text(column, text):
                     raise BadFiles(
-                        f"the entry of {file.path} has {text!r} for the partition column {column.name}, which "
-                        "is no value of its type"
+                        f"the entry of {file.path} has {text!r} for the partition column {column.name}, "
+                        "which is no value of its type"
                     )
             known = self._folders[key] = partition_folder(self._schema.partitions, values)
         return known

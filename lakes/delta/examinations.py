@@ -38,6 +38,12 @@ class Examinations:
         """Examine an event, unless its verdict is cached. Raises BadFiles, LakeUnavailable."""
         self._examine(state, event)
 
+    def premises(self, state: State) -> str:
+        """Return the part of the table's state that examinations depend on. Raises LakeUnavailable."""
+        self._follow(state)
+        schema = self._schema or _schema_of(state.metadata)
+        return f"{schema.id}, {self._widening}"
+
     def clear(self) -> None:
         """Drop all verdicts."""
         self._passed.clear()

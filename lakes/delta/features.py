@@ -107,8 +107,8 @@ def out_of_scope(protocol: Protocol, metadata: Metadata) -> str | None:
     """Return the first thing of a table that an append of ours would not respect, None if there is none."""
     if not 1 <= protocol.reader <= MOST_READER or not 1 <= protocol.writer <= MOST_WRITER:
         return (
-            f"its protocol has the reader version {protocol.reader} and the writer version {protocol.writer}; "
-            f"this release knows up to {MOST_READER} and {MOST_WRITER}"
+            f"its protocol has the reader version {protocol.reader} and the writer version "
+            f"{protocol.writer}; this release knows up to {MOST_READER} and {MOST_WRITER}"
         )
     unknown = sorted((protocol.reader_features | protocol.writer_features) - _ALLOWED)
     if unknown:

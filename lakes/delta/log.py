@@ -141,9 +141,9 @@ class Log:
     def follows(self, before: State) -> bool:
         """Return True if a version that was put after a state continues the table's history.
 
-        Its number may have been free although it was used before: clean-up deletes versions, and a process may
-        stand still. Clean-up leaves a newer checkpoint, and deletes the version before, too. False does not
-        prove the contrary. Raises LakeUnavailable.
+        Its number may have been free although it was used before: clean-up deletes versions, and a process
+        may stand still. Clean-up leaves a newer checkpoint, and deletes the version before, too. False does
+        not prove the contrary. Raises LakeUnavailable.
         """
         if self.storage.size(commit_name(before.version)) != before.head.size:
             return False
@@ -192,7 +192,7 @@ class Log:
         return State(head, found.protocol, found.metadata, found.txns, found.domains, watermark)
 
     def _base(self, listing: Listing) -> tuple[Actions, int, str]:
-        """Return the content of the newest usable checkpoint, the version after it, and why others are unusable."""
+        """Return the newest usable checkpoint's content, the version after it, and the problems of others."""
         problem = ""
         for checkpoint in listing.checkpoints:
             try:

@@ -20,7 +20,10 @@ from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRe
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 
-_OF_THE_LOG: Final = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
+_OF_THE_LOG: Final = (
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
 """Properties about versions of one log."""
 _DOMAINS: Final = ("delta.clustering",)
 """Metadata domains that belong to the schema."""
@@ -28,6 +31,8 @@ _DOMAINS: Final = ("delta.clustering",)
 
 class DeltaMaintenance:
     """The maintenance of one table."""
+
+    written_folders: Sequence[str] = ("", FOLDER)
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -46,7 +51,7 @@ class DeltaMaintenance:
             self._asked = names
             self._references = References(self._log, names)
         exists = not data or self._references.refresh()
-        found = {path: FileStatus.OUTSIDE for path in paths}
+        found = dict.fromkeys(paths, FileStatus.OUTSIDE)
         for path in data:
             found[path] = self._status_of(path, self._references.found, exists=exists)
         return found
@@ -106,8 +111,8 @@ class DeltaMaintenance:
         if schema_id != event.schema_id:
             raise BadFiles(
                 f"the files of {event.location} were written with the schema {event.schema_id}, and "
-                f"{self.location} has another one: make the new table with the same schema, or let it be made "
-                "by naming a folder that is not there yet"
+                f"{self.location} has another one: make the new table with the same schema, or let it be "
+                "made by naming a folder that is not there yet"
             )
 
 

@@ -15,8 +15,8 @@ _ABOUT_FILES: Final = frozenset({"add", "remove", "cdc"})
 class References:
     """Search for a set of file names in all versions and checkpoints of a log.
 
-    A removed file counts, too: older versions can be read, and a restore brings it back. Files of the log never
-    change, so each is read once. Each `refresh` reads only new ones.
+    A removed file counts, too: older versions can be read, and a restore brings it back. Files of the log
+    never change, so each is read once. Each `refresh` reads only new ones.
     """
 
     def __init__(self, log: Log, names: set[str]) -> None:

@@ -115,7 +115,9 @@ def _kind(parsed: Any, depth: int, *, mapped: bool) -> Kind:
     if isinstance(parsed, str):
         return parsed
     if not isinstance(parsed, dict) or depth > _DEEPEST:
-        raise Malformed("the schema of the table has something that is no type of a column, or nests too deeply")
+        raise Malformed(
+            "the schema of the table has something that is no type of a column, or nests too deeply"
+        )
     match parsed.get("type"):
         case "struct" if isinstance(fields := parsed.get("fields"), list):
             return Struct(tuple(_column(each, depth + 1, mapped=mapped) for each in fields))

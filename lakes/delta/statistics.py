@@ -166,7 +166,7 @@ _CONVERTERS: Final[Mapping[str, Callable[[Any, Any], Bounds]]] = {
 
 
 def problem_of_statistics(found: Any, columns: Sequence[Column], rows: int) -> str | None:
-    """Return the first thing that readers could not use, or that contradicts the rows; None if all is well."""
+    """Return the first part that readers could not use, or that contradicts the rows; None if none does."""
     if not isinstance(found, dict) or found.keys() != {"numRecords", "minValues", "maxValues", "nullCount"}:
         return "the statistics have other fields than numRecords, minValues, maxValues and nullCount"
     if found["numRecords"] != rows or not is_whole(found["numRecords"]):

@@ -102,10 +102,10 @@ def highest_row_id(state: State) -> int:
     highest = parsed.get(_HIGHEST) if isinstance(parsed, dict) else None
     if not is_whole(highest):
         raise TableRefused(
-            f"the table tracks rows, but its highest row id cannot be read: {configuration}. Commit once to it "
-            "with Spark, which writes it"
+            f"the table tracks rows, but its highest row id cannot be read: {configuration}. Commit once to "
+            "it with Spark, which writes it"
         )
-    return int(highest)
+    return highest
 
 
 def _time_of(state: State) -> int:
@@ -115,4 +115,4 @@ def _time_of(state: State) -> int:
             f"commits of the table carry their time, but version {state.version} has none: {found!r}. Commit "
             "once to it with Spark, which writes it"
         )
-    return int(found)
+    return found

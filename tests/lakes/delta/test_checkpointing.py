@@ -67,7 +67,9 @@ def test_a_checkpoint_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCap
         ),
     ],
 )
-def test_tables_whose_owner_makes_the_checkpoints(tmp_path: Path, actions: tuple[Fields, ...], due: bool) -> None:
+def test_tables_whose_owner_makes_the_checkpoints(
+    tmp_path: Path, actions: tuple[Fields, ...], due: bool
+) -> None:
     put(tmp_path, 0, info(), *actions)
     put(tmp_path, 1, info())
     assert is_due(Log(LocalStorage(str(tmp_path))).load()) is due

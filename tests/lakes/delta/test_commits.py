@@ -1,4 +1,4 @@
-"""The content of a commit, compared with what the library writes, and with what features of a table demand."""
+"""The content of a commit, compared with that of the library, and with the demands of a table's features."""
 
 import json
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
 
 from sluicegate.events.models import FilesWritten
@@ -18,8 +19,6 @@ from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
 from tests.lakes.delta.making import Fields, column, info, mapped, metadata, protocol, put
-
-import pytest
 
 
 def lines(root: Path, version: int) -> list[dict[str, Any]]:
@@ -114,7 +113,18 @@ def test_entries_equal_those_of_the_library(tmp_path: Path) -> None:
 
 def test_the_library_reads_each_field_of_an_entry_as_it_was_meant(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.string())]), ["p"])
-    values = ["plain", "a b", "ä€😀", "x/y", "..", "a%2Fb", "q?#&=:+", None, "l" * 300, "__HIVE_DEFAULT_PARTITION__"]
+    values = [
+        "plain",
+        "a b",
+        "ä€😀",
+        "x/y",
+        "..",
+        "a%2Fb",
+        "q?#&=:+",
+        None,
+        "l" * 300,
+        "__HIVE_DEFAULT_PARTITION__",
+    ]
     rows = pa.record_batch({"id": pa.array(range(len(values)), pa.int64()), "p": pa.array(values)})
     event = lake.write(rows)
     commit(lake.root, 1, event)
@@ -161,11 +171,17 @@ def test_rows_get_ids_that_no_other_row_has(tmp_path: Path) -> None:
     commit(root, 2)
     commit(root, 3, written(root, numbers(5, 6)))
     given = {
-        version: [(each["baseRowId"], each["defaultRowCommitVersion"]) for each in of_kind(root, version, "add")]
+        version: [
+            (each["baseRowId"], each["defaultRowCommitVersion"]) for each in of_kind(root, version, "add")
+        ]
         for version in (1, 2, 3)
     }
     assert given == {1: [(0, 1), (3, 1)], 2: [], 3: [(4, 3)]}
-    marks = [json.loads(each["configuration"]) for version in (1, 2, 3) for each in of_kind(root, version, "domainMetadata")]
+    marks = [
+        json.loads(each["configuration"])
+        for version in (1, 2, 3)
+        for each in of_kind(root, version, "domainMetadata")
+    ]
     assert marks == [{"rowIdHighWaterMark": 3}, {"rowIdHighWaterMark": 5}]
     assert lines(root, 1)[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": "true"}
 
@@ -192,9 +208,13 @@ def test_a_mapped_table_gets_physical_names_and_ids(tmp_path: Path) -> None:
     nested = {"type": "struct", "fields": [mapped("x", 3), mapped("y", 4, "string")]}
     columns = [mapped("id", 1), mapped("s", 2, nested), mapped("p", 5, "string")]
     properties = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "5"}
-    root = table(tmp_path, protocol(["columnMapping"], ["columnMapping"]), metadata(columns, ["p"], properties))
+    root = table(
+        tmp_path, protocol(["columnMapping"], ["columnMapping"]), metadata(columns, ["p"], properties)
+    )
     struct = pa.array([{"x": 7, "y": "b"}, {"x": 8, "y": None}, None])
-    rows = pa.record_batch({"id": pa.array([1, 2, 3], pa.int64()), "s": struct, "p": pa.array(["u", "u", "v"])})
+    rows = pa.record_batch(
+        {"id": pa.array([1, 2, 3], pa.int64()), "s": struct, "p": pa.array(["u", "u", "v"])}
+    )
     event = written(root, rows)
     commit(root, 1, event)
     first = next(file for file in event.files if file.partition == {"p": "u"})

@@ -69,7 +69,11 @@ REFUSED: Sequence[tuple[Fields, Fields, str]] = (
     (protocol(), metadata(ID, ["id"]), "no column beside"),
     (protocol(), metadata(ID, ["other"]), "lacks the partition columns"),
     (protocol(), metadata([column("id"), column("ID")]), "two columns of one name"),
-    (protocol(), metadata([{**column("v", "string"), "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}]), "varchar"),
+    (
+        protocol(),
+        metadata([{**column("v", "string"), "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}]),
+        "varchar",
+    ),
     (protocol(), metadata(properties={"delta.parquet.compression.codec": "brotli"}), "codec = brotli"),
 )
 
@@ -96,7 +100,11 @@ TAKEN: Sequence[tuple[str, Fields, Fields]] = (
     ),
     ("deletion vectors", protocol(["deletionVectors"], ["deletionVectors"]), metadata()),
     ("v2Checkpoint", protocol(["v2Checkpoint"], ["v2Checkpoint"]), metadata()),
-    ("timestampNtz", protocol(["timestampNtz"], ["timestampNtz"]), metadata([*ID, column("t", "timestamp_ntz")])),
+    (
+        "timestampNtz",
+        protocol(["timestampNtz"], ["timestampNtz"]),
+        metadata([*ID, column("t", "timestamp_ntz")]),
+    ),
     ("typeWidening", protocol(["typeWidening"], ["typeWidening"]), metadata()),
     ("vacuumProtocolCheck", protocol(["vacuumProtocolCheck"], ["vacuumProtocolCheck"]), metadata()),
     ("allowColumnDefaults", protocol(["allowColumnDefaults"]), metadata()),

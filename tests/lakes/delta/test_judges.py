@@ -1,7 +1,7 @@
-"""Other readers and writers of Delta take our commits, and we take theirs: deltalake, and DuckDB's own reader."""
+"""Other readers and writers of Delta take our commits, and we take theirs: deltalake, and DuckDB's reader."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -28,9 +28,11 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def rows(duck: duckdb.DuckDBPyConnection, root: Path, columns: str = "*", where: str = "true") -> list[object]:
-    question = f"SELECT {columns} FROM delta_scan('{root}') WHERE {where} ORDER BY 1"
-    return duck.execute(question).fetchall()
+def rows(
+    duck: duckdb.DuckDBPyConnection, root: Path, columns: str = "*", where: str = "true"
+) -> Sequence[tuple[object, ...]]:
+    table = duck.table_function("delta_scan", [str(root)])
+    return table.filter(where).project(columns).order("1").fetchall()
 
 
 def test_duckdb_reads_what_we_commit(tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> None:
@@ -156,4 +158,4 @@ def test_a_large_commit_is_read_whole(tmp_path: Path, duck: duckdb.DuckDBPyConne
     committer.check([event])
     assert isinstance(committer.publish(CommitRequest(1, "d", head, None, [event])), Published)
     assert len(lake.table.file_uris()) == number
-    assert rows(duck, lake.root, "count(*), sum(id)") == [(number, number * (number - 1) // 2)]
+    assert rows(duck, lake.root, "id, p") == [(each, each) for each in range(number)]

@@ -1,4 +1,4 @@
-"""The log is read without loading the table, whatever checkpoints and clean-up have left, and whoever wrote it."""
+"""The log is read without loading the table, whatever checkpoints and clean-up have left."""
 
 import json
 import os
@@ -104,7 +104,9 @@ def test_a_checkpoint_in_parts_counts_when_all_are_there(tmp_path: Path) -> None
 
 
 def fields_of(rows: pa.Table, kind: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.column(kind).drop_null().to_pylist() if kind in rows.column_names else []
+    found: list[dict[str, Any]] = (
+        rows.column(kind).drop_null().to_pylist() if kind in rows.column_names else []
+    )
     return found
 
 

@@ -89,7 +89,13 @@ def test_files_of_another_schema_are_not_taken_over(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     event = lake.event([1])
     other = tmp_path / "other"
-    put(other, 0, info(), {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, metadata([column("x")]))
+    put(
+        other,
+        0,
+        info(),
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        metadata([column("x")]),
+    )
     with pytest.raises(BadFiles, match="has another one"):
         lake.maintenance(str(other)).adopt(event)
 

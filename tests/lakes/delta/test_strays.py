@@ -1,4 +1,4 @@
-"""Versions that a process put after it stood still, where clean-up had deleted others: they are in no history."""
+"""Versions that a process put after it stood still, where others were cleaned up: they are in no history."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The writer half: rows of every type come back as they were, with bounds that no reader takes for narrower."""
+"""The writer half: rows of every type come back as they were, and bounds are never narrower than values."""
 
 import datetime
 import decimal
@@ -48,7 +48,10 @@ VALUES: dict[str, tuple[pa.DataType, list[Any], Any, Any]] = {
     "date": (pa.date32(), [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)], "0001-01-01", "9999-12-31"),
     "timestamp": (
         pa.timestamp("us", tz="UTC"),
-        [datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime.datetime(2026, 1, 1, 0, 0, 0, 1, UTC)],
+        [
+            datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+            datetime.datetime(2026, 1, 1, 0, 0, 0, 1, UTC),
+        ],
         "1969-12-31T23:59:59.999Z",
         "2026-01-01T00:00:00.001Z",
     ),
@@ -111,13 +114,29 @@ def test_columns_without_statistics_follow_the_table(tmp_path: Path) -> None:
     }
     for number, (said, expected) in enumerate(cases.items()):
         root = tmp_path / str(number)
-        put(root, 0, info(), protocol(), metadata(columns, properties={"delta.dataSkippingNumIndexedCols": said}))
+        put(
+            root,
+            0,
+            info(),
+            protocol(),
+            metadata(columns, properties={"delta.dataSkippingNumIndexedCols": said}),
+        )
         assert set(stats_of(written(root, a=1, b=2, c=3))["minValues"]) == expected
     root = tmp_path / "named"
-    put(root, 0, info(), protocol(), metadata(columns, properties={"delta.dataSkippingStatsColumns": "c, `b`"}))
+    put(
+        root,
+        0,
+        info(),
+        protocol(),
+        metadata(columns, properties={"delta.dataSkippingStatsColumns": "c, `b`"}),
+    )
     assert set(stats_of(written(root, a=1, b=2, c=3))["nullCount"]) == {"b", "c"}
     root = tmp_path / "clustered"
-    clustering = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":[["c"]]}', "removed": False}
+    clustering = {
+        "domain": "delta.clustering",
+        "configuration": '{"clusteringColumns":[["c"]]}',
+        "removed": False,
+    }
     features = protocol(["clustering", "domainMetadata"])
     properties = {"delta.dataSkippingNumIndexedCols": "1"}
     put(root, 0, info(), features, metadata(columns, properties=properties), {"domainMetadata": clustering})
@@ -150,7 +169,9 @@ def test_partitions_get_a_file_each_in_the_order_of_their_rows(tmp_path: Path) -
     }
     event = lake.write(pa.record_batch(rows))
     found = {
-        (file.partition["p"], file.partition["q"]): pq.ParquetFile(lake.root / file.path).read()["id"].to_pylist()
+        (file.partition["p"], file.partition["q"]): pq.ParquetFile(lake.root / file.path)
+        .read()["id"]
+        .to_pylist()
         for file in event.files
     }
     assert found == {("1", "a"): [0, 4], ("2", "a"): [1], ("1", "b"): [2], (None, "a"): [3], ("1", None): [5]}
