@@ -85,8 +85,10 @@ class PaimonCommitter:
 
     def _with_overwriting(self, answer: Answer) -> Answer:
         """Name the usual cause in an object store, where a writer without a lock replaces snapshots."""
-        cause = answer.cause if isinstance(answer, Unproven) else None
-        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS or not self._storage.object_store:
+        if not self._storage.object_store or not isinstance(answer, Unproven):
+            return answer
+        cause = answer.cause
+        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
             return answer
         return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
 
