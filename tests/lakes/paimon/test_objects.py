@@ -40,15 +40,15 @@ def keys(double: S3Double, folder: str) -> list[str]:
 
 def test_a_commit_is_a_snapshot_with_its_manifests(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
-    first = stream.commit(1, [1, 2])
-    stream.commit(2, [3])
+    stream.commit(1, [1, 2])
+    second = stream.commit(2, [3])
     assert table.rows() == 3
     assert keys(s3_double, "snapshot") == ["LATEST", "snapshot-1", "snapshot-2"]
     assert len(keys(s3_double, "manifest")) == 6
     assert len(keys(s3_double, "bucket-0")) == 2
     assert keys(s3_double, "schema") == ["schema-0"]
     successor = table.stream()
-    assert successor.ask(1) == Found(first)
+    assert successor.ask(2) == Found(second)
     assert isinstance(successor.ask(3), Absent)
 
 
