@@ -242,7 +242,7 @@ class ChecksEarly(Committer, Protocol):
     """Capability: events are checked one by one, long before the decision that includes them."""
 
     def premises(self) -> str:
-        """Return what the checks depend on beside the files, such as the table's schema.
+        """Return what the checks depend on beside the files: the table's identity, and its schema.
 
         A check of a committer holds while this stays the same, for CHECK_LASTS at most. Raises
         LakeUnavailable or TableRefused.

@@ -49,8 +49,9 @@ def usable(
 ) -> dict[int, Passed]:
     """Return the checks of these events of one region that hold; none if a file is in two of them."""
     now = time.monotonic()
-    found = {offset: passed[offset] for offset in offsets if offset in passed}
-    found = {offset: each for offset, each in found.items() if each.holds(terms, premises, now)}
+    # Events may be forgotten meanwhile, as this runs in a thread.
+    there = ((offset, passed.get(offset)) for offset in offsets)
+    found = {offset: each for offset, each in there if each is not None and each.holds(terms, premises, now)}
     paths = [digest for each in found.values() for digest in digests_in(each.paths)]
     return found if len(set(paths)) == len(paths) else {}
 

@@ -100,7 +100,7 @@ class PaimonCommitter:
             twins.add(event)
 
     def premises(self) -> str:
-        return str(self._table.newest().table_schema.id)
+        return f"{self._table.identity()} {self._table.newest().table_schema.id}"
 
     def _look(self, event: FilesWritten) -> None:
         """Check that the event's files exist with the right size, inside the table after all links are

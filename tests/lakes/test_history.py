@@ -187,9 +187,9 @@ def test_a_marker_proves_only_what_is_so(series: int) -> None:
                 assert newest > asked
             case _:
                 assert answer == plain or isinstance(plain, Unproven)
-        newest = newest_decisions(*line, marker)
-        assert newest.made is None or newest.made == max(there, default=0)
-        assert not newest.by_marker or newest.made == max(there)
+        shown = newest_decisions(*line, marker)
+        assert shown.made is None or shown.made == max(there, default=0)
+        assert not shown.by_marker or shown.made == max(there)
     assert alone > 0
 
 

@@ -140,3 +140,11 @@ def test_checks_of_files_hold_over_commits(lake: Lake) -> None:
     stream.recorded = lake.committer().inspect().head
     assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
     assert lake.ids() == [1, 9, 100]
+
+
+def test_checks_of_files_do_not_hold_for_the_table_that_replaced_theirs(lake: Lake) -> None:
+    committer = lake.committer()
+    assert isinstance(committer, ChecksEarly)
+    before = committer.premises()
+    lake.replace()
+    assert committer.premises() != before

@@ -111,7 +111,7 @@ async def test_another_schema_needs_another_check() -> None:
         assert given.read == [1]
 
 
-async def test_an_old_check_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_check_is_repeated() -> None:
     async with opened() as (table, made):
         given = Given(at1=event(1, "a"), at2=event(2, "b"))
         passed = dict(await table.check_early(given.events, TERMS))
