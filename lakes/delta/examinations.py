@@ -42,7 +42,7 @@ class Examinations:
         """Return the part of the table's state that examinations depend on. Raises LakeUnavailable."""
         self._follow(state)
         schema = self._schema or _schema_of(state.metadata)
-        return f"{schema.id}, {self._widening}"
+        return f"{state.metadata.id}, {schema.id}, {self._widening}"
 
     def clear(self) -> None:
         """Drop all verdicts."""

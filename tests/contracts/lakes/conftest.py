@@ -8,6 +8,7 @@ import pytest
 
 from sluicegate.lakes.memory_table import MarkerKind
 from tests.contracts.lakes.delta_lake import DeltaLake
+from tests.contracts.lakes.delta_objects import DeltaOnS3
 from tests.contracts.lakes.harness import Lake
 from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
@@ -16,7 +17,7 @@ from tests.s3proxy import BUCKET, S3Proxy
 
 MARKERS: Final[dict[str, MarkerKind]] = {"memory-with-property": "property", "memory-with-state": "state"}
 """Tables in memory with gaps between positions and with a marker, by name."""
-MARKED: Final = (*MARKERS, "delta")
+MARKED: Final = (*MARKERS, "delta", pytest.param("delta-on-s3", marks=pytest.mark.s3))
 """Names of the tables with a marker."""
 UNMARKED: Final = (
     "memory",
@@ -49,6 +50,8 @@ def on_s3(name: str, request: pytest.FixtureRequest) -> Lake:
     monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     for variable, value in server.environment().items():
         monkeypatch.setenv(variable, value)
+    if name.startswith("delta"):
+        return DeltaOnS3(server.bucket, unique, server.environment())
     return PaimonOnS3(f"s3://{BUCKET}/{unique}", server.environment())
 
 

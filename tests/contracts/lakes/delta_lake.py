@@ -20,6 +20,7 @@ from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
+from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault
 
@@ -80,11 +81,25 @@ class DeltaLake:
     ) -> None:
         self.adapter = ADAPTER
         self.root = folder / "numbers"
-        self.location = str(self.root)
+        """Folder of the table's files."""
+        self.location = self.place_of(folder)
         self._schema = schema
         self._partition_keys = list(partition_keys)
         self._properties = dict(properties or {})
         self._create()
+
+    def place_of(self, folder: Path) -> str:
+        """Return the location of the table that is in this folder."""
+        return str(folder / "numbers")
+
+    @property
+    def access(self) -> dict[str, str] | None:
+        """Options with which the library reaches the table."""
+        return None
+
+    def storage(self, fault: Fault | None) -> Storage:
+        """Open the storage, with a fault of its next publication."""
+        return FaultyStorage(self.location, fault)
 
     def _create(self) -> None:
         DeltaTable.create(
@@ -92,18 +107,19 @@ class DeltaLake:
             self._schema,
             partition_by=self._partition_keys,
             configuration=self._properties or None,
+            storage_options=self.access,
         )
 
     @property
     def table(self) -> DeltaTable:
-        return DeltaTable(self.location)
+        return DeltaTable(self.location, storage_options=self.access)
 
     @property
     def log(self) -> Path:
         return self.root / "_delta_log"
 
     def committer(self, user: str = USER, fault: Fault | None = None) -> DeltaCommitter:
-        return DeltaCommitter(FaultyStorage(self.location, fault), user)
+        return DeltaCommitter(self.storage(fault), user)
 
     def maintenance(self, location: str | None = None) -> DeltaMaintenance:
         return self.adapter.open_maintenance(self.adapter.parse_table(location or self.location))
@@ -125,19 +141,20 @@ class DeltaLake:
 
     def ids(self) -> list[int]:
         """Read the files that the library finds in the newest version."""
-        paths = [uri.removeprefix("file://") for uri in self.table.file_uris()]
+        paths = [self.root / uri.partition("/numbers/")[2] for uri in self.table.file_uris()]
         return sorted(number for path in paths for number in pq.ParquetFile(path).read()["id"].to_pylist())
 
     def watermark(self) -> int | None:
-        state = Log(LocalStorage(self.location)).load()
-        return state.watermark
+        return Log(self.storage(None)).load().watermark
 
     def foreign(self, ids: Sequence[int] = ()) -> None:
         self.foreign_write(pa.table({"id": pa.array(list(ids), pa.int64())}))
 
     def foreign_write(self, rows: pa.Table, properties: CommitProperties | None = None) -> None:
         if rows.num_rows:
-            write_deltalake(self.location, rows, mode="append", commit_properties=properties)
+            write_deltalake(
+                self.location, rows, mode="append", commit_properties=properties, storage_options=self.access
+            )
             return
         # The library commits nothing for no rows.
         table = self.table
@@ -162,12 +179,14 @@ class DeltaLake:
         return [fields for line in lines for name, fields in read_line(line) if name == kind]
 
     def lose(self, place: int) -> None:
+        # Without a newer checkpoint, nobody could read the table any more.
+        self.table.create_checkpoint()
         self.commit_file(place).unlink()
 
     def expire(self, keep: int) -> None:
         """Do as clean-up does: keep a checkpoint, its own version, and everything after it."""
         first = self.versions()[-keep:][0]
-        DeltaTable(self.location, version=first).create_checkpoint()
+        DeltaTable(self.location, version=first, storage_options=self.access).create_checkpoint()
         for name in os.listdir(self.log):
             if name[:20].isdigit() and int(name[:20]) < first:
                 (self.log / name).unlink()
