@@ -1,4 +1,4 @@
-"""Processes commit at once, also beside the library, with a pause where commits could be lost."""
+"""Processes commit at once, also beside the library, with pauses where commits could be lost."""
 
 import subprocess
 import sys
@@ -10,10 +10,13 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from tests.contracts.lakes.delta_lake import DeltaLake
+from tests.contracts.lakes.delta_objects import DeltaOnS3
 from tests.integration.waiting import BACKSTOP, wait_until
+from tests.s3proxy import S3Proxy
 
 COMMITS = 30
-PAUSE = "0.003"
+PAUSE = "0.006"
+"""Seconds of the longest pause between the question and the commit, and before the commit is put."""
 
 Racer = subprocess.Popen[str]
 
@@ -54,23 +57,38 @@ def decisions(lake: DeltaLake, user: str) -> list[object]:
     return [txn["version"] for txns in found for txn in txns if txn["appId"] == user]
 
 
-def test_two_streams_and_the_library_lose_nothing(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
+@pytest.fixture(params=["files", pytest.param("s3", marks=pytest.mark.s3)])
+def lake(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> DeltaLake:
+    """A table on files, and one in an object store."""
+    if request.param == "files":
+        return DeltaLake(tmp_path)
+    server: S3Proxy = request.getfixturevalue("s3proxy")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    return DeltaOnS3(server.bucket, unique, server.environment())
+
+
+def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Path) -> None:
     ours = [lake.event([number]) for number in range(COMMITS)]
     theirs = [lake.event([1_000 + number]) for number in range(COMMITS)]
     racers = (start(lake, "a", ours, tmp_path), start(lake, "b", theirs, tmp_path))
     go(*racers)
+    compacted = 0
     for number in range(10):
         lake.foreign([2_000 + number])
+        compacted += lake.table.optimize.compact()["numFilesAdded"]
     conflicts = finish(*racers)
     assert lake.ids() == [*range(COMMITS), *range(1_000, 1_000 + COMMITS), *range(2_000, 2_010)]
-    assert lake.versions() == list(range(2 * COMMITS + 11))
+    assert lake.versions() == list(range(2 * COMMITS + 11 + compacted))
+    assert decisions(lake, "a") == decisions(lake, "b") == list(range(1, COMMITS + 1))
+    assert compacted > 0
     assert conflicts > 0, "they never met, so nothing was tested"
 
 
 @pytest.mark.parametrize("racers", [2, 3])
-def test_coordinators_of_one_stream_double_nothing(tmp_path: Path, racers: int) -> None:
-    lake = DeltaLake(tmp_path)
+def test_coordinators_of_one_stream_double_nothing(lake: DeltaLake, tmp_path: Path, racers: int) -> None:
     events = [lake.event([number]) for number in range(COMMITS)]
     started = [start(lake, "a", events, tmp_path) for _ in range(racers)]
     go(*started)
@@ -84,9 +102,8 @@ def newest(lake: DeltaLake) -> int:
     return lake.versions()[-1]
 
 
-def test_a_killed_committer_leaves_all_or_nothing(tmp_path: Path) -> None:
+def test_a_killed_committer_leaves_all_or_nothing(lake: DeltaLake, tmp_path: Path) -> None:
     """Killed at arbitrary points three times, the last one finishes the work."""
-    lake = DeltaLake(tmp_path)
     events = [lake.event([number]) for number in range(COMMITS)]
     racers = [start(lake, "a", events, tmp_path) for _ in range(4)]
     for kill_at, racer in zip((3, 13, 23), racers[:3], strict=True):
