@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from sluicegate.lakes import history
-from sluicegate.lakes.delta.decisions import mark_of, past_of
+from sluicegate.lakes.delta.decisions import Mark, mark_of, past_of
 from sluicegate.lakes.delta.log import Log, State
 from sluicegate.lakes.history import Marker, Newest, NoParent, PastSnapshot, TableHistory
 from sluicegate.lakes.port import Answer, SnapshotRef
@@ -73,17 +73,25 @@ class Ancestry:
         found = self._log.version(number)
         return None if found is None else past_of(found, self._user)
 
+    def has(self, mark: Mark) -> bool:
+        """Return True if the version of a mark is the commit that wrote it, or has expired.
+
+        Raises LakeUnavailable.
+        """
+        past = self._at(mark.version)
+        return past is None or self._wrote(past, mark)
+
+    def _wrote(self, past: PastSnapshot, mark: Mark) -> bool:
+        made = (past.ref.id, past.commit_user, past.decision, past.digest)
+        return made == (mark.version, self._user, mark.decision, mark.digest)
+
     def _marker(self) -> Marker | None:
         """Return the marker of the user's newest commit. Raises LakeUnavailable."""
         mark = mark_of(self._state, self._user or "")
         if mark is None:
             return None
-        there = self._state.head
-        if mark.version != there.ref.id:
-            found = self._log.version(mark.version)
-            there = found if found is not None else there
-        past = past_of(there, self._user)
-        ours = (past.commit_user, past.decision, past.digest) == (self._user, mark.decision, mark.digest)
-        ref = there.ref if ours and there.ref.id == mark.version else SnapshotRef(mark.version, EXPIRED)
+        past = self._head if mark.version == self._state.version else self._at(mark.version)
+        wrote = past is not None and self._wrote(past, mark)
+        ref = past.ref if past is not None and wrote else SnapshotRef(mark.version, EXPIRED)
         # Transactions are part of the head's state, and a rollback takes them back.
         return Marker(mark.decision, mark.digest, ref, certain=True)

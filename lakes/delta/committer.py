@@ -167,8 +167,8 @@ class DeltaCommitter:
         if head_of(state) != request.head:
             return self._ours(request, state) or self._overtaken(request.head, state.head)
         made = mark_of(state, self._user)
-        if made is not None and made.decision > request.decision:
-            # Decisions are made in order, so another coordinator has published this one before.
+        if made is not None and made.decision >= request.decision and self._ancestry(state).has(made):
+            # Delta takes any number of a transaction. Decisions are made in order, so this one was published.
             return self._overtaken(request.head, state.head)
         try:
             self._refuse_out_of_scope(state)
