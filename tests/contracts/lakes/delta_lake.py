@@ -24,6 +24,8 @@ from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault
 
+PATIENT = CommitProperties(max_commit_retries=10_000)
+"""For commits of the library that may meet many others."""
 ID_ONLY = pa.schema([pa.field("id", pa.int64())])
 
 
@@ -150,7 +152,7 @@ class DeltaLake:
     def foreign(self, ids: Sequence[int] = ()) -> None:
         self.foreign_write(pa.table({"id": pa.array(list(ids), pa.int64())}))
 
-    def foreign_write(self, rows: pa.Table, properties: CommitProperties | None = None) -> None:
+    def foreign_write(self, rows: pa.Table, properties: CommitProperties = PATIENT) -> None:
         if rows.num_rows:
             write_deltalake(
                 self.location, rows, mode="append", commit_properties=properties, storage_options=self.access

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import FilesWritten
-from tests.contracts.lakes.delta_lake import DeltaLake
+from tests.contracts.lakes.delta_lake import PATIENT, DeltaLake
 from tests.contracts.lakes.delta_objects import DeltaOnS3
 from tests.integration.waiting import BACKSTOP, wait_until
 from tests.s3proxy import S3Proxy
@@ -78,7 +78,7 @@ def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Pat
     compacted = 0
     for number in range(10):
         lake.foreign([2_000 + number])
-        compacted += lake.table.optimize.compact()["numFilesAdded"]
+        compacted += lake.table.optimize.compact(commit_properties=PATIENT)["numFilesAdded"]
     conflicts = finish(*racers)
     assert lake.ids() == [*range(COMMITS), *range(1_000, 1_000 + COMMITS), *range(2_000, 2_010)]
     assert lake.versions() == list(range(2 * COMMITS + 11 + compacted))
