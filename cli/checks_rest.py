@@ -18,6 +18,8 @@ from sluicegate.coordinator.stream.continuity import other_user
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.lakes.port import LakeUnavailable, NamesFolders, TableMaintenance, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.storage import CannotPut, Uncertain
+from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
 
 _REDIS_PROBE: Final = """\
 redis.call('HSET', KEYS[1], 'revision', '0')
@@ -119,6 +121,8 @@ def _describe(state: TableState, settings: StreamSettings) -> str:
 
 def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
     parts = urlsplit(maintenance.location)
+    if parts.scheme in OBJECT_SCHEMES:
+        return _check_write_of_objects(name, maintenance.location)
     if parts.scheme != "file" or not isinstance(maintenance, NamesFolders):
         return []
     for folder in maintenance.written_folders:
@@ -131,6 +135,18 @@ def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
                 )
             ]
     return [fine(f"{name}, writing", "files can be made, linked and removed")]
+
+
+def _check_write_of_objects(name: str, location: str) -> list[Finding]:
+    """Try the requests of a commit in an object store: a conditional put and a deletion."""
+    probe = f".sluicegate-check-{uuid.uuid4().hex}"
+    try:
+        storage = open_storage(location)
+        storage.put_if_absent(probe, probe.encode())
+        storage.remove(probe)
+    except (TableRefused, LakeUnavailable, CannotPut, Uncertain) as error:
+        return [problem(f"{name}, writing", str(error))]
+    return [fine(f"{name}, writing", "files can be put, only where none is, and removed")]
 
 
 def _refused_write(folder: Path) -> str | None:

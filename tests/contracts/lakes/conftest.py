@@ -1,4 +1,4 @@
-"""Every table format that has a committer, and the kinds of tables in memory."""
+"""Every table format that has a committer, on files and on S3, and the kinds of tables in memory."""
 
 import random
 from pathlib import Path
@@ -9,13 +9,13 @@ import pytest
 from sluicegate.lakes.memory_table import MarkerKind
 from tests.contracts.lakes.harness import Lake
 from tests.contracts.lakes.memory_lake import MemoryLake
-from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
 
 MARKERS: Final[dict[str, MarkerKind]] = {"memory-with-property": "property", "memory-with-state": "state"}
 """Tables in memory with gaps between positions and with a marker, by name."""
 MARKED: Final = (*MARKERS,)
 """Names of the tables with a marker."""
-UNMARKED: Final = ("memory", "memory-with-gaps", "paimon", "paimon-fixed-buckets")
+UNMARKED: Final = ("memory", "memory-with-gaps", *PAIMON)
 
 
 def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
@@ -25,8 +25,7 @@ def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
     if name.startswith("memory"):
         dice = random.Random(request.node.nodeid)
         return MemoryLake(lambda: dice.randint(1, 9), MARKERS.get(name, "none"))
-    fixed = {"bucket": "3", "bucket-key": "id"} if name != "paimon" else {}
-    return PaimonLake(folder, options=fixed)
+    return paimon_of(name, request, folder)
 
 
 @pytest.fixture(params=[*UNMARKED, *MARKED])

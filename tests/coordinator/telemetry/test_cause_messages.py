@@ -35,12 +35,14 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
     CauseCode.HEAD_OLDER: ("snapshot", "expected", *_STRAY),
     CauseCode.RECORDED_EXPIRED: ("snapshot", *_STRAY),
     CauseCode.RECORDED_DIFFERS: ("snapshot", *_STRAY),
+    CauseCode.RECORDED_OVERWRITTEN: ("snapshot", *_STRAY),
     CauseCode.SNAPSHOT_MISSING: ("snapshot", *_STRAY),
     CauseCode.MARKER_ROLLED_BACK: ("snapshot", *_STRAY),
     CauseCode.OTHER_WRITER: ("snapshot", "expected", "first"),
     CauseCode.OTHER_TABLE: (),
     CauseCode.SNAPSHOTS_GONE: ("expected",),
     CauseCode.NO_HARD_LINKS: ("detail",),
+    CauseCode.NO_CONDITIONAL_PUT: ("detail",),
     CauseCode.EVENT_UNUSABLE: ("problem", "names", "detail"),
     CauseCode.POSITION_UNREADABLE: ("snapshot", "detail"),
     CauseCode.POSITION_UNPROVEN: ("snapshot",),
@@ -68,18 +70,18 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
 """By cause, the arguments that its sentence has; the place that finds the cause sets them."""
 SHOWN: Final = {**WHOLE, "names": "n1, n2", "first": "n1", "detail": DETAIL}
 _PLACES: Final = {
-    **dict.fromkeys(list(ARGUMENTS)[:7], (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)),
-    **dict.fromkeys(list(ARGUMENTS)[7:18], (Code.COMMIT_REFUSED, Code.RETRYING)),
+    **dict.fromkeys(list(ARGUMENTS)[:9], (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)),
+    **dict.fromkeys(list(ARGUMENTS)[9:21], (Code.COMMIT_REFUSED, Code.RETRYING)),
     CauseCode.LOG_ENDS_EARLIER: (Code.LOG_DISCONTINUOUS,),
     CauseCode.LOG_BEGINS_LATER: (Code.LOG_DISCONTINUOUS,),
     CauseCode.LOG_END_LOST: (Code.LOG_DISCONTINUOUS,),
     CauseCode.OTHER_EVENT: (Code.LOG_DISCONTINUOUS,),
     CauseCode.TOPIC_DELETES: (Code.RETENTION,),
     CauseCode.RELEASE_FAILED: (Code.RECORD_UNREADABLE,),
-    **dict.fromkeys(list(ARGUMENTS)[24:27], (Code.BODY_UNREADABLE, Code.COMMIT_REFUSED, Code.RETRYING)),
+    **dict.fromkeys(list(ARGUMENTS)[27:30], (Code.BODY_UNREADABLE, Code.COMMIT_REFUSED, Code.RETRYING)),
     CauseCode.FILES_MISCOUNTED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
     CauseCode.PATH_REPEATED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
-    **dict.fromkeys(list(ARGUMENTS)[29:], (Code.LOCATION_AMBIGUOUS, Code.COMMIT_REFUSED)),
+    **dict.fromkeys(list(ARGUMENTS)[32:], (Code.LOCATION_AMBIGUOUS, Code.COMMIT_REFUSED)),
 }
 """By cause, the problems that have it."""
 
