@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+import pytest
 
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Fault
 from tests.contracts.lakes.paimon_objects import FaultyObjects
+from tests.s3proxy import S3Proxy
+
+DELTA: Final = ("delta", pytest.param("delta-on-s3", marks=pytest.mark.s3))
+"""Names of the kinds of Delta's tables, as parameters of fixtures."""
 
 
 class FaultyLog(FaultyObjects):
@@ -40,3 +47,15 @@ class DeltaOnS3(DeltaLake):
 
     def storage(self, fault: Fault | None) -> Storage:
         return FaultyLog(self.location, fault)
+
+
+def delta_of(name: str, request: pytest.FixtureRequest, folder: Path) -> DeltaLake:
+    """Return a fresh table of a kind: on files, or on a server of S3 that the environment names then."""
+    if name == "delta":
+        return DeltaLake(folder)
+    server: S3Proxy = request.getfixturevalue("s3proxy")
+    unique: str = request.getfixturevalue("unique")
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for variable, value in server.environment().items():
+        monkeypatch.setenv(variable, value)
+    return DeltaOnS3(server.bucket, unique, server.environment())

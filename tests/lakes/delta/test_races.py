@@ -10,9 +10,8 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from tests.contracts.lakes.delta_lake import PATIENT, DeltaLake
-from tests.contracts.lakes.delta_objects import DeltaOnS3
+from tests.contracts.lakes.delta_objects import DELTA, delta_of
 from tests.integration.waiting import BACKSTOP, wait_until
-from tests.s3proxy import S3Proxy
 
 COMMITS = 30
 PAUSE = "0.006"
@@ -57,17 +56,9 @@ def decisions(lake: DeltaLake, user: str) -> list[object]:
     return [txn["version"] for txns in found for txn in txns if txn["appId"] == user]
 
 
-@pytest.fixture(params=["files", pytest.param("s3", marks=pytest.mark.s3)])
-def lake(
-    request: pytest.FixtureRequest, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> DeltaLake:
-    """A table on files, and one in an object store."""
-    if request.param == "files":
-        return DeltaLake(tmp_path)
-    server: S3Proxy = request.getfixturevalue("s3proxy")
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    return DeltaOnS3(server.bucket, unique, server.environment())
+@pytest.fixture(params=DELTA)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaLake:
+    return delta_of(request.param, request, tmp_path)
 
 
 def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 from sluicegate.lakes.port import Absent, FileStatus, Found, Unproven
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
 
 
-@pytest.fixture(params=["paimon", "paimon-fixed-buckets"])
+@pytest.fixture(params=PAIMON)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> PaimonLake:
-    fixed = {"bucket": "3", "bucket-key": "id"} if request.param != "paimon" else {}
-    return PaimonLake(tmp_path, options=fixed)
+    return paimon_of(request.param, request, tmp_path)
 
 
 @pytest.mark.parametrize("rows", [[100], [], [100, 101, 102]], ids=["as many rows", "no rows", "more rows"])
