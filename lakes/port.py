@@ -182,6 +182,26 @@ Publication = Published | Conflict | NotPublished | OutcomeUnknown | Refused
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """An event that a committer has checked, in the form in which that committer publishes it.
+
+    It holds while the committer's premises stay the same, for CHECK_LASTS at most.
+    """
+
+    premises: str
+    files: int
+    rows: int
+    size: int
+    """Bytes of the files."""
+    paths: bytes
+    """Digests of the paths, one after the other (`twins.path_digest`)."""
+    content: object
+    """The adapter's own."""
+    held: int
+    """Bytes of memory, about."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRequest:
     """One commit, complete."""
 
@@ -191,8 +211,10 @@ class CommitRequest:
     """The head that was asked; the commit is published directly on top of it or not at all."""
     watermark: int | None
     """Milliseconds since the Unix epoch."""
-    files: Sequence[FilesWritten]
-    """Events of the commit. They may exceed the memory and are read on each access: iterate once, in order.
+    files: Sequence[FilesWritten | Checked]
+    """Events of the commit; those that are not checked are checked on the way.
+
+    They may exceed the memory and are read on each access: iterate once, in order.
 
     The iteration may raise. Do not catch that, and make nothing visible before the iteration ends.
     """
@@ -221,8 +243,18 @@ class Committer(Protocol):
         """Return the identity of the table that is there now. Raises LakeUnavailable."""
         ...
 
-    def check(self, files: Sequence[FilesWritten]) -> None:
-        """Check before a decision that the files could be committed. Raises BadFiles or LakeUnavailable."""
+    def premises(self) -> str:
+        """Return what checks depend on beside the files: the table's identity, and its schema.
+
+        Raises LakeUnavailable or TableRefused.
+        """
+        ...
+
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
+        """Check that the files could be committed, each once. Raises BadFiles, LakeUnavailable, TableRefused.
+
+        It may be long before the decision that includes them, and in parts.
+        """
         ...
 
     def publish(self, request: CommitRequest) -> Publication:
@@ -234,19 +266,6 @@ class Committer(Protocol):
 
     def close(self) -> None:
         """Release what the committer holds."""
-        ...
-
-
-@runtime_checkable
-class ChecksEarly(Committer, Protocol):
-    """Capability: events are checked one by one, long before the decision that includes them."""
-
-    def premises(self) -> str:
-        """Return what the checks depend on beside the files: the table's identity, and its schema.
-
-        A check of a committer holds while this stays the same, for CHECK_LASTS at most. Raises
-        LakeUnavailable or TableRefused.
-        """
         ...
 
 
