@@ -2,22 +2,23 @@
 
 import posixpath
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked, Outdated
 from sluicegate.lakes.delta.actions import Metadata, Protocol
 from sluicegate.lakes.delta.ancestry import Ancestry, head_of
 from sluicegate.lakes.delta.checkpointing import Checkpointing
 from sluicegate.lakes.delta.checkpoints import FOLDER
 from sluicegate.lakes.delta.decisions import mark_of, past_of
+from sluicegate.lakes.delta.entries import Entries
 from sluicegate.lakes.delta.examinations import Examinations
 from sluicegate.lakes.delta.log import Log, State, Version, commit_name
 from sluicegate.lakes.delta.scope import refuse_out_of_scope
 from sluicegate.lakes.delta.versions import Draft
 from sluicegate.lakes.port import (
-    CHECK_LASTS,
     Answer,
     BadFiles,
     CommitRequest,
@@ -36,7 +37,7 @@ from sluicegate.lakes.port import (
     Unproven,
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
-from sluicegate.lakes.twins import Twins
+from sluicegate.lakes.twins import Twins, paths_of
 
 
 class DeltaCommitter:
@@ -47,7 +48,6 @@ class DeltaCommitter:
         storage: Storage,
         commit_user: str,
         checkpointing: Checkpointing | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._storage = storage
         self._user = commit_user
@@ -59,9 +59,6 @@ class DeltaCommitter:
         self._identity: str | None = None
         self._examinations = Examinations(self._log, storage.uri)
         self._checkpointing = checkpointing
-        self._clock = clock
-        self._looked: dict[int, float] = {}
-        """Time of the last file check of each event, by the hash of its paths."""
 
     def inspect(self) -> TableState:
         self._known = None
@@ -96,16 +93,31 @@ class DeltaCommitter:
     def identity(self) -> str:
         return self._newest().metadata.id
 
-    def check(self, files: Sequence[FilesWritten]) -> None:
-        state = self._newest()
-        twins = Twins()
-        for event in files:
-            self._examinations.keep(state, event)
-            self._look(event)
-            twins.add(event)
-
     def premises(self) -> str:
         return self._examinations.premises(self._newest())
+
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
+        state, twins = self._newest(), Twins()
+        premises = self._examinations.premises(state)
+        # First what the events themselves prove: no path outside of the table is looked at.
+        found = [self._checked(state, premises, event) for event in files]
+        for event in files:
+            twins.add(event)
+        self._look(files)
+        return found
+
+    def _checked(self, state: State, premises: str, event: FilesWritten) -> Checked:
+        """Check all that an event itself can prove. Raises BadFiles or LakeUnavailable."""
+        entries, paths = self._examinations.examine(state, event), paths_of(event)
+        return Checked(
+            premises=premises,
+            files=len(event.files),
+            rows=sum(entries.rows),
+            size=sum(file.size for file in event.files),
+            paths=paths,
+            content=entries,
+            held=len(paths) + len(entries.lines),
+        )
 
     def publish(self, request: CommitRequest) -> Publication:
         try:
@@ -114,10 +126,10 @@ class DeltaCommitter:
             # Only failures before the put raise LakeUnavailable. After it, a failure makes the outcome
             # unknown.
             return NotPublished(str(error))
+        except Outdated:
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
 
     def close(self) -> None:
-        self._looked.clear()
-        self._examinations.clear()
         self._known = None
 
     def _newest(self) -> State:
@@ -136,28 +148,24 @@ class DeltaCommitter:
     def _ancestry(self, state: State) -> Ancestry:
         return Ancestry(self._log, state, self._user)
 
-    def _look(self, event: FilesWritten) -> None:
-        """Check that the event's files exist with the right size, inside the table after all links are
+    def _look(self, events: Sequence[FilesWritten]) -> None:
+        """Check that the events' files exist with the right size, inside the table after all links are
         resolved.
 
         Raises BadFiles.
         """
-        for folder in {posixpath.dirname(file.path) for file in event.files}:
+        files = [file for event in events for file in event.files]
+        for folder in {posixpath.dirname(file.path) for file in files}:
             if self._storage.leads_out(folder):
                 raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        sizes = self._storage.sizes([file.path for file in event.files])
-        for file, size in zip(event.files, sizes, strict=True):
+        sizes = self._storage.sizes([file.path for file in files])
+        for file, size in zip(files, sizes, strict=True):
             if size is None:
                 raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
             if size != file.size:
                 raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
             if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
                 raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
-        self._looked[_paths(event)] = self._clock()
-
-    def _forget_old_looks(self) -> None:
-        late = self._clock() - CHECK_LASTS
-        self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
 
     def _publish(self, request: CommitRequest) -> Publication:
         state = self._newest()
@@ -185,18 +193,16 @@ class DeltaCommitter:
         return self._settled(state, self._log.parse(number, content)) if put else self._taken(request, state)
 
     def _compose(self, state: State, request: CommitRequest) -> bytes:
-        """Return the content of the version. Raises BadFiles, TableRefused or LakeUnavailable."""
-        self._forget_old_looks()
+        """Return the content of the version. Raises BadFiles, TableRefused, Outdated or LakeUnavailable."""
+        premises = self._examinations.premises(state)
         twins, draft = Twins(), Draft(state)
         for event in request.files:
-            twins.add(event)
-            # First what the event itself proves: no path outside of the table is looked at.
-            self._examinations.require(state, event)
-            # The check is missing or too old after a change of the coordinator or an outage of the table, or
-            # in a very large commit.
-            if _paths(event) not in self._looked:
-                self._look(event)
-            draft.add(event)
+            checked = event if isinstance(event, Checked) else self.check([event])[0]
+            if checked.premises != premises or not isinstance(checked.content, Entries):
+                raise Outdated
+            if not twins.add_checked(checked):
+                raise BadFiles("a file is there twice, in two events of the commit")
+            draft.add(checked, checked.content)
         return draft.render(self._user, request, time.time_ns() // 1_000_000)
 
     def _settled(self, before: State, made: Version) -> Publication:
@@ -271,7 +277,3 @@ class DeltaCommitter:
 
 def _unknown(code: CauseCode, snapshot: int, error: LakeUnavailable | None = None) -> OutcomeUnknown:
     return OutcomeUnknown(str(error or ""), Cause(code=code, snapshot=snapshot))
-
-
-def _paths(event: FilesWritten) -> int:
-    return hash(tuple(file.path for file in event.files))

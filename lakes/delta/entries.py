@@ -7,7 +7,7 @@ the log would make the table unreadable for everybody.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from sluicegate.events.models import FileInfo, FilesWritten
@@ -52,6 +52,15 @@ def encoded(path: str) -> str:
     return quote(path, safe="/=")
 
 
+class Entries(NamedTuple):
+    """The entries of an event that was examined, as they are published."""
+
+    lines: bytes
+    """One for each file, with a line feed between them."""
+    rows: tuple[int, ...]
+    """Of each file."""
+
+
 class Examiner:
     """Validator of events against one schema of one table. It caches the folders of partitions."""
 
@@ -61,7 +70,7 @@ class Examiner:
         self._names = [(column.name, column.physical) for column in schema.partitions]
         self._folders: dict[tuple[str | None, ...], str] = {}
 
-    def examine(self, event: FilesWritten) -> None:
+    def examine(self, event: FilesWritten) -> Entries:
         """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
         if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
             raise BadFiles(
@@ -76,6 +85,8 @@ class Examiner:
             except BadFiles as error:
                 # The text shows what was sent, which may be long.
                 raise BadFiles(str(error)[:_LONGEST_TEXT]) from error
+        lines = b"\n".join([file.metadata for file in event.files])
+        return Entries(lines, tuple(file.rows for file in event.files))
 
     def _examine(self, file: FileInfo) -> None:
         added = _decode(file)

@@ -1,19 +1,18 @@
-"""Examinations of events by a committer: against the schema that they were written with, and today's."""
+"""Examinations of events by a committer: against the schema of their files, and the newest one."""
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.actions import Malformed, Metadata, Protocol
 from sluicegate.lakes.delta.checkpoints import Gone, read_checkpoint
-from sluicegate.lakes.delta.entries import Examiner
+from sluicegate.lakes.delta.entries import Entries, Examiner
 from sluicegate.lakes.delta.evolution import problem_of_older
 from sluicegate.lakes.delta.features import TYPE_WIDENING, supports
 from sluicegate.lakes.delta.log import Log, State
-from sluicegate.lakes.delta.remembered import Remembered, content_digest
 from sluicegate.lakes.delta.schema import TableSchema, read_schema
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
 
 
 class Examinations:
-    """Verdicts on events, cached until they are used or the schema changes."""
+    """Examiners of the schemas whose files a table takes, until its schema changes."""
 
     def __init__(self, log: Log, location: str) -> None:
         self._log = log
@@ -28,15 +27,6 @@ class Examinations:
         self._older: dict[int, TableSchema] = {}
         self._searched = -1
         """Version down from which the log was searched for older schemas."""
-        self._passed = Remembered()
-
-    def keep(self, state: State, event: FilesWritten) -> None:
-        """Examine an event, unless its verdict is cached, and cache it. Raises BadFiles, LakeUnavailable."""
-        self._passed.keep(self._examine(state, event), len(event.files))
-
-    def require(self, state: State, event: FilesWritten) -> None:
-        """Examine an event, unless its verdict is cached. Raises BadFiles, LakeUnavailable."""
-        self._examine(state, event)
 
     def premises(self, state: State) -> str:
         """Return the part of the table's state that examinations depend on. Raises LakeUnavailable."""
@@ -44,19 +34,13 @@ class Examinations:
         schema = self._schema or _schema_of(state.metadata)
         return f"{state.metadata.id}, {schema.id}, {self._widening}"
 
-    def clear(self) -> None:
-        """Drop all verdicts."""
-        self._passed.clear()
-
-    def _examine(self, state: State, event: FilesWritten) -> bytes:
+    def examine(self, state: State, event: FilesWritten) -> Entries:
+        """Check all that an event itself can prove. Raises BadFiles, LakeUnavailable."""
         self._follow(state)
-        content = content_digest(event)
-        if not self._passed.take(content):
-            self._examiner(state, event.schema_id).examine(event)
-        return content
+        return self._examiner(state, event.schema_id).examine(event)
 
     def _follow(self, state: State) -> None:
-        """Drop all verdicts if the schema has changed, or what its columns may become."""
+        """Drop the examiners if the schema has changed, or the types that its columns may become."""
         if state.metadata is self._metadata and state.protocol is self._protocol:
             return
         self._metadata, self._protocol = state.metadata, state.protocol
@@ -67,7 +51,6 @@ class Examinations:
             self._older[self._schema.id] = self._schema
         self._schema, self._widening = schema, widening
         self._examiners.clear()
-        self._passed.clear()
 
     def _examiner(self, state: State, schema_id: int) -> Examiner:
         """Return the examiner of a schema whose files the table takes. Raises BadFiles for any other."""

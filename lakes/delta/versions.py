@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.delta.actions import WATERMARK, is_whole
 from sluicegate.lakes.delta.decisions import DECISION, DIGEST, Mark, mark_of, transactions
-from sluicegate.lakes.delta.entries import with_row_ids
+from sluicegate.lakes.delta.entries import Entries, with_row_ids
 from sluicegate.lakes.delta.features import keeps_timestamps, tracks_rows
 from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.port import CommitRequest, TableRefused
@@ -27,6 +27,7 @@ class Draft:
     state: State
     """The table before it."""
     lines: list[bytes] = field(default_factory=list)
+    """Of one event or more each."""
     rows: int = 0
     files: int = 0
     size: int = 0
@@ -36,18 +37,20 @@ class Draft:
         self._tracks = tracks_rows(self.state.protocol, self.state.metadata)
         self._first = self._next = highest_row_id(self.state) + 1 if self._tracks else 0
 
-    def add(self, event: FilesWritten) -> None:
-        """Add the files of an event, which was examined."""
-        version = self.state.version + 1
-        for file in event.files:
-            line = file.metadata
-            if self._tracks:
-                line = with_row_ids(line, self._next, version)
-                self._next += file.rows
-            self.lines.append(line)
-            self.rows += file.rows
-            self.size += file.size
-        self.files += len(event.files)
+    def add(self, checked: Checked, entries: Entries) -> None:
+        """Add the files of an event that was checked."""
+        if checked.files:
+            self.lines.append(self._with_row_ids(entries) if self._tracks else entries.lines)
+        self.files += checked.files
+        self.rows += checked.rows
+        self.size += checked.size
+
+    def _with_row_ids(self, entries: Entries) -> bytes:
+        version, lines = self.state.version + 1, []
+        for line, rows in zip(entries.lines.split(b"\n"), entries.rows, strict=True):
+            lines.append(with_row_ids(line, self._next, version))
+            self._next += rows
+        return b"\n".join(lines)
 
     def render(self, user: str, request: CommitRequest, now_ms: int) -> bytes:
         """Return the content of the version. Raises TableRefused if the log lacks something that it needs."""

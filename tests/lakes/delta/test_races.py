@@ -7,9 +7,10 @@ from operator import le
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import CommitFailedError
 
 from sluicegate.events.models import FilesWritten
-from tests.contracts.lakes.delta_lake import PATIENT, DeltaLake
+from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.delta_objects import DELTA, delta_of
 from tests.integration.waiting import BACKSTOP, wait_until
 
@@ -61,6 +62,16 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaLake:
     return delta_of(request.param, request, tmp_path)
 
 
+def compact(lake: DeltaLake) -> int:
+    """Compact by the library, again if it was overtaken too often; return the versions that it made."""
+    while True:
+        try:
+            made: int = lake.table.optimize.compact()["numFilesAdded"]
+        except CommitFailedError:
+            continue
+        return made
+
+
 def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Path) -> None:
     ours = [lake.event([number]) for number in range(COMMITS)]
     theirs = [lake.event([1_000 + number]) for number in range(COMMITS)]
@@ -69,7 +80,7 @@ def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Pat
     compacted = 0
     for number in range(10):
         lake.foreign([2_000 + number])
-        compacted += lake.table.optimize.compact(commit_properties=PATIENT)["numFilesAdded"]
+        compacted += compact(lake)
     conflicts = finish(*racers)
     assert lake.ids() == [*range(COMMITS), *range(1_000, 1_000 + COMMITS), *range(2_000, 2_010)]
     assert lake.versions() == list(range(2 * COMMITS + 11 + compacted))
