@@ -15,8 +15,10 @@ from sluicegate.demo.data import EVENT_TIME, REGIONS, spark_schema
 from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import STREAM, TOPICS
 from sluicegate.demo.slow import VARIABLE, Slowness
+from sluicegate.demo.tables import DemoTable
 from sluicegate.writer_hooks.attach import attach
 from sluicegate.writer_hooks.spark.incarnation import close_region
+from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
 
 _TRIGGER: Final = "50 milliseconds"
 _RHYTHMS: Final = (700, 750, 800)
@@ -74,7 +76,7 @@ def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
 class Jobs:
     """The jobs, from their start to the closing of their regions."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str, table: Path, checkpoints: Path) -> None:
+    def __init__(self, spark: SparkSession, bootstrap: str, table: DemoTable, checkpoints: Path) -> None:
         self._spark = spark
         self._bootstrap = bootstrap
         self._table = table
@@ -128,7 +130,9 @@ class Jobs:
             "bounded": "true",
             # A killed coordinator answers after its restart; the run itself notices that nothing moves.
             "registration.timeout": "forever",
-            "table": str(self._table),
+            "format": self._table.format,
+            "table": self._table.location,
+            **{f"{TABLE_PREFIX}{name}": value for name, value in self._table.options.items()},
             "event.time.column": EVENT_TIME,
             "kafka.bootstrap.servers": self._bootstrap,
             "topic.prefix": TOPICS.prefix,

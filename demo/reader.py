@@ -7,7 +7,6 @@ contradiction is an error.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,31 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sluicegate.demo.errors import TableDamaged
+from sluicegate.demo.tables import Commit, Contents
 
 Record = dict[str, Any]
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d+)")
 _ADD: Final = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Changes of one snapshot."""
-
-    snapshot: int
-    user: str
-    identifier: int
-    files: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """A table as of its newest snapshot."""
-
-    rows: pa.Table
-    files: int
-    commits: tuple[Commit, ...]
 
 
 def read_table(root: Path, *, compacted: bool = False) -> Contents:

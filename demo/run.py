@@ -18,10 +18,9 @@ from sluicegate.demo.feed import Feed, share_due
 from sluicegate.demo.jobs import Jobs, start_session
 from sluicegate.demo.kills import Killer
 from sluicegate.demo.progress import Display, describe
-from sluicegate.demo.reader import read_table
 from sluicegate.demo.services import Coordinator, Servers
 from sluicegate.demo.slow import Slowness
-from sluicegate.demo.table import count_rows, create_table
+from sluicegate.demo.tables import DemoTable, create_table
 from sluicegate.demo.watch import MAX_FALLBACKS, Progress, Watch
 
 _POLL: Final = 0.2
@@ -35,8 +34,8 @@ max_consecutive_fallbacks = {MAX_FALLBACKS}
 """
 
 
-_Data = tuple[pa.Table, Feed, Path]
-"""Rows of the source, its files, and the folder of the table."""
+_Data = tuple[pa.Table, Feed, DemoTable]
+"""Rows of the source, its files, and the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,8 @@ class Wish:
     """With a slow region: use the same setup without the slowness, for comparison."""
     full_cuts: bool
     """With a slow region: each commit waits for all regions, for comparison."""
+    table_format: str
+    """Format of the table: `paimon`, `iceberg` or `delta`."""
     work: Path
     """Folder for all files of the run; it contains only an empty folder `logs`."""
 
@@ -94,7 +95,7 @@ class _Parts:
 
     source: pa.Table
     totals: Mapping[str, int]
-    table: Path
+    table: DemoTable
     feed: Feed
     coordinator: Coordinator
     jobs: Jobs
@@ -118,11 +119,12 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
     _follow(parts, display, wish.kills)
     parts.coordinator.stop()
     display.note("everything is committed; reading the table back")
-    contents = read_table(parts.table)
-    counted = count_rows(wish.work / "warehouse")
+    contents = parts.table.read()
+    counted = parts.table.count()
     if counted != contents.rows.num_rows:
         raise TableDamaged(
-            f"Paimon's own reader finds {counted} rows, the independent one {contents.rows.num_rows}"
+            f"the reader of {wish.table_format} finds {counted} rows, the independent one "
+            f"{contents.rows.num_rows}"
         )
     verdict = compare(contents.rows, parts.source)
     phases = dict(sorted(parts.killer.phases.items()))
@@ -200,7 +202,7 @@ def _start_coordinator(
 def _prepare_data(wish: Wish) -> _Data:
     source = load_flights(wish.rows)
     files = write_batches(source, wish.work / "source", batches_for(wish.rows))
-    return source, Feed(files, wish.work / "inbox"), create_table(wish.work / "warehouse")
+    return source, Feed(files, wish.work / "inbox"), create_table(wish.table_format, wish.work / "warehouse")
 
 
 def _follow(parts: _Parts, display: Display, kills: int) -> None:

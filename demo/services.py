@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.demo.errors import RunFailed
+from sluicegate.demo.tables import DemoTable
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.process import ChildProcess
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
@@ -41,9 +42,11 @@ level = "debug"
 format = "json"
 
 [streams.{stream}]
-format = "paimon"
+format = "{table_format}"
 table = "{table}"
-{policy}"""
+{policy}
+[streams.{stream}.options]
+{options}"""
 
 
 class Servers:
@@ -66,7 +69,7 @@ class Servers:
         finally:
             self.valkey.stop()
 
-    def write_settings(self, path: Path, table: Path, policy: str = "") -> None:
+    def write_settings(self, path: Path, table: DemoTable, policy: str = "") -> None:
         """Write the coordinator's settings file; both servers must have been started.
 
         `policy` has more lines for the stream's settings.
@@ -77,8 +80,10 @@ class Servers:
             partitions=PARTITIONS,
             redis=self.valkey.url,
             stream=STREAM,
-            table=table,
+            table_format=table.format,
+            table=table.location,
             policy=policy,
+            options="".join(f'{name} = "{value}"\n' for name, value in table.options.items()),
         )
         path.write_text(text, encoding="utf-8")
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 from pypaimon import CatalogFactory
 
-from sluicegate.demo.table import DATABASE, NAME, create_table
+from sluicegate.demo.table_paimon import create_table
+from sluicegate.demo.tables import DATABASE, NAME
 
 
 def new_table(warehouse: Path, *commits: pa.Table) -> Path:
     """Create the demo's table and append to it, one commit each; return its folder."""
-    folder = create_table(warehouse)
+    folder = create_table(warehouse).folder
     for rows in commits:
         append(warehouse, rows)
     return folder

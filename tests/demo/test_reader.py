@@ -10,7 +10,7 @@ import pytest
 from sluicegate.demo.check import compare
 from sluicegate.demo.errors import TableDamaged
 from sluicegate.demo.reader import decode_string_row, read_table
-from sluicegate.demo.table import count_rows
+from sluicegate.demo.table_paimon import PaimonTable
 from tests.demo.tables import append, new_table
 
 
@@ -20,7 +20,7 @@ def test_reads_what_pypaimon_wrote(few: pa.Table, tmp_path: Path) -> None:
     assert compare(found.rows, few).exact
     assert [commit.rows for commit in found.commits] == [100, 50, 150]
     assert found.files == len(list(folder.glob("**/*.parquet")))
-    assert count_rows(tmp_path) == 300
+    assert PaimonTable(tmp_path).count() == 300
 
 
 def test_table_without_a_commit_is_empty(tmp_path: Path) -> None:

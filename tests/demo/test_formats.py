@@ -1,0 +1,81 @@
+"""The demo's tables of every format: commits of ours are read back, and damage is noticed."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluicegate.demo.check import compare
+from sluicegate.demo.errors import TableDamaged
+from sluicegate.demo.main import _OF_FORMAT
+from sluicegate.demo.tables import Commit, DemoTable, create_table
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.port import Absent, CommitRequest, Published
+from sluicegate.lakes.registry import adapter
+
+FORMATS = sorted(_OF_FORMAT)
+
+
+@pytest.fixture(params=FORMATS)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> DemoTable:
+    return create_table(request.param, tmp_path / "warehouse")
+
+
+def commit(table: DemoTable, *parts: pa.Table) -> None:
+    """Commit each part with our own writer and committer."""
+    lake = adapter(table.format)
+    there = lake.parse_table(table.location, table.options)
+    committer = lake.open_committer(there, "demo-user")
+    state = committer.inspect()
+    head = state.head
+    for decision, rows in enumerate(parts, 1):
+        writer = lake.open_writer(there, "time_hour")
+        for batch in rows.to_batches():
+            writer.write(batch)
+        event = FilesWritten(
+            format=table.format,
+            format_version=lake.format_version,
+            location=writer.location,
+            schema_id=writer.schema_id,
+            spec_id=writer.spec_id,
+            files=tuple(writer.finish()),
+        )
+        answer = committer.ask(decision, f"d{decision}", state.identity, head)
+        assert isinstance(answer, Absent), answer
+        request = CommitRequest(decision, f"d{decision}", answer.head, None, committer.check([event]))
+        made = committer.publish(request)
+        assert isinstance(made, Published), made
+        head = made.snapshot
+    committer.close()
+
+
+def test_an_empty_table_has_no_rows(table: DemoTable) -> None:
+    contents = table.read()
+    assert (contents.files, contents.commits, table.count()) == (0, (), 0)
+
+
+def test_rows_and_commits_are_read_back(table: DemoTable, few: pa.Table) -> None:
+    commit(table, few.slice(0, 100), few.slice(100))
+    contents = table.read()
+    assert compare(contents.rows, few).exact
+    assert table.count() == few.num_rows
+    first, second = contents.commits
+    assert (first.user, first.identifier, first.rows) == ("demo-user", 1, 100)
+    assert (second.user, second.identifier, second.rows) == ("demo-user", 2, few.num_rows - 100)
+    assert first.files + second.files == contents.files
+    assert isinstance(first, Commit)
+
+
+def test_a_file_of_another_size_is_damage(table: DemoTable, few: pa.Table) -> None:
+    commit(table, few)
+    data = max(Path(table.location).rglob("*.parquet"))
+    data.write_bytes(data.read_bytes() + b"x")
+    with pytest.raises(TableDamaged):
+        table.read()
+
+
+def test_a_file_that_is_gone_is_damage(table: DemoTable, few: pa.Table) -> None:
+    commit(table, few)
+    max(Path(table.location).rglob("*.parquet")).unlink()
+    with pytest.raises(TableDamaged):
+        table.read()
