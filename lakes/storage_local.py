@@ -6,6 +6,8 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import wait
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -16,9 +18,12 @@ from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storage_errors import explain
+from sluicegate.lakes.threads import CommitThreads
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
+_AT_ONCE: Final = 4
+"""Files that are made durable at the same time."""
 _NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """Errors for names that no file can have. The file counts as absent, because a retry does not help."""
 
@@ -96,8 +101,8 @@ class LocalStorage:
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         try:
             self._make(folder)
-            for name, content in files.items():
-                write_durably(self._path(f"{folder}/{name}"), content)
+            write_all_durably({self._path(f"{folder}/{name}"): files[name] for name in files})
+            for _ in files:
                 hit(Failpoint.LAKE_MANIFEST_WRITTEN)
             sync_folder(self._path(folder))
             hit(Failpoint.LAKE_MANIFESTS_DURABLE)
@@ -242,6 +247,28 @@ def write_durably(path: str, content: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_all_durably(files: Mapping[str, bytes]) -> None:
+    """Write new files side by side, since a disk can make several durable at once.
+
+    Raises OSError, also if a file exists; then no write is under way any more.
+    """
+    if len(files) < 2:
+        for path, content in files.items():
+            write_durably(path, content)
+        return
+    threads = _disk_threads(os.getpid())
+    writes = [threads.submit(write_durably, path, content) for path, content in files.items()]
+    wait(writes)
+    for each in writes:
+        each.result()
+
+
+@cache
+def _disk_threads(process: int) -> CommitThreads:
+    """Return the threads of this process: a fork has none of its parent's."""
+    return CommitThreads(_AT_ONCE)
 
 
 def sync_folder(path: str) -> None:
