@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.history import look_for, newest_decisions
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
 from sluicegate.lakes.memory_table import SCHEME, MarkerKind, MemoryTable, by_one
@@ -18,7 +19,6 @@ from sluicegate.lakes.port import (
     PORT_VERSION,
     Answer,
     BadFiles,
-    Checked,
     CommitRequest,
     Conflict,
     LakeUnavailable,
@@ -120,7 +120,7 @@ class MemoryCommitter:
         given = list(request.files)
         events = [_event(each) for each in given]
         if any(isinstance(each, Checked) and each.premises != self.premises() for each in given):
-            return NotPublished("the table has other columns since the files were checked")
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
         problem = self._problem(events)
         if problem is not None:
             return Refused(problem)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.checked import Checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sluicegate.lakes.history import TableHistory
 
-CHECK_LASTS: Final = 600.0
-"""Seconds for which a check that files exist counts. Cleaners of orphans wait longer before they delete."""
 PORT_VERSION: Final = 1
 """Version of the protocols in this module; rises when adapters of older releases would not work any more."""
 
@@ -179,26 +178,6 @@ class Refused:
 
 
 Publication = Published | Conflict | NotPublished | OutcomeUnknown | Refused
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """An event that a committer has checked, in the form in which that committer publishes it.
-
-    It holds while the committer's premises stay the same, for CHECK_LASTS at most.
-    """
-
-    premises: str
-    files: int
-    rows: int
-    size: int
-    """Bytes of the files."""
-    paths: bytes
-    """Digests of the paths, one after the other (`twins.path_digest`)."""
-    content: object
-    """The adapter's own."""
-    held: int
-    """Bytes of memory, about."""
 
 
 @dataclass(frozen=True, slots=True)

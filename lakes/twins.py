@@ -6,7 +6,8 @@ from struct import Struct
 from typing import Final
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import BadFiles, Checked
+from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.port import BadFiles
 
 SIZE: Final = 16
 """Bytes of the digest of a path. It is smaller than most paths, and a commit may have a million files."""

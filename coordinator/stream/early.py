@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
-from sluicegate.lakes.port import CHECK_LASTS, Checked
+from sluicegate.lakes.checked import CHECK_LASTS, Checked
 
 log = structlog.get_logger(__name__)
 

@@ -29,9 +29,9 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.port import (
     BadFiles,
-    Checked,
     CommitRequest,
     Committer,
     LakeError,

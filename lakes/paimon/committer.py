@@ -9,6 +9,7 @@ from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.checked import Checked, Outdated
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
@@ -19,7 +20,6 @@ from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
-    Checked,
     CommitRequest,
     Conflict,
     Found,
@@ -98,9 +98,9 @@ class PaimonCommitter:
 
     def _checked(self, event: FilesWritten, premises: str) -> Checked:
         """Check all that an event itself can prove. Raises BadFiles."""
-        entries = self._open()[1].examine(event)
         if not self._table.has_schema(event.schema_id):
             raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
+        entries = self._open()[1].examine(event)
         paths = paths_of(event)
         return Checked(
             premises=premises,
@@ -138,6 +138,8 @@ class PaimonCommitter:
             # Only failures before the link raise LakeUnavailable. After the link, a failure makes the outcome
             # unknown.
             return NotPublished(str(error))
+        except Outdated:
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
 
     def _publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
@@ -317,7 +319,7 @@ class _Reading:
         for event in self._events:
             checked = event if isinstance(event, Checked) else self._check([event])[0]
             if checked.premises != self._premises or not isinstance(checked.content, Entries):
-                raise LakeUnavailable("the table has another schema since the files were checked")
+                raise Outdated
             if not self._twins.add_checked(checked):
                 raise BadFiles("a file is there twice, in two events of the commit")
             self.rows += checked.rows

@@ -5,11 +5,11 @@ from enum import Enum
 from typing import Protocol
 
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.port import (
     Absent,
     Adapter,
     Answer,
-    Checked,
     CommitRequest,
     Committer,
     CopiesFiles,

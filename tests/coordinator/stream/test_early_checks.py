@@ -17,9 +17,10 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
+from sluicegate.lakes.checked import CHECK_LASTS, Checked
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.memory_table import MemoryTable
-from sluicegate.lakes.port import CHECK_LASTS, Checked, LakeUnavailable, Published
+from sluicegate.lakes.port import LakeUnavailable, Published
 from tests.integration.waiting import until
 
 STREAM = "early"
