@@ -39,6 +39,12 @@ BENCHMARKS: Final = (
     Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
     Benchmark("cadence", "cadence", _words("--json"), _words("--seconds 4 --interval 1 --json")),
     Benchmark("paimon_commit", "paimon_commit", (), _words("--ages 0 --sizes 10,1000 --samples 8")),
+    Benchmark(
+        "visible",
+        "visible",
+        _words("--json"),
+        _words("--warm-up 0.1 --rounds 20 --sizes 10,1000 --aged 50 --json"),
+    ),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(
         "slow_region",
@@ -74,13 +80,14 @@ BENCHMARKS: Final = (
 
 
 def digest(benchmark: Benchmark) -> str:
-    """Return the digest of the benchmark's module and of what it imports from this folder.
+    """Return the digest of the benchmark's module, of what it imports from this folder, and of its Java.
 
     Imports do not count: a part of the product that has another address is measured in the same way.
     """
     found = hashlib.sha256()
     for path in sorted(_sources(BENCH / f"{benchmark.module}.py", set())):
-        found.update(f"{path.name}\0{_without_imports(path.read_text(encoding='utf-8'))}".encode())
+        text = path.read_text(encoding="utf-8")
+        found.update(f"{path.name}\0{_without_imports(text) if path.suffix == '.py' else text}".encode())
     return found.hexdigest()[:16]
 
 
@@ -95,10 +102,19 @@ def _without_imports(source: str) -> str:
 def _sources(path: Path, seen: set[Path]) -> set[Path]:
     if path not in seen:
         seen.add(path)
-        for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for name in _imported(tree):
             if (other := BENCH / f"{name}.py").exists():
                 _sources(other, seen)
+        seen.update(_java_sources(tree))
     return seen
+
+
+def _java_sources(tree: ast.Module) -> Iterator[Path]:
+    """Give the Java programs that a module names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".java"):
+            yield BENCH / "java" / node.value
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

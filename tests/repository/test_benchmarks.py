@@ -51,5 +51,18 @@ def test_a_change_of_the_code_that_measures_is_noticed(
     assert digest(Benchmark("mine", "mine")) == before
 
 
+def test_a_change_of_the_java_that_measures_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text('PROGRAM = "Mine.java"\n')
+    (tmp_path / "java").mkdir()
+    program = tmp_path / "java" / "Mine.java"
+    program.write_text("class Mine {}\n")
+    monkeypatch.setattr(catalogue, "BENCH", tmp_path)
+    before = digest(Benchmark("mine", "mine"))
+    program.write_text("class Mine { int more; }\n")
+    assert digest(Benchmark("mine", "mine")) != before
+
+
 def test_the_benchmarks_find_the_demo() -> None:
     subprocess.run([*DEMO, "--help"], check=True, capture_output=True)
