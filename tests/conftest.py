@@ -1,5 +1,6 @@
 """Fixtures for every test: real servers, names that no other test uses, and the flag of the golden cases."""
 
+import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +14,25 @@ from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.doubles.s3 import S3Double
 from tests.s3proxy import S3Proxy, s3_server
 from tests.servers import kafka_server, redis_server
+from tests.spark_judge.judge import REASON, SKIPPED, SparkJudge
 
 # A slow machine is no defect: no example has a time limit, and none may take too long to be drawn.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 
 WITH_SERVERS: Final = frozenset(
-    {"kafka", "kafka_bootstrap", "own_kafka", "own_valkey", "redis", "redis_url", "s3", "s3proxy", "spark"}
+    {
+        "kafka",
+        "kafka_bootstrap",
+        "own_kafka",
+        "own_valkey",
+        "redis",
+        "redis_url",
+        "s3",
+        "s3proxy",
+        "spark",
+        "spark_judge",
+    }
 )
 """Fixtures and marks that start a server, a Spark session or a process of the product."""
 
@@ -99,6 +112,15 @@ def s3proxy() -> Iterator[S3Proxy]:
     """Give an S3 server that all tests share; use folders of your own."""
     with s3_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark_judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkJudge]:
+    """Give a Spark that reads and writes tables beside us. It is in an environment of its own."""
+    if os.environ.get(SKIPPED) == "no":
+        pytest.skip(REASON)
+    with SparkJudge(tmp_path_factory.mktemp("spark-judge")) as judge:
+        yield judge
 
 
 @pytest.fixture

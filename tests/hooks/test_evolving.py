@@ -158,7 +158,7 @@ def test_the_option_needs_a_format_with_the_capability(
     assert SinkOptions.parse(OPTIONS | {"evolve": "never"}).evolve == "never"
 
 
-def test_each_real_format_of_this_release_has_the_capability() -> None:
+def test_paimon_has_the_capability() -> None:
     assert evolving(adapter("paimon")).name == "paimon"
 
 
