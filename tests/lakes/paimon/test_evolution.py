@@ -25,11 +25,18 @@ from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.evolution import add_columns, read_columns
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import LakeUnavailable, Published, SchemaMismatch, TableRefused
+from sluicegate.lakes.port import (
+    Absent,
+    Found,
+    LakeUnavailable,
+    Published,
+    SchemaMismatch,
+    TableRefused,
+)
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes import evolver
 from tests.contracts.lakes.harness import USER, Fault, Stream
-from tests.contracts.lakes.paimon_lake import FaultyStorage, PaimonLake
+from tests.contracts.lakes.paimon_lake import FaultyStorage, Killed, PaimonLake
 
 NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
 WIDE = pa.schema([("id", pa.int64()), ("day", pa.string()), ("place", pa.struct([("x", pa.int64())]))])
@@ -271,6 +278,30 @@ def test_a_commit_that_is_under_way_is_finished_with_the_schema_that_it_began_wi
     assert isinstance(stream.publish(2, stream.head(2), [newer, lake.event([3])]), Published)
     assert json.loads((lake.root / "snapshot/snapshot-2").read_bytes())["schemaId"] == 1
     assert [row["note"] for row in lake.rows()] == [None, "b", None]
+
+
+@pytest.mark.parametrize("visible", [False, True])
+def test_a_committer_that_dies_after_a_change_has_a_successor(tmp_path: Path, visible: bool) -> None:
+    """The schema changes right before the link that decides a commit, which is made or not."""
+    lake = PaimonLake(tmp_path)
+    event = lake.event([1])
+
+    def change_and_perhaps_die() -> None:
+        gain(lake)
+        if not visible:
+            raise Killed
+
+    lake.strand(1, event, change_and_perhaps_die)
+    assert lake.schemas() == 2
+    stream = Stream(lake)
+    stream.recorded = None
+    answer = stream.ask(1)
+    assert isinstance(answer, Found if visible else Absent)
+    if isinstance(answer, Absent):
+        assert isinstance(stream.publish(1, answer.head, stream.committer.check([event])), Published)
+    newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
+    assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
+    assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, "b")]
 
 
 def test_a_product_that_opened_the_table_before_commits_after(tmp_path: Path) -> None:
