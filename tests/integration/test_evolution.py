@@ -1,21 +1,28 @@
-"""A Spark query whose rows have gained columns, with a real service that commits beside it."""
+"""Columns that are added while a real service commits: by a Spark query, and right before a publication."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit, when
 
+from sluicegate.events.causes import CauseCode
+from sluicegate.lakes.new_columns import evolve
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.port import CommitRequest, NotPublished, Publication, Published
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
+from tests.integration.job import SCHEMA
 from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = pytest.mark.kafka
 
 _OPTIONS = {"assignment": "1", "regions": "r1,r2"}
 _EVOLVES = _OPTIONS | {"evolve": "add-columns"}
@@ -58,6 +65,7 @@ def data_files(place: Place) -> int:
     return len(list((Path(place.table) / "bucket-0").iterdir()))
 
 
+@pytest.mark.spark
 async def test_rows_with_a_new_column_change_the_table_once_and_only_with_leave(
     place: Place, spark: SparkThread
 ) -> None:
@@ -91,3 +99,31 @@ async def test_rows_with_a_new_column_change_the_table_once_and_only_with_leave(
         await job.run(rows.withColumn("kind", when(col("id").isNotNull(), lit("k"))))
         await committed(place, "kind", [None] * (_FILES + 3) + ["k"])
         assert schemas(place) == 3
+
+
+async def test_files_are_checked_again_after_a_change_right_before_their_publication(
+    place: Place, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, outcomes = PaimonCommitter.publish, list[Publication]()
+    wider = SCHEMA.append(pa.field("note", pa.string()))
+
+    def late(self: PaimonCommitter, request: CommitRequest) -> Publication:
+        evolve(ADAPTER, ADAPTER.parse_table(place.table), wider)
+        outcomes.append(real(self, request))
+        return outcomes[-1]
+
+    async with running(place.settings()), place.job() as job:
+        await job.register()
+        monkeypatch.setattr(PaimonCommitter, "publish", late)
+        await job.run_batch([1], [2])
+        await job.committed([1, 2])
+        await job.run_batch([3])
+        await job.committed([1, 2, 3])
+    first, *others = outcomes
+    assert isinstance(first, NotPublished)
+    assert first.cause is not None
+    assert first.cause.code is CauseCode.CHECKS_OUTDATED
+    assert others
+    assert all(isinstance(each, Published) for each in others)
+    assert schemas(place) == 2
+    assert [row["note"] for row in read(place.table)] == [None, None, None]
