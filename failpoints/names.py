@@ -67,7 +67,7 @@ class Failpoint(StrEnum):
     """Hit for each file of the commit's metadata, before all of them are durable."""
     LAKE_MANIFESTS_DURABLE = "lake.manifests-durable"
     LAKE_PUT_BEFORE = "lake.put.before"
-    """The next step makes the commit visible, if nobody else was faster."""
+    """The next step makes the commit, or a new schema, visible, if nobody else was faster."""
     LAKE_PUT_AFTER = "lake.put.after"
     LAKE_PUT_DURABLE = "lake.put-durable"
     LAKE_HINT_BEFORE = "lake.hint.before"

@@ -31,7 +31,10 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if problem is not None and field.name not in twice:
             problems.append(problem)
     if problems:
-        raise SchemaMismatch("the rows do not fit the table: " + "; ".join(problems))
+        remedy = (
+            f". Leave {', '.join(unknown)} out of the rows, or set evolve to add-columns" if unknown else ""
+        )
+        raise SchemaMismatch("the rows do not fit the table: " + "; ".join(problems) + remedy)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -46,7 +49,7 @@ def _fit(column: pa.Array, field: pa.Field) -> tuple[pa.Array, str | None]:
         return None, f"the column {field.name} must not be null, but {column.null_count} values are"
     if column.type.equals(field.type):
         return column, None
-    if not _fits(column.type, field.type):
+    if not fits(column.type, field.type):
         return None, f"the column {field.name} is {field.type} in the table, not {column.type}"
     try:
         if pa.types.is_dictionary(column.type):
@@ -65,13 +68,13 @@ def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
     return column.cast(target, safe=True)
 
 
-def _fits(source: pa.DataType, target: pa.DataType) -> bool:
+def fits(source: pa.DataType, target: pa.DataType) -> bool:
     """Return True if every value of the source type can be represented in the target type."""
     types = pa.types
     if source.equals(target) or types.is_null(source):
         return True
     if types.is_dictionary(source):
-        return _fits(source.value_type, target)
+        return fits(source.value_type, target)
     if types.is_integer(source) or types.is_floating(source):
         return _widens(source, target)
     # A target without a zone stores UTC, so a source with another zone is refused.
@@ -98,12 +101,12 @@ def _nested_fits(source: pa.DataType, target: pa.DataType) -> bool:
     types = pa.types
     if types.is_struct(source) and types.is_struct(target):
         same = [field.name for field in source] == [field.name for field in target]
-        return same and all(_fits(one.type, other.type) for one, other in zip(source, target, strict=True))
+        return same and all(fits(one.type, other.type) for one, other in zip(source, target, strict=True))
     if types.is_map(source) and types.is_map(target):
-        return _fits(source.key_type, target.key_type) and _fits(source.item_type, target.item_type)
+        return fits(source.key_type, target.key_type) and fits(source.item_type, target.item_type)
     lists = (types.is_list, types.is_large_list)
     if any(is_list(source) for is_list in lists) and any(is_list(target) for is_list in lists):
-        return _fits(source.value_type, target.value_type)
+        return fits(source.value_type, target.value_type)
     return False
 
 

@@ -6,11 +6,12 @@ made to fail at every point where they can. Only the writer half needs pyarrow.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.history import look_for, newest_decisions
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
 from sluicegate.lakes.memory_table import SCHEME, MarkerKind, MemoryTable, by_one
@@ -34,6 +35,9 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.twins import paths_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT: Final = "memory"
 FORMAT_VERSION: Final = 1
@@ -83,7 +87,7 @@ class MemoryCommitter:
         return self._table.identity
 
     def premises(self) -> str:
-        return repr((self._table.identity, self._table.columns))
+        return repr((self._table.identity, self._table.columns, self._table.schema_id))
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
         self._faults("check")
@@ -185,10 +189,12 @@ class MemoryAdapter:
         *,
         rise: Callable[[], int] = by_one,
         markers: MarkerKind = "none",
+        schema: "pa.Schema | None" = None,
     ) -> MemoryTable:
-        """Make a table, or a new one in the place of the old."""
-        known = None if columns is None else tuple(columns)
-        table = MemoryTable(name, known, rise=rise, markers=markers)
+        """Make a table, or a new one in the place of the old. A schema gives the columns types."""
+        known = columns if schema is None else schema.names
+        named = None if known is None else tuple(known)
+        table = MemoryTable(name, named, rise=rise, markers=markers, schema=schema)
         self._tables[name] = table
         return table
 
@@ -219,6 +225,28 @@ class MemoryAdapter:
         digest: str | None = None,
     ) -> MemoryWriter:
         return MemoryWriter(self.table(table.location), event_time_column, digest)
+
+    def read_columns(self, table: TableRef) -> TableColumns:
+        found = self.table(table.location)
+        if found.schema is None:
+            raise TableRefused(
+                f"the columns of {found.location} have no types, so none can be added; make the table with "
+                "ADAPTER.create(name, schema=...)"
+            )
+        return TableColumns(found.schema, f"{found.identity} {found.schema_id}")
+
+    def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
+        from sluicegate.lakes.memory_writer import refuse_types
+
+        refuse_types(columns)
+        newest = self.read_columns(table)
+        if newest.version != seen.version:
+            return False
+        found, schema = self.table(table.location), newest.schema
+        for column in columns:
+            schema = schema.append(column)
+        found.change(schema)
+        return True
 
 
 ADAPTER: Final = MemoryAdapter()

@@ -38,7 +38,9 @@ class MemoryMaintenance:
         if not any(table.location == self.location for table in self._tables.values()):
             model = self._table(source.location)
             name = self.location.removeprefix("memory://")
-            self._tables[name] = type(model)(name, model.columns, rise=model.rise, markers=model.markers)
+            self._tables[name] = type(model)(
+                name, model.columns, rise=model.rise, markers=model.markers, schema=model.schema
+            )
 
     def examine(self, event: FilesWritten) -> None:
         source = self._table(event.location)

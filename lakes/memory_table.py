@@ -68,6 +68,10 @@ class MemoryTable:
     rise: Callable[[], int] = field(default=by_one, kw_only=True, repr=False)
     """By how much the position of the next snapshot is higher; for tables whose positions have gaps."""
     markers: MarkerKind = field(default="none", kw_only=True)
+    schema: "pa.Schema | None" = field(default=None, kw_only=True)
+    """The columns with their types; None: the types are not known, so no column can be added."""
+    schema_id: int = 0
+    """Rises with each change of the schema."""
     _generation: int = 0
     _branching: int = 0
     _expired: list[MemorySnapshot] = field(default_factory=list)
@@ -143,6 +147,11 @@ class MemoryTable:
         """Return the snapshot that was made on this one, None if there is none."""
         parent = head.identity if head is not None else self.identity
         return next((each for each in self._visible.values() if each.parent == parent), None)
+
+    def change(self, schema: "pa.Schema") -> None:
+        """Give the table another schema; its files stay as they are."""
+        self.schema, self.columns = schema, tuple(schema.names)
+        self.schema_id += 1
 
     def expire(self, keep: int) -> None:
         """Forget all but the newest `keep` snapshots of the history; their files stay in the table."""

@@ -1,6 +1,6 @@
 """The writer half of the format that lives in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sluicegate.events.models import FileInfo
@@ -17,7 +17,8 @@ class MemoryWriter:
 
     def __init__(self, table: "MemoryTable", event_time_column: str | None, digest: str | None) -> None:
         self.location = table.location
-        self.schema_id = self.spec_id = 0
+        self.schema_id, self.spec_id = table.schema_id, 0
+        self._schema = table.schema
         self._table = table
         self._event_time = event_time_column
         number = f"{table.next_writer():05d}"
@@ -25,13 +26,17 @@ class MemoryWriter:
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: "pa.RecordBatch") -> None:
-        known = self._table.columns
-        if known is not None and tuple(batch.schema.names) != known:
-            unknown = sorted(set(batch.schema.names) ^ set(known))
-            raise SchemaMismatch(f"the columns {', '.join(unknown)} are only in the rows or in the table")
+        if self._schema is None:
+            self._check_names(batch.schema.names)
         if self._event_time is not None and self._event_time not in batch.schema.names:
             raise SchemaMismatch(f"the rows have no event time column {self._event_time}")
-        self._batches.append(batch)
+        self._batches.append(batch if self._schema is None else _conform(batch, self._schema))
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        known = self._table.columns
+        if known is not None and tuple(names) != known:
+            unknown = sorted(set(names) ^ set(known))
+            raise SchemaMismatch(f"the columns {', '.join(unknown)} are only in the rows or in the table")
 
     def finish(self) -> Iterator[FileInfo]:
         rows = sum(batch.num_rows for batch in self._batches)
@@ -59,3 +64,20 @@ class MemoryWriter:
         lowest = [low for low, _ in ranges if low is not None]
         highest = [high for _, high in ranges if high is not None]
         return min(lowest, default=None), max(highest, default=None)
+
+
+def _conform(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
+    from sluicegate.lakes.arrow import conform
+
+    return conform(batch, schema)
+
+
+def refuse_types(columns: Sequence["pa.Field"]) -> None:
+    """Refuse columns of durations, as most formats do. Raises SchemaMismatch."""
+    from pyarrow import types
+
+    refused = [f"{column.name} ({column.type})" for column in columns if types.is_duration(column.type)]
+    if refused:
+        raise SchemaMismatch(
+            f"tables in memory have no type for the new columns {', '.join(refused)}; convert them to numbers"
+        )

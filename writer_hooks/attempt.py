@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import Adapter, FileWriter
+from sluicegate.lakes.evolution import Evolve
+from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, files_written
 
@@ -21,6 +23,8 @@ class Target:
     table: TableRef
     event_time_column: str | None
     message_max_bytes: int
+    evolve: Evolve = "never"
+    """`add-columns`: the first rows of an attempt may bring nullable columns that the table lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ def write_attempt(
 ) -> tuple[Written, list[Event]]:
     """Write rows to files, and return the events to publish for them.
 
-    If the write fails, the adapter removes its files, because no event describes them. Raises LakeError or
-    EventTooLarge.
+    The columns of an attempt are those of its first rows. If the write fails, the adapter removes its files,
+    because no event describes them. Raises LakeError or EventTooLarge.
     """
     writer: FileWriter | None = None
     try:
@@ -53,6 +57,8 @@ def write_attempt(
                 continue
             # Open the writer at the first row: a task without rows writes no file and no event.
             if writer is None:
+                if target.evolve == "add-columns":
+                    evolve(target.adapter, target.table, batch.schema)
                 writer = target.adapter.open_writer(
                     target.table, target.event_time_column, digest_of(region, attempt)
                 )

@@ -1,8 +1,9 @@
 """Entry of Paimon in the registry of table formats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
@@ -11,6 +12,8 @@ from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
 from sluicegate.lakes.storages import location_uri, open_storage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sluicegate.lakes.paimon.writer import PaimonWriter
 
 
@@ -49,6 +52,18 @@ class PaimonAdapter:
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
         return PaimonWriter(open_storage(table.location), event_time_column, digest)
+
+    def read_columns(self, table: TableRef) -> TableColumns:
+        """Return the newest columns. Raises TableRefused or LakeUnavailable."""
+        from sluicegate.lakes.paimon.evolution import read_columns
+
+        return read_columns(Table(open_storage(table.location)))
+
+    def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
+        """Put the next schema of the table, if its number is free. Raises as the capability says."""
+        from sluicegate.lakes.paimon.evolution import add_columns
+
+        return add_columns(open_storage(table.location), columns, seen)
 
 
 ADAPTER: Final = PaimonAdapter()

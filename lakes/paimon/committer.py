@@ -264,6 +264,8 @@ class PaimonCommitter:
         table = self._table.newest()
         schema_id = int(table.table_schema.id)
         if self._opened is None or self._opened[0] != schema_id:
+            # The writer that has put the schema may have died before it was durable.
+            self._storage.settle_files([f"schema/schema-{schema_id}"])
             examiner = Examiner(table, self._storage.uri)
             self._opened = (schema_id, examiner, Manifests(self._storage, table))
         return self._opened

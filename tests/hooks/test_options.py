@@ -47,7 +47,7 @@ def test_a_folder_of_another_machine_is_refused() -> None:
 
 def test_a_table_that_the_format_cannot_have_is_refused() -> None:
     with pytest.raises(BadOption, match=r"option table cannot be used: .*Use a local or mounted path"):
-        SinkOptions.parse(GOOD | {"path": "s3://lake/flights"})
+        SinkOptions.parse(GOOD | {"path": "hdfs://lake/flights"})
     assert (
         SinkOptions.parse(GOOD | {"path": "memory://flights", "format": "memory"}).table == "memory://flights"
     )

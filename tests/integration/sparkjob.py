@@ -74,10 +74,11 @@ class SparkJob:
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 
-    def feed(self, *batches: Sequence[int]) -> None:
-        """Add files to the source."""
+    def feed(self, *batches: Sequence[int], **more: object) -> None:
+        """Add files to the source; each row has `more` beside the columns of the table."""
         for ids in batches:
-            lines = [json.dumps({"id": n, "origin": self.region, "at": "2013-01-01T00:00:00Z"}) for n in ids]
+            row = {"origin": self.region, "at": "2013-01-01T00:00:00Z", **more}
+            lines = [json.dumps({"id": n, **row}) for n in ids]
             draft = self.root / "draft"
             draft.write_text("\n".join(lines))
             draft.rename(self.source / f"{ids[0]:06d}.json")

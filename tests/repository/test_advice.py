@@ -27,7 +27,7 @@ OF_CODES = {
 }
 """Texts of codes. tests/golden/test_ways_out.py plays them, tests/cli/test_messages.py parses commands."""
 VERBS = (
-    "add|alter|begin|change|check|choose|close|configure|copy|correct|create|delete|drop|expire|free|give|go|grant"
+    "add|alter|begin|change|check|choose|close|configure|convert|copy|correct|create|delete|drop|expire|free|give|go|grant"
     "|install|leave|let|list|look|lower|make|mend|move|name|pass|press|put|raise|record|remove|repeat|report"
     "|restart|restore|resume|rewind|run|see|send|set|start|stop|take|try|upgrade|use|wait|write"
 )

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes import LakeError, adapter
+from sluicegate.lakes import Adapter, LakeError, adapter
+from sluicegate.lakes.evolution import Evolve, evolving
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -44,26 +45,34 @@ def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
 
     The checks run on the driver, so problems of executors are not found.
     """
-    yield from table_troubles(sink.format, sink.table_ref(), sink.event_time_column)
+    yield from table_troubles(sink.format, sink.table_ref(), sink.event_time_column, sink.evolve)
     yield from log_troubles(sink.region.kafka, TopicNames(sink.region.topic_prefix), timeout)
 
 
-def table_troubles(table_format: str, table: TableRef, event_time_column: str | None) -> Iterator[str]:
+def table_troubles(
+    table_format: str, table: TableRef, event_time_column: str | None, evolve: Evolve = "never"
+) -> Iterator[str]:
     """Yield the reasons why the table cannot be written at present."""
     kind = adapter(table_format)
     cannot = "its table cannot be written from the driver's machine"
     try:
         kind.open_writer(table, None).abort()
+        is_new = evolve == "add-columns" and _lacks(kind, table, event_time_column)
     except LakeError as error:
         unseen = f". The option event.time.column ({event_time_column}) could not be compared with it"
         yield f"{cannot}: {error}{unseen if event_time_column else ''}"
         return
-    if event_time_column is None:
+    # A column that the table lacks comes with the first rows.
+    if event_time_column is None or is_new:
         return
     try:
         kind.open_writer(table, event_time_column).abort()
     except LakeError as error:
         yield f"the column {event_time_column} cannot be used as event.time.column: {error}"
+
+
+def _lacks(kind: Adapter, table: TableRef, column: str | None) -> bool:
+    return column not in evolving(kind).read_columns(table).schema.names
 
 
 def log_troubles(kafka: KafkaSettings, topics: TopicNames, timeout: float) -> Iterator[str]:

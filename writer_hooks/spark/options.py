@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
 from sluicegate.kafka.topics import TopicNames
+from sluicegate.lakes.evolution import EVOLVE_VALUES, Evolve, evolving
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 from sluicegate.writer_hooks.errors import BadOption
@@ -29,6 +30,7 @@ _KNOWN: Final = (
     "format",
     "topic.prefix",
     "event.time.column",
+    "evolve",
     "assignment",
     "assignment.after",
     "regions",
@@ -60,6 +62,7 @@ class SinkOptions:
     checkpoint_location: str
     table_options: tuple[tuple[str, str], ...] = ()
     message_max_bytes: int = _DEFAULT_MESSAGE
+    evolve: Evolve = "never"
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
@@ -75,6 +78,7 @@ class SinkOptions:
             checkpoint_location=_location(options),
             table_options=_table_options(options),
             message_max_bytes=_message_max_bytes(options),
+            evolve=_evolve(options),
         )
 
     def table_ref(self) -> TableRef:
@@ -94,10 +98,14 @@ def wrong_values(given: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def table_of(given: Mapping[str, str]) -> tuple[str, TableRef, str | None]:
-    """Return format, table and column of the event time, whatever the other options are. Raises BadOption."""
+def table_of(given: Mapping[str, str]) -> tuple[str, TableRef, str | None, Evolve]:
+    """Return format, table, column of the event time and `evolve`, whatever the other options are.
+
+    Raises BadOption.
+    """
     options = _lower(given)
-    return _format(options), _named_table(options), options.get("event.time.column") or None
+    column = options.get("event.time.column") or None
+    return _format(options), _named_table(options), column, _evolve(options)
 
 
 def log_of(given: Mapping[str, str]) -> tuple[KafkaSettings, TopicNames]:
@@ -136,6 +144,25 @@ def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...
 
 def _format(options: Mapping[str, str]) -> str:
     return options.get("format", DEFAULT_FORMAT)
+
+
+def _evolve(options: Mapping[str, str]) -> Evolve:
+    match options.get("evolve", "never").strip().lower():
+        case "never":
+            return "never"
+        case "add-columns":
+            return _evolving(options)
+        case other:
+            raise BadOption(f"the option evolve must be {' or '.join(EVOLVE_VALUES)}: {other!r}")
+
+
+def _evolving(options: Mapping[str, str]) -> Evolve:
+    """Return `add-columns`. Raises BadOption if the table's format cannot do that."""
+    try:
+        evolving(adapter(_format(options)))
+    except TableRefused as error:
+        raise BadOption(f"the option evolve cannot be add-columns: {error}") from error
+    return "add-columns"
 
 
 def _table_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -320,5 +347,6 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     lambda options: _seconds(options, "publish.timeout"),
     _registration_timeout,
     _message_max_bytes,
+    _evolve,
 )
 """Functions that each read one part of the options, and raise BadOption."""

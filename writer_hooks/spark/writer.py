@@ -72,6 +72,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             table=options.table_ref(),
             event_time_column=options.event_time_column,
             message_max_bytes=options.message_max_bytes,
+            evolve=options.evolve,
         )
         region = options.region
         written, events = write_attempt(region, attempt, target, iterator)

@@ -2,13 +2,14 @@
 
 import random
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
+from sluicegate.lakes.evolution import EvolvesSchema
 from sluicegate.lakes.memory_table import MarkerKind
 from tests.contracts.lakes.delta_objects import DELTA, delta_of
-from tests.contracts.lakes.harness import Lake
+from tests.contracts.lakes.harness import EvolvingLake, Lake
 from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
 
@@ -34,6 +35,14 @@ def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
 @pytest.fixture(params=[*UNMARKED, *MARKED])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return lake_of(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def evolving(lake: Lake) -> EvolvingLake:
+    """A table whose format has the capability."""
+    if not isinstance(lake.adapter, EvolvesSchema):
+        pytest.skip("the format lacks the capability EvolvesSchema")
+    return cast(EvolvingLake, lake)
 
 
 @pytest.fixture(params=MARKED)

@@ -1,11 +1,14 @@
 """What the contract suite does to a table of any format, behind a committer's back or through it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.evolution import EvolvesSchema
 from sluicegate.lakes.port import (
     Absent,
     Adapter,
@@ -88,6 +91,36 @@ class Lake(Protocol):
     def replace(self) -> None: ...
 
     def drop(self) -> None: ...
+
+
+class EvolvingLake(Lake, Protocol):
+    """A table whose schema changes."""
+
+    @property
+    def adapter(self) -> EvolvesSchema: ...
+
+    options: Mapping[str, str] | None
+    """Options with which another process opens the table; None: only this process sees it."""
+
+    def write(self, *batches: pa.RecordBatch) -> FilesWritten:
+        """Write rows with the adapter's writer half."""
+        ...
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All committed rows, in the order of `id`, as a reader of the table sees them."""
+        ...
+
+    def alter(self, name: str, kind: pa.DataType) -> None:
+        """Add a column as another product does."""
+        ...
+
+    def schemas(self) -> int:
+        """Return how many schemas the table has had."""
+        ...
+
+    def data_files(self) -> int:
+        """Return how many data files there are, committed or not."""
+        ...
 
 
 class Stream:

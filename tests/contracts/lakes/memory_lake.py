@@ -1,6 +1,7 @@
 """The in-memory format under the contract."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,9 +14,12 @@ from tests.contracts.lakes.harness import USER, Fault
 
 
 class MemoryLake:
+    options = None
+
     def __init__(self, rise: Callable[[], int] = by_one, markers: MarkerKind = "none") -> None:
         self.adapter = MemoryAdapter()
-        self.table = self.adapter.create("numbers", ["id"], rise=rise, markers=markers)
+        schema = pa.schema([("id", pa.int64())])
+        self.table = self.adapter.create("numbers", rise=rise, markers=markers, schema=schema)
         self.location = self.table.location
         self.marked = markers != "none"
 
@@ -36,8 +40,12 @@ class MemoryLake:
         return self.adapter.open_maintenance(self.adapter.parse_table(location or self.location))
 
     def event(self, ids: Iterable[int]) -> FilesWritten:
+        return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
+
+    def write(self, *batches: pa.RecordBatch) -> FilesWritten:
         writer = self.adapter.open_writer(self.adapter.parse_table(self.location), None)
-        writer.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
+        for batch in batches:
+            writer.write(batch)
         return FilesWritten(
             format=FORMAT,
             format_version=FORMAT_VERSION,
@@ -49,6 +57,22 @@ class MemoryLake:
     def ids(self) -> list[int]:
         batches = [batch for path in self.table.files for batch in self.table.data[path]]
         return sorted(number for batch in batches for number in batch.column("id").to_pylist())
+
+    def rows(self) -> list[dict[str, Any]]:
+        none = dict.fromkeys(self.table.columns or ())
+        batches = [batch for path in self.table.files for batch in self.table.data[path]]
+        rows = [none | row for batch in batches for row in batch.to_pylist()]
+        return sorted(rows, key=lambda row: row["id"])
+
+    def alter(self, name: str, kind: pa.DataType) -> None:
+        assert self.table.schema is not None
+        self.table.change(self.table.schema.append(pa.field(name, kind)))
+
+    def schemas(self) -> int:
+        return self.table.schema_id + 1
+
+    def data_files(self) -> int:
+        return len(self.table.data)
 
     def watermark(self) -> int | None:
         return self.table.head.watermark if self.table.head else None

@@ -4,10 +4,13 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.data_types import PyarrowFieldParser
+from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.events.models import FilesWritten
@@ -65,6 +68,7 @@ class ThawingStorage(LocalStorage):
 
 class PaimonLake:
     marked = False
+    options: Mapping[str, str] | None = MappingProxyType({})
 
     def __init__(
         self,
@@ -128,6 +132,20 @@ class PaimonLake:
     def ids(self) -> list[int]:
         return sorted(self.read().column("id").to_pylist())
 
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(self.read().to_pylist(), key=lambda row: row["id"])
+
+    def alter(self, name: str, kind: pa.DataType) -> None:
+        added = PyarrowFieldParser.to_paimon_type(kind, True)
+        self.catalog.alter_table("db.numbers", [SchemaChange.add_column(name, added)])
+
+    def schemas(self) -> int:
+        return len(self.storage.names("schema"))
+
+    def data_files(self) -> int:
+        folders = [name for name in self.storage.names(".") if name.startswith("bucket-")]
+        return sum(len(self.storage.names(folder)) for folder in folders)
+
     def watermark(self) -> int | None:
         head = Snapshots(self.storage).newest()
         mark = head.fields.get("watermark") if head is not None else None
@@ -138,6 +156,9 @@ class PaimonLake:
 
     def foreign_write(self, rows: pa.Table) -> None:
         table = self.table.copy({"snapshot.ignore-empty-commit": "false"})
+        schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
+        for field in [field for field in schema if field.name not in rows.schema.names]:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         write = table.new_stream_write_builder().new_write()
         if rows.num_rows:
             write.write_arrow(rows)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import Found, Published
 from tests.contracts.lakes.harness import Fault, Stream
 from tests.contracts.lakes.paimon_lake import ID_ONLY, PaimonLake
@@ -202,3 +203,30 @@ def test_a_made_tables_schema_is_durable(tmp_path: Path, monkeypatch: pytest.Mon
     assert calls.made_in("made/schema")
     for path in (*calls.made_in("made/schema"), "made/schema", "made"):
         calls.assert_durable(path, len(calls.made))
+
+
+def test_a_schema_of_another_writer_is_durable_before_a_snapshot_names_it(
+    lake: PaimonLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    lake.alter("note", pa.string())
+    event = lake.event([2])
+    head = stream.head(2)
+    calls = Calls(lake.root, monkeypatch)
+    assert isinstance(stream.publish(2, head, [event]), Published)
+    link = calls.last(("link", "snapshot/snapshot-2"))
+    for path in ("schema/schema-1", "schema", "."):
+        assert calls.first("sync", path, -1) < link, path
+
+
+def test_a_new_schema_is_durable_before_its_first_file_is_described(
+    lake: PaimonLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(lake.root, monkeypatch)
+    schema = ID_ONLY.append(pa.field("note", pa.string()))
+    evolve(lake.adapter, lake.adapter.parse_table(lake.location), schema)
+    (draft,) = drafts(calls)
+    link = calls.last(("link", "schema/schema-1"))
+    assert calls.first("sync", draft, -1) < link
+    assert calls.first("sync", "schema", link) < len(calls.made)

@@ -1,0 +1,289 @@
+"""Columns that rows have gained: one schema for all writers, and everything else refused."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluicegate.events.causes import CauseCode
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.new_columns import evolve
+from sluicegate.lakes.port import NotPublished, Published, SchemaMismatch, TableRef
+from tests.contracts.lakes.harness import EvolvingLake, Stream
+from tests.integration.waiting import BACKSTOP
+
+ID = pa.field("id", pa.int64())
+NOTE = pa.schema([ID, pa.field("note", pa.string())])
+PROCESSES = 4
+
+
+def noted(*ids: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(ids, pa.int64()), [f"row {number}" for number in ids]], schema=NOTE)
+
+
+def ref(lake: EvolvingLake) -> TableRef:
+    return lake.adapter.parse_table(lake.location, lake.options or {})
+
+
+def gain(lake: EvolvingLake, schema: pa.Schema = NOTE) -> None:
+    evolve(lake.adapter, ref(lake), schema)
+
+
+def gain_and_write(lake: EvolvingLake, *ids: int) -> FilesWritten:
+    gain(lake)
+    return lake.write(noted(*ids))
+
+
+def commit(stream: Stream, decision: int, *events: FilesWritten) -> None:
+    outcome = stream.publish(decision, stream.head(decision), stream.committer.check(events))
+    assert isinstance(outcome, Published), outcome
+    stream.recorded = outcome.snapshot
+
+
+def meanwhile(lake: EvolvingLake, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let something happen before the first change of the schema; return the results of all changes."""
+    add, results, acts = lake.adapter.add_columns, list[bool](), [act]
+
+    def late(table: TableRef, columns: Sequence[pa.Field], seen: TableColumns) -> bool:
+        if acts:
+            acts.pop()()
+        results.append(add(table, columns, seen))
+        return results[-1]
+
+    monkeypatch.setattr(lake.adapter, "add_columns", late)
+    return results
+
+
+def test_a_gained_column_is_added_once_and_older_rows_have_null(evolving: EvolvingLake) -> None:
+    stream = Stream(evolving)
+    stream.commit(1, [1])
+    commit(stream, 2, gain_and_write(evolving, 2))
+    commit(stream, 3, gain_and_write(evolving, 3))
+    assert evolving.rows() == [
+        {"id": 1, "note": None},
+        {"id": 2, "note": "row 2"},
+        {"id": 3, "note": "row 3"},
+    ]
+    assert evolving.schemas() == 2
+
+
+def test_a_table_without_snapshots_gains_columns(evolving: EvolvingLake) -> None:
+    event = gain_and_write(evolving, 1)
+    commit(Stream(evolving), 1, event)
+    assert evolving.rows() == [{"id": 1, "note": "row 1"}]
+
+
+def test_several_columns_are_added_by_one_schema(evolving: EvolvingLake) -> None:
+    schema = NOTE.append(pa.field("amount", pa.float64())).append(pa.field("tags", pa.list_(pa.string())))
+    gain(evolving, schema)
+    assert evolving.schemas() == 2
+    batch = pa.record_batch([pa.array([1], pa.int64()), ["a"], [0.5], [["x", None]]], schema=schema)
+    commit(Stream(evolving), 1, evolving.write(batch))
+    assert evolving.rows() == [{"id": 1, "note": "a", "amount": 0.5, "tags": ["x", None]}]
+
+
+def test_rows_without_new_columns_change_nothing(evolving: EvolvingLake) -> None:
+    gain(evolving, pa.schema([("id", pa.int32())]))
+    gain(evolving)
+    gain(evolving, pa.schema([("id", pa.int64())]))
+    assert evolving.schemas() == 2
+
+
+def test_files_of_the_older_schema_are_committed_after_the_change(evolving: EvolvingLake) -> None:
+    stream = Stream(evolving)
+    older = evolving.event([1])
+    newer = gain_and_write(evolving, 2)
+    commit(stream, 1, newer, older)
+    commit(stream, 2, evolving.event([3]))
+    expected: list[dict[str, Any]] = [
+        {"id": 1, "note": None},
+        {"id": 2, "note": "row 2"},
+        {"id": 3, "note": None},
+    ]
+    assert evolving.rows() == expected
+
+
+def test_a_check_before_the_change_does_not_count_after_it(evolving: EvolvingLake) -> None:
+    stream = Stream(evolving)
+    older = evolving.event([1])
+    checked = stream.committer.check([older])
+    before = stream.committer.premises()
+    gain(evolving)
+    assert stream.committer.premises() != before
+    outcome = stream.publish(1, stream.head(1), checked)
+    assert isinstance(outcome, NotPublished)
+    assert outcome.cause is not None
+    assert outcome.cause.code is CauseCode.CHECKS_OUTDATED
+    commit(stream, 1, older)
+    assert evolving.rows() == [{"id": 1, "note": None}]
+
+
+def test_two_writers_who_gain_the_same_column_make_one_schema(
+    evolving: EvolvingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = meanwhile(evolving, lambda: gain(evolving), monkeypatch)
+    gain(evolving)
+    # The inner one is the first in time.
+    assert results == [True, False]
+    assert evolving.schemas() == 2
+    commit(Stream(evolving), 1, evolving.write(noted(1)))
+    assert evolving.rows() == [{"id": 1, "note": "row 1"}]
+
+
+def test_columns_of_another_product_at_the_same_time_are_kept(
+    evolving: EvolvingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = meanwhile(evolving, lambda: evolving.alter("theirs", pa.int64()), monkeypatch)
+    gain(evolving)
+    assert results == [False, True]
+    assert evolving.schemas() == 3
+    stream = Stream(evolving)
+    commit(stream, 1, evolving.write(noted(1)))
+    assert evolving.rows() == [{"id": 1, "theirs": None, "note": "row 1"}]
+
+
+def test_the_same_column_of_another_product_is_used(
+    evolving: EvolvingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = meanwhile(evolving, lambda: evolving.alter("note", pa.string()), monkeypatch)
+    gain(evolving)
+    assert results == [False]
+    assert evolving.schemas() == 2
+
+
+def test_another_type_of_another_product_is_refused(
+    evolving: EvolvingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile(evolving, lambda: evolving.alter("note", pa.int64()), monkeypatch)
+    says = "another writer has changed the table.*note is int64 in the table, not string; convert the rows to"
+    with pytest.raises(SchemaMismatch, match=says):
+        gain(evolving)
+    assert evolving.schemas() == 2
+
+
+def test_a_foreign_writer_goes_on_between_our_commits(evolving: EvolvingLake) -> None:
+    stream = Stream(evolving)
+    evolving.foreign([1])
+    commit(stream, 1, gain_and_write(evolving, 2))
+    evolving.foreign([3])
+    commit(stream, 2, evolving.write(noted(4)))
+    assert [(row["id"], row["note"]) for row in evolving.rows()] == [
+        (1, None),
+        (2, "row 2"),
+        (3, None),
+        (4, "row 4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says", "mended"),
+    [
+        (
+            [pa.field("id", pa.string()), pa.field("note", pa.string())],
+            "the column id is int64 in the table, not string; convert the rows to int64, or change",
+            NOTE,
+        ),
+        (
+            [pa.field("number", pa.int64())],
+            r"lack the table's columns \(id\), as if .* give the rows these columns too, null where there is",
+            [pa.field("number", pa.int64()), ID],
+        ),
+        (
+            [ID, pa.field("note", pa.string(), nullable=False)],
+            "the new column note is not nullable, .* make it nullable in the rows, or add it to the table",
+            NOTE,
+        ),
+        (
+            [ID, pa.field("ID", pa.int64())],
+            "differs from the column id only in its case; give it another name, or the name id",
+            [ID, pa.field("other", pa.int64())],
+        ),
+        (
+            [ID, pa.field("Note", pa.int64()), pa.field("note", pa.string())],
+            "the new column Note differs from the column note only in its case; give it another name",
+            NOTE,
+        ),
+        ([ID, pa.field("note", pa.null())], r"new column note has no type \(null\); convert it to one", NOTE),
+        (
+            [ID, pa.field("notes", pa.map_(pa.string(), pa.null()))],
+            "the new column notes has no type .*; convert it to one",
+            [ID, pa.field("notes", pa.map_(pa.string(), pa.string()))],
+        ),
+        ([ID, *NOTE], "the rows have the column id twice; leave one out", NOTE),
+        (
+            [ID, pa.field("took", pa.duration("s"))],
+            "no type for the new column.*took.*; convert",
+            [ID, pa.field("took", pa.int64())],
+        ),
+    ],
+)
+def test_everything_else_is_refused_until_the_rows_follow_the_advice(
+    evolving: EvolvingLake, fields: list[pa.Field], says: str, mended: Sequence[pa.Field]
+) -> None:
+    with pytest.raises(SchemaMismatch, match=says):
+        gain(evolving, pa.schema(fields))
+    assert evolving.schemas() == 1
+    assert evolving.data_files() == 0
+    gain(evolving, pa.schema(list(mended)))
+    assert evolving.schemas() == 2
+
+
+def test_a_column_that_is_added_with_other_tools_may_come_without_nulls(evolving: EvolvingLake) -> None:
+    full = pa.schema([ID, pa.field("note", pa.string(), nullable=False)])
+    with pytest.raises(SchemaMismatch, match="or add it to the table with the table's own tools"):
+        gain(evolving, full)
+    evolving.alter("note", pa.string())
+    gain(evolving, full)
+    commit(Stream(evolving), 1, evolving.write(pa.record_batch([pa.array([1]), ["a"]], schema=full)))
+    assert evolving.rows() == [{"id": 1, "note": "a"}]
+
+
+def test_changes_inside_of_a_column_are_refused(evolving: EvolvingLake) -> None:
+    place = pa.struct([("x", pa.int64())])
+    gain(evolving, pa.schema([ID, pa.field("place", place)]))
+    wider = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+    schema = pa.schema([ID, pa.field("place", wider), pa.field("note", pa.string())])
+    with pytest.raises(SchemaMismatch, match="the column place is struct<x: int64> in the table"):
+        gain(evolving, schema)
+    batch = pa.record_batch([pa.array([1], pa.int64()), [{"x": 1, "y": 2}]], schema=schema.remove(2))
+    with pytest.raises(SchemaMismatch, match="the column place is struct<x: int64> in the table"):
+        evolving.write(batch)
+    assert evolving.schemas() == 2
+    assert evolving.data_files() == 0
+
+
+def test_processes_that_meet_a_column_at_once_make_one_schema(evolving: EvolvingLake) -> None:
+    if evolving.options is None:
+        pytest.skip("only this process sees the table")
+    stream = Stream(evolving)
+    stream.commit(1, [0])
+    script, options = str(Path(__file__).with_name("evolver.py")), json.dumps(dict(evolving.options))
+    command = [sys.executable, script, evolving.adapter.name, evolving.location, options]
+    pipe = subprocess.PIPE
+    started = [
+        subprocess.Popen([*command, str(number)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        for number in range(1, PROCESSES + 1)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    events = []
+    for process in started:
+        out, err = process.communicate(timeout=BACKSTOP)
+        assert process.returncode == 0, err
+        events.append(FilesWritten.model_validate_json(out))
+    assert evolving.schemas() == 2
+    commit(stream, 2, *events)
+    expected: list[dict[str, Any]] = [{"id": 0, "note": None}]
+    expected += [{"id": number, "note": f"row {number}"} for number in range(1, PROCESSES + 1)]
+    assert evolving.rows() == expected

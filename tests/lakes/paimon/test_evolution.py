@@ -1,0 +1,337 @@
+"""New columns of Paimon tables: the next schema file, and what stays as it is."""
+
+import datetime
+import decimal
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+from pypaimon.write.table_commit import StreamTableCommit
+
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import VARIABLE
+from sluicegate.lakes.new_columns import evolve
+from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.paimon.evolution import add_columns, read_columns
+from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.port import (
+    Absent,
+    Found,
+    LakeUnavailable,
+    Published,
+    SchemaMismatch,
+    TableRefused,
+)
+from sluicegate.lakes.storage_local import LocalStorage
+from tests.contracts.lakes import evolver
+from tests.contracts.lakes.harness import USER, Fault, Stream
+from tests.contracts.lakes.paimon_lake import FaultyStorage, Killed, PaimonLake
+
+NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
+WIDE = pa.schema([("id", pa.int64()), ("day", pa.string()), ("place", pa.struct([("x", pa.int64())]))])
+OTHER: dict[str, str] = {"snapshot.time-retained": "3h", "bucket": "3", "bucket-key": "id"}
+
+
+def gain(lake: PaimonLake, schema: pa.Schema = NOTE) -> None:
+    evolve(ADAPTER, ADAPTER.parse_table(lake.location), schema)
+
+
+def schema_file(lake: PaimonLake, number: int) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((lake.root / f"schema/schema-{number}").read_bytes())
+    return loaded
+
+
+def ids_in(part: Any) -> list[int]:
+    """Return every field id in a part of a schema."""
+    if isinstance(part, dict):
+        own = [int(part["id"])] if {"id", "name", "type"} <= part.keys() else []
+        return own + [number for each in part.values() for number in ids_in(each)]
+    return [number for each in part for number in ids_in(each)] if isinstance(part, list) else []
+
+
+def test_all_but_the_columns_stays_as_it_is(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, WIDE, ["day"], OTHER)
+    path = lake.root / "schema/schema-0"
+    before = schema_file(lake, 0) | {"comment": "Flüge", "of-a-later-release": [1, {"a": None}]}
+    path.write_text(json.dumps(before))
+    gain(lake, WIDE.append(pa.field("seats", pa.list_(pa.struct([("row", pa.int32())])))))
+    after = schema_file(lake, 1)
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {"id", "fields", "highestFieldId", "timeMillis"}
+    assert after.keys() == before.keys()
+    assert after["fields"][:3] == before["fields"]
+    ids = ids_in(after["fields"])
+    assert len(set(ids)) == len(ids)
+    assert after["highestFieldId"] == max(ids) == before["highestFieldId"] + 2
+    assert after["timeMillis"] >= before["timeMillis"]
+
+
+def test_rows_go_to_the_same_partitions_and_buckets(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, WIDE, ["day"], OTHER)
+    stream = Stream(lake)
+    values = [list(range(9)), ["a", "b", "c"] * 3, [{"x": 1}] * 9]
+    older = lake.write(pa.record_batch(values, schema=WIDE))
+    gain(lake, WIDE.append(pa.field("note", pa.string())))
+    newer = lake.write(
+        pa.record_batch([*values, ["n"] * 9], schema=WIDE.append(pa.field("note", pa.string())))
+    )
+
+    def places(event: Any) -> list[str]:
+        return sorted(os.path.dirname(file.path) for file in event.files)
+
+    assert places(older) == places(newer)
+    outcome = stream.publish(1, stream.head(1), [older, newer])
+    assert isinstance(outcome, Published)
+    lake.foreign_write(pa.Table.from_arrays([pa.array(each) for each in values], schema=WIDE))
+    found = lake.rows()
+    assert [(row["id"], row["day"]) for row in found[::3]] == list(zip(*values[:2], strict=True))
+    assert sorted(str(row["note"]) for row in found) == ["None"] * 18 + ["n"] * 9
+
+
+def test_a_product_goes_on_from_our_schema(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    gain(lake)
+    lake.alter("theirs", pa.int64())
+    gain(lake, NOTE.append(pa.field("theirs", pa.int64())).append(pa.field("more", pa.int64())))
+    fields = schema_file(lake, 3)["fields"]
+    assert [field["name"] for field in fields] == ["id", "note", "theirs", "more"]
+    assert [field["id"] for field in fields] == [0, 1, 2, 3]
+
+
+def test_a_dropped_columns_id_is_not_used_again(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    gain(lake)
+    assert isinstance(
+        stream.publish(1, None, [lake.write(pa.record_batch([[1], ["a"]], schema=NOTE))]), Published
+    )
+    lake.catalog.alter_table("db.numbers", [SchemaChange.drop_column("note")])
+    gain(lake)
+    assert lake.rows() == [{"id": 1, "note": None}]
+
+
+def test_columns_go_before_the_partition_if_the_table_says_so(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    lake = PaimonLake(tmp_path, schema, ["day"], {"add-column-before-partition": "true"})
+    gain(lake, schema.append(pa.field("note", pa.string())))
+    assert [field["name"] for field in schema_file(lake, 1)["fields"]] == ["id", "note", "day"]
+    wide = schema.append(pa.field("note", pa.string()))
+    stream = Stream(lake)
+    event = lake.write(pa.record_batch([[1], ["a"], ["n"]], schema=wide))
+    assert isinstance(stream.publish(1, None, [event]), Published)
+    assert lake.rows() == [{"id": 1, "note": "n", "day": "a"}]
+
+
+AT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int8(), -3),
+        (pa.uint8(), 200),
+        (pa.uint32(), 2**32 - 1),
+        (pa.float16(), np.float16(0.5)),
+        (pa.bool_(), True),
+        (pa.decimal128(38, 10), decimal.Decimal("1.5000000000")),
+        (pa.large_string(), "text"),
+        (pa.large_binary(), b"bytes"),
+        (pa.dictionary(pa.int32(), pa.string()), "one of few"),
+        (pa.date32(), AT.date()),
+        (pa.timestamp("ms"), AT.replace(tzinfo=None)),
+        (pa.timestamp("us", tz="Europe/Berlin"), AT),
+        (pa.large_list(pa.large_string()), ["a", None]),
+        (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+        (pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))]), {"x": 1, "y": ["a"]}),
+    ],
+    ids=str,
+)
+def test_types_that_a_column_can_have(tmp_path: Path, kind: pa.DataType, value: object) -> None:
+    lake = PaimonLake(tmp_path)
+    schema = pa.schema([("id", pa.int64()), ("new", kind)])
+    gain(lake, schema)
+    stream = Stream(lake)
+    older = lake.event([1])
+    event = lake.write(pa.record_batch([pa.array([2]), pa.array([value], kind)], schema=schema))
+    assert isinstance(stream.publish(1, None, [older, event]), Published)
+    assert lake.rows() == [{"id": 1, "new": None}, {"id": 2, "new": value}]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.uint64(),
+        pa.decimal256(50, 2),
+        pa.date64(),
+        pa.time64("us"),
+        pa.duration("us"),
+        pa.month_day_nano_interval(),
+        pa.list_(pa.float32(), 3),
+        pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]),
+    ],
+    ids=str,
+)
+def test_other_types_are_refused_and_leave_the_table_as_it_is(tmp_path: Path, kind: pa.DataType) -> None:
+    lake = PaimonLake(tmp_path)
+    schema = pa.schema([("id", pa.int64()), ("new", kind)])
+    with pytest.raises(SchemaMismatch, match=r"onvert (it|the column) to another type"):
+        gain(lake, schema)
+    assert lake.schemas() == 1
+    gain(lake, schema.set(1, pa.field("new", pa.string())))
+    Stream(lake).commit(1, [1])
+
+
+@pytest.mark.parametrize("name", ["_ROW_ID", "_KEY_id", "rowkind"])
+def test_names_of_paimons_own_are_refused(tmp_path: Path, name: str) -> None:
+    lake = PaimonLake(tmp_path)
+    with pytest.raises(SchemaMismatch, match=f"give the new column {name} another name"):
+        gain(lake, pa.schema([("id", pa.int64()), (name, pa.int64())]))
+    assert lake.schemas() == 1
+    gain(lake, pa.schema([("id", pa.int64()), ("another", pa.int64())]))
+
+
+def test_a_table_out_of_scope_is_not_changed(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, options={"row-tracking.enabled": "true"})
+    with pytest.raises(TableRefused, match=r"row-tracking\.enabled"):
+        gain(lake)
+    assert lake.schemas() == 1
+
+
+def test_columns_are_renamed_and_changed_with_other_tools(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, pa.schema([("id", pa.int32())]))
+    rows = pa.schema([("number", pa.int64()), ("note", pa.string())])
+    says = "rename them with the table's own tools"
+    with pytest.raises(SchemaMismatch, match=says):
+        gain(lake, rows)
+    lake.catalog.alter_table("db.numbers", [SchemaChange.rename_column("id", "number")])
+    with pytest.raises(SchemaMismatch, match="or change the column with the table's own tools"):
+        gain(lake, rows)
+    change = SchemaChange.update_column_type("number", AtomicType("BIGINT"))
+    lake.catalog.alter_table("db.numbers", [change])
+    gain(lake, rows)
+    assert [field["name"] for field in schema_file(lake, 3)["fields"]] == ["number", "note"]
+
+
+def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    seen = read_columns(Table(lake.storage))
+    lake.replace()
+    assert add_columns(lake.storage, [NOTE.field("note")], seen) is False
+    assert lake.schemas() == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.LANDED])
+def test_an_unknown_outcome_is_asked_about(tmp_path: Path, fault: Fault) -> None:
+    lake = PaimonLake(tmp_path)
+    storage = FaultyStorage(lake.location, fault)
+    with pytest.raises(LakeUnavailable, match=r"schema-1, perhaps"):
+        add_columns(storage, [NOTE.field("note")], read_columns(Table(storage)))
+    assert lake.schemas() == (2 if fault is Fault.LANDED else 1)
+    gain(lake)
+    assert lake.schemas() == 2
+
+
+def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = PaimonLake(tmp_path)
+
+    def no_links(draft: str, target: str) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(TableRefused, match="no hard links"):
+        gain(lake)
+    assert lake.schemas() == 1
+
+
+class Between(LocalStorage):
+    """A storage in which something happens right before the first snapshot becomes visible."""
+
+    act: Callable[[], None] | None = None
+
+    def link(self, draft: str, target: str) -> None:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        super().link(draft, target)
+
+
+def test_a_commit_that_is_under_way_is_finished_with_the_schema_that_it_began_with(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    storage = Between(lake.location)
+    stream = Stream(lake, PaimonCommitter(storage, USER))
+    storage.act = lambda: gain(lake)
+    stream.commit(1, [1])
+    assert lake.schemas() == 2
+    assert json.loads((lake.root / "snapshot/snapshot-1").read_bytes())["schemaId"] == 0
+    newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
+    assert isinstance(stream.publish(2, stream.head(2), [newer, lake.event([3])]), Published)
+    assert json.loads((lake.root / "snapshot/snapshot-2").read_bytes())["schemaId"] == 1
+    assert [row["note"] for row in lake.rows()] == [None, "b", None]
+
+
+@pytest.mark.parametrize("visible", [False, True])
+def test_a_committer_that_dies_after_a_change_has_a_successor(tmp_path: Path, visible: bool) -> None:
+    """The schema changes right before the link that decides a commit, which is made or not."""
+    lake = PaimonLake(tmp_path)
+    event = lake.event([1])
+
+    def change_and_perhaps_die() -> None:
+        gain(lake)
+        if not visible:
+            raise Killed
+
+    lake.strand(1, event, change_and_perhaps_die)
+    assert lake.schemas() == 2
+    stream = Stream(lake)
+    stream.recorded = None
+    answer = stream.ask(1)
+    assert isinstance(answer, Found if visible else Absent)
+    if isinstance(answer, Absent):
+        assert isinstance(stream.publish(1, answer.head, stream.committer.check([event])), Published)
+    newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
+    assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
+    assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, "b")]
+
+
+def test_a_product_that_opened_the_table_before_commits_after(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    table = lake.table
+    write = table.new_stream_write_builder().new_write()
+    write.write_arrow(pa.table({"id": pa.array([2], pa.int64())}))
+    gain(lake)
+    commit = StreamTableCommit(table, "another-product")
+    commit.commit(write.prepare_commit(1), 1)
+    commit.close()
+    write.close()
+    newer = lake.write(pa.record_batch([[3], ["c"]], schema=NOTE))
+    assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
+    assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, None), (3, "c")]
+
+
+@pytest.mark.parametrize(
+    ("point", "left"),
+    [(Failpoint.LAKE_PUT_BEFORE, 1), (Failpoint.LAKE_PUT_AFTER, 2), (Failpoint.LAKE_PUT_DURABLE, 2)],
+)
+def test_a_writer_that_is_killed_leaves_all_or_nothing(tmp_path: Path, point: Failpoint, left: int) -> None:
+    lake = PaimonLake(tmp_path)
+    command = [sys.executable, str(evolver.__file__), "paimon", lake.location, "{}", "7"]
+    environment = os.environ | {VARIABLE: f"{point}=kill"}
+    killed = subprocess.run(command, input="go\n", capture_output=True, text=True, env=environment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(list((lake.root / "schema").glob("schema-*"))) == left
+    again = subprocess.run(command, input="go\n", capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert sorted(each.name for each in (lake.root / "schema").glob("schema-*")) == ["schema-0", "schema-1"]
