@@ -57,6 +57,7 @@ class SlowWriter:
         self._pause = pause
         self.location = inner.location
         self.schema_id = inner.schema_id
+        self.spec_id = inner.spec_id
 
     def write(self, batch: "pa.RecordBatch") -> None:
         """See FileWriter."""

@@ -24,6 +24,7 @@ class CauseCode(StrEnum):
     RECORDED_EXPIRED = "recorded-expired"
     RECORDED_DIFFERS = "recorded-differs"
     SNAPSHOT_MISSING = "snapshot-missing"
+    MARKER_ROLLED_BACK = "marker-rolled-back"
 
     # The table does not take a commit.
     OTHER_WRITER = "other-writer"

@@ -63,7 +63,8 @@ class FileInfo(Body):
     """Relative to the event's `location`: no scheme, no `..`, not absolute."""
     size: Count
     rows: Count
-    partition: dict[str, str] = {}
+    partition: dict[str, str | None] = {}
+    """Partition values as text, as the table's partition spec makes them; null: the value is null."""
     min_event_time: Millis | None = None
     max_event_time: Millis | None = None
     metadata: bytes = b""
@@ -80,6 +81,8 @@ class FilesWritten(Body):
     location: Annotated[str, StringConstraints(min_length=1)]
     """URI of the folder that the paths are relative to."""
     schema_id: Count
+    spec_id: Count = 0
+    """Id of the table's partition spec that the files were written with; 0 where the format has none."""
     files: tuple[FileInfo, ...]
 
 

@@ -4,8 +4,9 @@ A history is walked from a snapshot to its parent, as the adapter finds it. The 
 rise; there may be gaps between them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
+from itertools import count
 from typing import NamedTuple
 
 from sluicegate.events.causes import Cause, CauseCode
@@ -46,6 +47,23 @@ SnapshotAt = Callable[[int], PastSnapshot | None]
 """Reads the snapshot at a position, in the history or beside it; None if none is there (any more)."""
 
 
+class Marker(NamedTuple):
+    """The table's own mark of the newest commit of one commit user.
+
+    Each of our commits writes it atomically with its snapshot. It survives the expiry of that snapshot. In
+    some formats it survives a rollback, too. So it counts only if its snapshot is in the history or has
+    expired.
+
+    An adapter reads it together with the head. It gives none that another product could have set or replaced,
+    and none that was written to another table.
+    """
+
+    decision: int
+    digest: str
+    snapshot: SnapshotRef
+    """The snapshot of the commit."""
+
+
 class Newest(NamedTuple):
     """The highest decisions of one commit user in a history.
 
@@ -56,31 +74,103 @@ class Newest(NamedTuple):
     """Made by anybody; None if there is none."""
     made: int | None
     """Made by this product; 0 if the whole history has none, None if the rest of it has expired."""
+    by_marker: bool = False
+    """True if only the table's marker shows them: their snapshot has expired."""
 
 
-def newest_decisions(head: PastSnapshot | None, parent: ParentOf, commit_user: str) -> Newest:
-    """Return the highest decisions of this user in the history that can be read."""
-    commits, end = _read(head, parent)
-    ours = [past for past in commits if past.commit_user == commit_user]
+def newest_decisions(
+    head: PastSnapshot | None,
+    parent: ParentOf,
+    at: SnapshotAt,
+    commit_user: str,
+    marker: Marker | None = None,
+) -> Newest:
+    """Return the highest decisions of this user in the history that can be read, or that the marker shows."""
+    if head is None:
+        return Newest(None, 0)
+    line = _Ancestors(head, parent)
+    ours = [past for past in line.back_to(None) if past.commit_user == commit_user]
+    newest = max((past.decision for past in ours), default=None)
     made = max((past.decision for past in ours if past.digest), default=None)
-    if made is None and end is NoParent.FIRST:
+    if made is None and line.end is NoParent.FIRST:
         made = 0
-    return Newest(max((past.decision for past in ours), default=None), made)
+    if marker is None or _standing(line, at, commit_user, marker) is not _Standing.EXPIRED:
+        return Newest(newest, made)
+    only = made is None or made < marker.decision
+    return Newest(_highest(newest, marker.decision), _highest(made, marker.decision), only)
 
 
 def read_history(identity: str, head: PastSnapshot | None, parent: ParentOf) -> TableHistory:
     """Read the history back from its head."""
-    commits, end = _read(head, parent)
-    return TableHistory(identity, tuple(commits), end is NoParent.FIRST)
+    if head is None:
+        return TableHistory(identity, (), whole=True)
+    line = _Ancestors(head, parent)
+    commits = tuple(line.back_to(None))
+    return TableHistory(identity, commits, line.end is NoParent.FIRST)
 
 
-def _read(head: PastSnapshot | None, parent: ParentOf) -> tuple[list[PastSnapshot], NoParent]:
-    commits: list[PastSnapshot] = []
-    past: PastSnapshot | NoParent = head if head is not None else NoParent.FIRST
-    while isinstance(past, PastSnapshot):
-        commits.append(past)
-        past = parent(past)
-    return commits, past
+class _Ancestors:
+    """A head and the snapshots that it was made on, each read once, the newest first."""
+
+    def __init__(self, head: PastSnapshot, parent: ParentOf) -> None:
+        self.end: NoParent | None = None
+        """Reason for which no snapshot below the last one can be read; None: nobody has tried yet."""
+        self._read = [head]
+        self._parent = parent
+
+    @property
+    def last(self) -> PastSnapshot:
+        """The oldest one that was read, without a gap from the head."""
+        return self._read[-1]
+
+    def back_to(self, position: int | None) -> Iterator[PastSnapshot]:
+        """Yield them, down to the first one that is not above the position; None: as far as possible."""
+        for number in count():
+            if number == len(self._read) and not self._read_on():
+                return
+            past = self._read[number]
+            yield past
+            if position is not None and past.ref.id <= position:
+                return
+
+    def _read_on(self) -> bool:
+        if self.end is None:
+            found = self._parent(self.last)
+            if isinstance(found, PastSnapshot):
+                self._read.append(found)
+                return True
+            self.end = found
+        return False
+
+
+class _Standing(Enum):
+    """Relation of the marker's snapshot to the history."""
+
+    ANCESTOR = "the head was made on it"
+    EXPIRED = "it is not there any more, and the rest of the history is newer"
+    ROLLED_BACK = "it is in no place where the history could have it"
+    UNKNOWN = "the history cannot be read so far, or the marker contradicts its snapshot"
+
+
+def _standing(line: _Ancestors, at: SnapshotAt, commit_user: str, marker: Marker) -> _Standing:
+    """Return the standing of a marker.
+
+    Where history has expired, nothing shows a rollback before that. It shows while one snapshot of that time
+    is there: positions rise, so one below the marker's in the history means that the marker's is not.
+    """
+    ref = marker.snapshot
+    past = line.last
+    for past in line.back_to(ref.id):
+        if past.ref == ref:
+            made = (past.commit_user, past.decision, past.digest)
+            right = made == (commit_user, marker.decision, marker.digest)
+            return _Standing.ANCESTOR if right else _Standing.UNKNOWN
+    if past.ref.id <= ref.id or line.end is NoParent.FIRST:
+        return _Standing.ROLLED_BACK
+    there = at(ref.id)
+    if there is None:
+        return _Standing.EXPIRED
+    return _Standing.UNKNOWN if there.ref == ref else _Standing.ROLLED_BACK
 
 
 class _Walk(NamedTuple):
@@ -97,13 +187,7 @@ class _Walk(NamedTuple):
     """Reason for the end of the walk; None if it reached the position of the recorded snapshot."""
 
 
-def _walk(
-    head: PastSnapshot,
-    parent: ParentOf,
-    commit_user: str,
-    asked: tuple[int, str],
-    recorded: SnapshotRef | None,
-) -> _Walk:
+def _walk(line: _Ancestors, commit_user: str, asked: tuple[int, str], recorded: SnapshotRef | None) -> _Walk:
     """Walk to the decision, or down to the position of the recorded snapshot.
 
     A lower id on the way may be a foreign job's, so it ends nothing.
@@ -112,30 +196,19 @@ def _walk(
     highest: int | None = None
     made: tuple[int, str] | None = None
     other: OtherDigest | None = None
-    end: NoParent | None = None
-    past = head
-    while True:
-        if past.commit_user == commit_user and (past.digest or past.ref != recorded):
-            # A foreign id of the recorded snapshot proves nothing: an operator may have named that one.
-            if (past.decision, past.digest) == asked:
-                return _Walk(Found(past.ref), None, None, past.ref, None)
-            if past.decision == decision and (other is None or past.digest):
-                # Ours is published only where the id is absent, so a foreign one of that id stands above it.
-                other = OtherDigest(past.digest)
-            highest = _highest(highest, past.decision)
-            if past.digest and (made is None or past.decision > made[0]):
-                made = (past.decision, past.digest)
-        if recorded is not None and past.ref.id <= recorded.id:
-            break
-        before = parent(past)
-        if isinstance(before, NoParent):
-            end = before
-            break
-        past = before
-    if other == OtherDigest("") and made is not None and made[0] > decision:
-        # Ours has expired: a later one is there, and decisions are made in order.
-        other = None
-    return _Walk(other, highest, made, past.ref, end)
+    for past in line.back_to(recorded.id if recorded is not None else None):
+        # A foreign id of the recorded snapshot proves nothing: an operator may have named that one.
+        if past.commit_user != commit_user or not (past.digest or past.ref != recorded):
+            continue
+        if (past.decision, past.digest) == asked:
+            return _Walk(Found(past.ref), None, None, past.ref, None)
+        if past.decision == decision and (other is None or past.digest):
+            # Ours is published only where the id is absent, so a foreign one of that id stands above it.
+            other = OtherDigest(past.digest)
+        highest = _highest(highest, past.decision)
+        if past.digest and (made is None or past.decision > made[0]):
+            made = (past.decision, past.digest)
+    return _Walk(other, highest, made, line.last.ref, line.end)
 
 
 def _highest(one: int | None, other: int) -> int:
@@ -149,53 +222,112 @@ def look_for(
     commit_user: str,
     asked: tuple[int, str],
     recorded: SnapshotRef | None,
+    marker: Marker | None = None,
 ) -> Answer:
     """Answer whether `asked`, a decision's id and digest, is in the history that ends in `head`.
 
-    Absence is proven only if the recorded snapshot is an ancestor of the head, with the same content, and
-    everything after it could be read. Without a recorded one, the whole history must be readable. No id
-    proves it: a foreign job that commits as the same user may use any.
+    Absence is proven if the recorded snapshot is an ancestor of the head, with the same content, and
+    everything after it could be read. Without a recorded one, the whole history must be readable. No id in
+    the history proves it: a foreign job that commits as the same user may use any.
+
+    The table's marker proves more while its snapshot is in the history: no commit of ours is newer. If that
+    snapshot has expired, the marker counts where nothing but expired history is missing. A marker of a
+    snapshot that was rolled back proves only that a higher decision was made.
     """
     if head is None:
-        if recorded is None:
-            return Absent(None)
-        return _unproven(CauseCode.TABLE_EMPTY, recorded.id)
-    walk = _walk(head, parent, commit_user, asked, recorded)
+        return _of_empty_table(asked[0], recorded, marker)
+    line = _Ancestors(head, parent)
+    walk = _walk(line, commit_user, asked, recorded)
+    if isinstance(walk.answer, Found) or (walk.answer is not None and walk.answer.digest):
+        return walk.answer
+    known = [walk.made] if walk.made is not None else []
+    known += [(marker.decision, marker.digest)] if marker is not None else []
+    newest = max(known, default=(0, ""))
+    if newest[0] > asked[0]:
+        # A foreign commit of the asked id changes nothing: ours has expired, as decisions are made in order.
+        return Ahead(_highest(walk.highest, newest[0]), newest)
+    doubt, proof = _doubt(head.ref, at, walk, asked[0], recorded), None
+    if marker is not None and (doubt is not None or marker.decision == asked[0]):
+        standing = _standing(line, at, commit_user, marker)
+        doubt = _doubt_with(marker, standing, asked[0], doubt)
+        alone = standing is _Standing.EXPIRED and doubt is not None and doubt.expired
+        proof = _Proof(marker, alone) if alone or standing is _Standing.ANCESTOR else None
+    return _concluded(head.ref, asked, walk, doubt, proof)
+
+
+def _of_empty_table(decision: int, recorded: SnapshotRef | None, marker: Marker | None) -> Answer:
+    """Return the answer for a table without snapshots."""
+    if marker is not None and marker.decision > decision:
+        return Ahead(marker.decision, (marker.decision, marker.digest))
+    return Absent(None) if recorded is None else _unproven(CauseCode.TABLE_EMPTY, recorded.id)
+
+
+class _Proof(NamedTuple):
+    """A marker that proves something."""
+
+    marker: Marker
+    alone: bool
+    """True if nothing else proves it, as its snapshot has expired."""
+
+
+def _concluded(
+    head: SnapshotRef,
+    asked: tuple[int, str],
+    walk: _Walk,
+    doubt: Unproven | None,
+    proof: _Proof | None,
+) -> Answer:
+    """Return the answer that the history and a marker that proves something give together."""
+    decision, digest = asked
+    if proof is not None and proof.marker.decision == decision:
+        found, other = proof.marker.snapshot, proof.marker.digest
+        return Found(found, proof.alone) if other == digest else OtherDigest(other)
     if walk.answer is not None:
         return walk.answer
-    if walk.highest is not None and walk.highest > asked[0]:
-        made = walk.made if walk.made is not None and walk.made[0] > asked[0] else None
-        return Ahead(walk.highest, made)
-    lacks = walk.made is not None and walk.made[0] < asked[0] - 1
-    if recorded is None:
-        doubt = _doubt_of_all(walk, asked[0]) if lacks or walk.end is not NoParent.FIRST else None
-    else:
-        doubt = _doubt(head.ref, at, walk, recorded, lacks=lacks)
-    return Absent(head.ref) if doubt is None else doubt
+    if walk.highest is not None and walk.highest > decision:
+        return Ahead(walk.highest)
+    if doubt is None:
+        return Absent(head)
+    if proof is not None and proof.marker.decision == decision - 1:
+        return Absent(head, proof.alone)
+    return doubt
 
 
-def _doubt_of_all(walk: _Walk, decision: int) -> Unproven:
-    """Say why the history that was read, down to its end, does not prove an absence."""
-    if walk.made is not None and walk.made[0] < decision - 1:
-        lacking = Cause(code=CauseCode.DECISION_LACKING, number=walk.made[0], other=decision - 1)
-        return Unproven(cause=lacking)
-    return _unproven(CauseCode.HISTORY_EXPIRED, walk.last.id, expired=True)
+def _doubt_with(
+    marker: Marker, standing: _Standing, decision: int, doubt: Unproven | None
+) -> Unproven | None:
+    """Return the doubt, or a graver one where the marker shows that not only history has expired."""
+    if doubt is None or not doubt.expired:
+        return doubt
+    if standing is _Standing.ROLLED_BACK:
+        return _unproven(CauseCode.MARKER_ROLLED_BACK, marker.snapshot.id)
+    lacking = marker.decision < decision - 1 and standing is not _Standing.UNKNOWN
+    return _lacking(marker.decision, decision) if lacking else doubt
+
+
+def _lacking(newest: int, decision: int) -> Unproven:
+    """Return the doubt where a decision between the newest of ours and the asked one is missing."""
+    return Unproven(cause=Cause(code=CauseCode.DECISION_LACKING, number=newest, other=decision - 1))
 
 
 def _doubt(
-    head: SnapshotRef, at: SnapshotAt, walk: _Walk, recorded: SnapshotRef, *, lacks: bool
+    head: SnapshotRef, at: SnapshotAt, walk: _Walk, decision: int, recorded: SnapshotRef | None
 ) -> Unproven | None:
-    """Say why not having met the decision is no proof of its absence; None if it is one.
-
-    `lacks`: decisions are missing between the newest that was met and the asked one.
-    """
+    """Say why not having met the decision is no proof of its absence; None if it is one."""
+    # Decisions are made in order, so the one before the asked one must be there.
+    newest = walk.made[0] if walk.made is not None and walk.made[0] < decision - 1 else None
+    if recorded is None:
+        if newest is not None:
+            return _lacking(newest, decision)
+        whole = walk.end is NoParent.FIRST
+        return None if whole else _unproven(CauseCode.HISTORY_EXPIRED, walk.last.id, expired=True)
     if walk.last == recorded:
         return None
     if recorded.id > head.id:
         return Unproven(cause=Cause(code=CauseCode.HEAD_OLDER, snapshot=head.id, expected=recorded.id))
     there = at(recorded.id)
     if walk.end is NoParent.UNREADABLE and there is None:
-        return _unproven(CauseCode.RECORDED_EXPIRED, recorded.id, expired=not lacks)
+        return _unproven(CauseCode.RECORDED_EXPIRED, recorded.id, expired=newest is None)
     if walk.end is NoParent.UNREADABLE and there is not None and there.ref == recorded:
         return _unproven(CauseCode.SNAPSHOT_MISSING, walk.last.id)
     # The walk has passed its position, or has read the whole history.

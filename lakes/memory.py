@@ -268,7 +268,7 @@ class MemoryCommitter:
         if table.refusal is not None:
             raise TableRefused(table.refusal)
         head = table.head
-        newest = newest_decisions(_past(head), table.parent, self._user)
+        newest = newest_decisions(_past(head), table.parent, table.past, self._user)
         return TableState(table.identity, head.ref if head else None, *newest)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:

@@ -73,6 +73,8 @@ class TableState:
     """The highest decision id of this commit user in the table's history; None if there is none."""
     newest_made: int | None
     """The highest one that this product made: 0 if there was none, None if the rest has expired."""
+    by_marker: bool = False
+    """True if only the table's marker shows the two, so a rollback before the expiry would not be seen."""
     joined: str | None = None
     """Reason for which all writers of the table are one region, so cuts are full; None if there is none."""
 
@@ -82,6 +84,8 @@ class Found:
     """The decision is in the table, with the digest that was asked for."""
 
     snapshot: SnapshotRef
+    by_marker: bool = field(default=False, compare=False)
+    """True if its snapshot has expired: only the table's marker shows it (see `history.Marker`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ class Absent:
     """The decision is proven not to be in the table: the recorded snapshot is an ancestor of `head`."""
 
     head: SnapshotRef | None
+    by_marker: bool = field(default=False, compare=False)
+    """True if the history has expired: only the table's marker proves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +316,8 @@ class FileWriter(Protocol):
     location: str
     """URI of the folder that the paths of the file infos are relative to."""
     schema_id: int
+    spec_id: int
+    """Id of the partition spec; 0 where the format has none."""
 
     def write(self, batch: "pa.RecordBatch") -> None:
         """Add rows. Raises SchemaMismatch for columns that the table does not have."""

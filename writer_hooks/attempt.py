@@ -69,6 +69,7 @@ def write_attempt(
         format_version=target.adapter.format_version,
         location=writer.location,
         schema_id=writer.schema_id,
+        spec_id=writer.spec_id,
         files=files,
     )
     events = files_written(region, attempt, body, target.message_max_bytes)

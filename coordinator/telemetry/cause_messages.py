@@ -29,6 +29,9 @@ _OF_HISTORY: Final[Mapping[CauseCode, str]] = {
     CauseCode.SNAPSHOT_MISSING: (
         "the snapshot before {snapshot} is missing between the recorded one and the head"
     ),
+    CauseCode.MARKER_ROLLED_BACK: (
+        "the table's marker names our commit in snapshot {snapshot}, which is not in the history: rolled back"
+    ),
 }
 
 _OF_PUBLICATIONS: Final[Mapping[CauseCode, str]] = {

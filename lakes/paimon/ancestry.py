@@ -42,10 +42,10 @@ class Ancestry:
 
     def newest_decisions(self, commit_user: str) -> Newest:
         """Return the highest decisions of this user in the history. Raises LakeUnavailable."""
-        found = history.newest_decisions(self._head, self._parent, commit_user)
+        found = history.newest_decisions(self._head, self._parent, self._at, commit_user)
         if self._leave_out_strays(None) is None:
             return found
-        return history.newest_decisions(self._head, self._parent, commit_user)
+        return history.newest_decisions(self._head, self._parent, self._at, commit_user)
 
     def history(self, identity: str) -> TableHistory:
         """Read the history back from its head. Raises LakeUnavailable."""

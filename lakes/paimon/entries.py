@@ -47,7 +47,7 @@ class PartitionFolder:
 
     folder: str
     """Path relative to the table, with the bucket."""
-    values: dict[str, str]
+    values: dict[str, str | None]
 
 
 def partition_folder(table: SchemaTable, partition: GenericRow, bucket: int) -> PartitionFolder:

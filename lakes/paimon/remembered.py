@@ -16,7 +16,7 @@ def content_digest(event: FilesWritten) -> bytes:
         (file.path, file.size, file.rows, sorted(file.partition.items()), len(file.metadata))
         for file in event.files
     ]
-    said = (event.format, event.format_version, event.location, event.schema_id, files)
+    said = (event.format, event.format_version, event.location, event.schema_id, event.spec_id, files)
     digest = blake2b(repr(said).encode(), digest_size=32)
     digest.update(b"".join([file.metadata for file in event.files]))
     return digest.digest()

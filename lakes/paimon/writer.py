@@ -49,6 +49,7 @@ class PaimonWriter:
         self._table = _library_table(table).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
+        self.spec_id = 0
         self._root = storage.root
         self._schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         self._event_time = event_time_column

@@ -44,12 +44,13 @@ FILES: Final = FilesWritten(
     format_version=1,
     location="file:/t",
     schema_id=3,
+    spec_id=2,
     files=(
         FileInfo(
             path="m=1/a-0f-é.parquet",
             size=10,
             rows=2,
-            partition={"m": "1"},
+            partition={"m": "1", "n": None},
             min_event_time=-1,
             max_event_time=1_234,
             metadata=b"\xfa\xfb\xff",

@@ -90,8 +90,8 @@ def _ask_one(dice: random.Random) -> None:
         tree.commits[ref].decision for ref in readable if _is_ours(tree, ref) and tree.commits[ref].digest
     ]
     unknown = 0 if readable == ancestors else None
-    found = newest_decisions(tree.commits[head], tree.parent, USER)
-    assert found == (newest, max(made, default=unknown))
+    found = newest_decisions(tree.commits[head], tree.parent, tree.at, USER)
+    assert found == (newest, max(made, default=unknown), False)
     history = read_history("t", tree.commits[head], tree.parent)
     assert [past.ref for past in history.commits] == readable
     assert history.whole == (readable == ancestors)

@@ -36,6 +36,7 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
     CauseCode.RECORDED_EXPIRED: ("snapshot", *_STRAY),
     CauseCode.RECORDED_DIFFERS: ("snapshot", *_STRAY),
     CauseCode.SNAPSHOT_MISSING: ("snapshot", *_STRAY),
+    CauseCode.MARKER_ROLLED_BACK: ("snapshot", *_STRAY),
     CauseCode.OTHER_WRITER: ("snapshot", "expected", "first"),
     CauseCode.OTHER_TABLE: (),
     CauseCode.SNAPSHOTS_GONE: ("expected",),

@@ -56,7 +56,9 @@ def test_every_word_of_an_event_counts(lake: PaimonLake) -> None:
         {"metadata": file.metadata[::-1]},
     ]
     others = [event.model_copy(update={"files": (file.model_copy(update=each),)}) for each in changes]
-    others += [event.model_copy(update={name: "x"}) for name in ("location", "schema_id", "format")]
+    others += [
+        event.model_copy(update={name: "x"}) for name in ("location", "schema_id", "spec_id", "format")
+    ]
     others += [
         event.model_copy(update={"format_version": 9}),
         event.model_copy(update={"files": (file, file)}),
