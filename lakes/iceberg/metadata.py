@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.port import LakeUnavailable
 
 MAIN: Final = "main"
 _LISTS: Final = ("snapshots", "snapshot-log")
@@ -167,12 +167,12 @@ class Metadata:
 
 
 def parse(location: str, raw: bytes) -> Metadata:
-    """Parse a metadata file. Raises TableRefused if it is not one."""
+    """Parse a metadata file. Raises LakeUnavailable if it is not one."""
     try:
         fields = json.loads(gzip.decompress(raw) if raw.startswith(_GZIP) else raw)
         return from_fields(location, fields)
     except (ValueError, TypeError, KeyError, AttributeError, OSError, EOFError) as error:
-        raise TableRefused(
+        raise LakeUnavailable(
             f"{location} is no metadata of an Iceberg table: {error!r}. Restore the file, or correct the table "
             "in its catalog"
         ) from error

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import UnknownTransform
 
 from sluicegate.lakes.iceberg.files import event_location_of
@@ -41,6 +41,8 @@ _REFUSED_PROPERTIES: Final[dict[str, Callable[[str], bool]]] = {
     "write.format.default": _not_parquet,
 }
 """Properties that require features without support here, each with a test of its value."""
+_USED: Final = ("write.", "commit.", "gc.")
+"""Beginnings of the names of the properties that commits depend on."""
 
 
 class TableView:
@@ -90,10 +92,11 @@ class TableView:
 
     def key(self) -> str:
         """Return a text that is equal as long as earlier examinations of files hold."""
+        properties = sorted(each for each in self.properties.items() if each[0].startswith(_USED))
         return json.dumps(
             [
                 *(self.version, self.data_location, self.schema.schema_id, self.spec.spec_id),
-                *(sorted(self.raw_schemas), sorted(self.raw_specs), self.sort_orders),
+                *(sorted(self.raw_schemas), sorted(self.raw_specs), self.sort_orders, properties),
             ]
         )
 
@@ -159,8 +162,3 @@ def _type_out_of_scope(kind: Any) -> str | None:
         case other:
             return f"the type {other}, which is not supported"
     return next((reason for reason in found if reason is not None), None)
-
-
-def column_ids(schema: Schema) -> set[int]:
-    """Return the ids of all columns, nested ones included."""
-    return set(index_by_id(schema))

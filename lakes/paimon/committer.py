@@ -15,7 +15,6 @@ from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Examined, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
-from sluicegate.lakes.paimon.remembered import Remembered, content_digest
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.paimon.table import Table
@@ -36,6 +35,7 @@ from sluicegate.lakes.port import (
     TableReplaced,
     TableState,
 )
+from sluicegate.lakes.remembered import Remembered, content_digest
 from sluicegate.lakes.twins import Twins
 
 LOOK_LASTS: Final = 30.0
@@ -57,7 +57,7 @@ class PaimonCommitter:
         self._clock = clock
         self._looked: dict[int, float] = {}
         """Time of the last file check of each event, by the hash of its paths."""
-        self._examined = Remembered()
+        self._examined = Remembered[Examined]()
 
     def inspect(self) -> TableState:
         self._open()

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.paimon import entries, remembered
+from sluicegate.lakes import remembered
+from sluicegate.lakes.paimon import entries
 from sluicegate.lakes.paimon.entries import Examined
-from sluicegate.lakes.paimon.remembered import Remembered, content_digest
 from sluicegate.lakes.port import Published, Refused
+from sluicegate.lakes.remembered import Remembered, content_digest
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 

@@ -1,10 +1,10 @@
 """Cache of examinations between the check of files and their publication."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.paimon.entries import Examined
 
 MOST_FILES: Final = 1_000_000
 """Maximum number of files with cached examinations, at about twenty bytes each."""
@@ -22,14 +22,26 @@ def content_digest(event: FilesWritten) -> bytes:
     return digest.digest()
 
 
-class Remembered:
+class Examination(Protocol):
+    """Result of the examination of an event's files."""
+
+    @property
+    def partitions(self) -> Sequence[object]:
+        """Partition of each file, in order."""
+        ...
+
+
+E = TypeVar("E", bound=Examination)
+
+
+class Remembered(Generic[E]):
     """Cache of examinations by the content of the event; the oldest are dropped first."""
 
     def __init__(self) -> None:
-        self._held: dict[bytes, Examined] = {}
+        self._held: dict[bytes, E] = {}
         self._files = 0
 
-    def keep(self, content: bytes, examined: Examined) -> None:
+    def keep(self, content: bytes, examined: E) -> None:
         """Add an examination."""
         self.take(content)
         self._held[content] = examined
@@ -37,7 +49,7 @@ class Remembered:
         while self._files > MOST_FILES:
             self.take(next(iter(self._held)))
 
-    def take(self, content: bytes) -> Examined | None:
+    def take(self, content: bytes) -> E | None:
         """Remove and return an examination, None if there is none. A publication seldom needs it twice."""
         examined = self._held.pop(content, None)
         if examined is not None:
