@@ -11,14 +11,14 @@ from sluicegate.lakes.iceberg.catalog import (
     identifier_of,
 )
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files, same_place
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
 from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.paimon.storage import uri_of
 from sluicegate.lakes.port import PORT_VERSION, LakeUnavailable, TableRef, TableRefused
+from sluicegate.lakes.storages import location_uri
 
 if TYPE_CHECKING:
     from sluicegate.lakes.iceberg.writer import IcebergWriter
@@ -44,7 +44,7 @@ class IcebergAdapter:
 
     def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
         """Read a path or a URI of the folder of a table's data. Raises TableRefused for other storage."""
-        table = TableRef(text, uri_of(text), {**self._defaults, **(options or {})})
+        table = TableRef(text, location_uri(text), {**self._defaults, **(options or {})})
         identifier_of(table)
         return table
 
@@ -117,7 +117,7 @@ def load_existing(table: TableRef, catalog: Catalog) -> Metadata:
 def checked_table(table: TableRef, metadata: Metadata, branch: str) -> TableView:
     """Return the view of a table that is in scope, and where its setting says. Raises TableRefused."""
     view = TableView(metadata)
-    if not same_place(table.location, view.data_location):
+    if table.location != view.event_location:
         raise TableRefused(
             f"the table {identifier_of(table)} keeps its data in {view.data_location}, not in {table.location}. "
             "Set `table` to that location"

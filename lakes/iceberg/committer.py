@@ -23,7 +23,7 @@ from sluicegate.lakes.iceberg.ancestry import (
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_totals
 from sluicegate.lakes.iceberg.entries import Examined, Examiner
-from sluicegate.lakes.iceberg.files import Files, Uncertain
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.lists import UnknownMetadata
 from sluicegate.lakes.iceberg.looks import Looks
 from sluicegate.lakes.iceberg.manifests import Entry
@@ -46,6 +46,7 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.remembered import Remembered, content_digest
+from sluicegate.lakes.storage import Uncertain
 from sluicegate.lakes.twins import Twins
 
 

@@ -7,12 +7,10 @@ name folders by canonical URIs.
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from sluicegate.lakes.paimon.storage import CannotPut, LocalStorage, Storage, Uncertain, local_path
 from sluicegate.lakes.port import TableRefused
-
-__all__ = ["CannotPut", "Files", "Storage", "Uncertain", "event_location_of", "local_of", "same_place"]
+from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storages import open_storage
 
 
 class Files:
@@ -23,10 +21,9 @@ class Files:
 
     def folder(self, location: str) -> Storage:
         """Return the storage of a folder. Raises TableRefused for a scheme without support."""
-        path = local_of(location)
-        if path not in self._storages:
-            self._storages[path] = LocalStorage(path)
-        return self._storages[path]
+        if location not in self._storages:
+            self._storages[location] = folder_of(location)
+        return self._storages[location]
 
     def read(self, location: str) -> bytes | None:
         """Return a file's content, None if it does not exist. Raises LakeUnavailable."""
@@ -40,37 +37,35 @@ class Files:
             folder, name = posixpath.split(location)
             by_folder[folder][name] = content
         for folder, named in by_folder.items():
-            parent, base = posixpath.split(folder.rstrip("/"))
+            parent, base = posixpath.split(folder)
             self.folder(parent).write(base, named)
 
     def discard(self, locations: Iterable[str]) -> None:
         """Delete files without references; never fails."""
         for location in locations:
-            folder, name = posixpath.split(location)
-            self.folder(folder).discard(".", [name])
+            parent, base = posixpath.split(posixpath.dirname(location))
+            self.folder(parent).discard(base, [posixpath.basename(location)])
+
+
+def folder_of(location: str) -> Storage:
+    """Open the storage of a folder. Raises TableRefused for a scheme without support."""
+    # The storages take URIs, where `%` begins an encoded character. A path is taken as it is.
+    return open_storage(local_of(location) if _is_local(location) else location)
 
 
 def local_of(location: str) -> str:
     """Return the path of a location on a local file system. Raises TableRefused for other schemes."""
-    path = location
-    if location.startswith("file:"):
-        path = location[len("file:") :]
-        if path.startswith("//"):
-            host, slash, rest = path[2:].partition("/")
-            path = slash + rest if host in ("", "localhost") else ""
+    path = location.removeprefix("file:")
+    if path.startswith("//"):
+        host, slash, rest = path[2:].partition("/")
+        path = slash + rest if host in ("", "localhost") else ""
     if not path.startswith("/"):
         raise TableRefused(
-            f"{location!r} is not on a local file system, which is all that this release supports for "
-            "Iceberg. Use a table on a local or mounted path"
+            f"{location!r} is not on a local file system, which is all that this release supports here. Use "
+            "a table on a local or mounted path"
         )
     return posixpath.normpath(path)
 
 
-def event_location_of(location: str) -> str:
-    """Return the canonical URI of a folder, as events name it."""
-    return Path(local_of(location)).as_uri()
-
-
-def same_place(setting: str, location: str) -> bool:
-    """Return True if a setting (a path or a percent-encoded URI) names this location of the metadata."""
-    return local_path(setting) == local_of(location)
+def _is_local(location: str) -> bool:
+    return location.startswith(("file:", "/"))

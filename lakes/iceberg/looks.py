@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Final
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.iceberg.files import Storage
 from sluicegate.lakes.port import BadFiles
+from sluicegate.lakes.storage import Storage
 
 LOOK_LASTS: Final = 30.0
 """Seconds for which a file check stays valid. Orphan cleaners wait longer before they delete a file."""
@@ -29,8 +29,8 @@ class Looks:
         for folder in {posixpath.dirname(file.path) for file in event.files}:
             if storage.leads_out(folder):
                 raise BadFiles(f"the folder {folder} of {storage.uri} leads out of the table by a link")
-        for file in event.files:
-            size = storage.size(file.path)
+        sizes = storage.sizes([file.path for file in event.files])
+        for file, size in zip(event.files, sizes, strict=True):
             if size is None:
                 raise BadFiles(f"the file {file.path} is not in {storage.uri}")
             if size != file.size:

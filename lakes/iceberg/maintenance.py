@@ -1,8 +1,6 @@
 """Upkeep of an Iceberg table beside its commits: history, file status, copies."""
 
-import os
 import re
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -12,13 +10,14 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.iceberg.ancestry import Ancestry
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
-from sluicegate.lakes.iceberg.files import Files, local_of
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.paimon.storage import local_path, sync_file, sync_folders_of
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
+from sluicegate.lakes.storage_local import local_path
+from sluicegate.lakes.storages import open_storage
 
 _DATA_FILE: Final = re.compile(r"(?!metadata/).+")
 _NOT_COPIED: Final = ("current-snapshot-id", "statistics", "partition-statistics")
@@ -94,7 +93,7 @@ class IcebergMaintenance:
         self._catalog.create(fields, location)
 
     def examine(self, event: FilesWritten) -> None:
-        source = self._files.folder(local_path(event.location))
+        source = open_storage(event.location)
         for file in event.files:
             if ".." in file.path.split("/") or file.path.startswith("metadata/"):
                 raise BadFiles(f"{file.path} is no place of a data file")
@@ -119,14 +118,12 @@ class IcebergMaintenance:
     def adopt(self, event: FilesWritten) -> FilesWritten:
         self.examine(event)
         view, _ = self._view()
-        target = local_of(view.data_location)
+        source, target = open_storage(event.location), self._files.folder(view.data_location)
         adopted = [self._adopted(view, event, file) for file in event.files]
         for file in event.files:
-            self._copy(f"{local_path(event.location)}/{file.path}", f"{target}/{file.path}", file)
-        try:
-            sync_folders_of(target, (file.path for file in event.files))
-        except OSError as error:
-            raise LakeUnavailable(f"cannot make files of {self.location} durable: {error}") from error
+            if target.size(file.path) != file.size:
+                target.copy(source, file.path)
+        target.settle_files([file.path for file in event.files])
         changes = {"location": view.event_location, "files": tuple(adopted)}
         return event.model_copy(update=changes)
 
@@ -139,20 +136,6 @@ class IcebergMaintenance:
         except ValueError as error:
             raise BadFiles(f"the record of {file.path} in {event.location} cannot be read: {error}") from error
         return file.model_copy(update={"metadata": record})
-
-    def _copy(self, source: str, target: str, file: FileInfo) -> None:
-        """Copy one file whole, unless it is there."""
-        folder = os.path.dirname(target)
-        if os.path.exists(target) and os.path.getsize(target) == file.size:
-            return
-        draft = f"{folder}/.{uuid.uuid4()}.tmp"
-        try:
-            os.makedirs(folder, exist_ok=True)
-            shutil.copyfile(source, draft)
-            sync_file(draft)
-            os.replace(draft, target)
-        except OSError as error:
-            raise LakeUnavailable(f"cannot copy {file.path} into {self.location}: {error}") from error
 
     def _view(self) -> tuple[TableView, Metadata]:
         metadata = self._load()

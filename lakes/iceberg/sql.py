@@ -13,9 +13,10 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 from sqlalchemy.pool import NullPool
 
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
-from sluicegate.lakes.iceberg.files import Files, Uncertain
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, parse
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.storage import Uncertain
 
 _KEY: Final = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _SELECT: Final = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"  # noqa: S608

@@ -8,7 +8,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import UnknownTransform
 
-from sluicegate.lakes.iceberg.files import event_location_of
+from sluicegate.lakes.iceberg.files import folder_of
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.port import TableRefused
 
@@ -79,7 +79,7 @@ class TableView:
         """Folder that the paths of events are relative to, as the table itself writes it."""
         self.data_prefix = "" if path else "data/"
         """Start of the paths of all data files."""
-        self.event_location = event_location_of(self.data_location)
+        self.event_location = folder_of(self.data_location).uri
         """The same folder, as events write it."""
 
     def _refuse_unknown_transforms(self, metadata: Metadata) -> None:

@@ -26,12 +26,11 @@ from pyiceberg.types import (
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
-from sluicegate.lakes.iceberg.files import local_of
+from sluicegate.lakes.iceberg.files import folder_of, local_of
 from sluicegate.lakes.iceberg.layout import Layout, Partition, metric_pairs
 from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import partition_text
-from sluicegate.lakes.paimon.storage import sync_file, sync_folders_of
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 
 BUFFER_ROWS: Final = 1 << 20
@@ -119,9 +118,7 @@ class IcebergWriter:
             for partition in list(self._open):
                 self._close(partition)
             infos = [self._describe(closed) for closed in self._closed]
-            for path in self._paths:
-                sync_file(f"{self._root}/{path}")
-            sync_folders_of(self._root, self._paths)
+            folder_of(self._table.data_location).settle_files(self._paths)
         except OSError as error:
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         self._described = True

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
-from sluicegate.lakes.paimon.storage import LocalStorage, uri_of
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
+from sluicegate.lakes.storages import location_uri, open_storage
 
 if TYPE_CHECKING:
     from sluicegate.lakes.paimon.writer import PaimonWriter
@@ -23,20 +23,20 @@ class PaimonAdapter:
 
     def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
         """Read a path or a URI of a table's folder. Raises TableRefused for other storage."""
-        return TableRef(text, uri_of(text), dict(options or {}))
+        return TableRef(text, location_uri(text), dict(options or {}))
 
     def open_committer(self, table: TableRef, commit_user: str) -> PaimonCommitter:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""
         if not commit_user:
             raise TableRefused("a commit user must not be empty: the table tells decisions apart by it")
-        storage = LocalStorage(table.location)
+        storage = open_storage(table.location)
         # Raises TableRefused early if the table is out of scope.
         Table(storage).newest()
         return PaimonCommitter(storage, commit_user)
 
     def open_maintenance(self, table: TableRef) -> PaimonMaintenance:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""
-        return PaimonMaintenance(LocalStorage(table.location))
+        return PaimonMaintenance(open_storage(table.location))
 
     def open_writer(
         self,
@@ -48,7 +48,7 @@ class PaimonAdapter:
         # This import loads half of pypaimon, which would delay the start of a coordinator.
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
-        return PaimonWriter(LocalStorage(table.location), event_time_column, digest)
+        return PaimonWriter(open_storage(table.location), event_time_column, digest)
 
 
 ADAPTER: Final = PaimonAdapter()

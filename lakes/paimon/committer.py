@@ -16,7 +16,6 @@ from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Examined, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
-from sluicegate.lakes.paimon.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
     Answer,
@@ -36,6 +35,7 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.remembered import Remembered, content_digest
+from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins
 
 LOOK_LASTS: Final = 30.0

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sluicegate.lakes import avro
-from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.storage import Storage
 
 _FOLDER: Final = "manifest"
 _SIGN: Final = {0: 1, 1: -1}

@@ -1,11 +1,8 @@
 """Upkeep of a Paimon table beside its commits: history, file status, copies."""
 
 import json
-import os
 import re
-import shutil
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,9 +11,10 @@ from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
-from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folders_of
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
+from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storages import open_storage
 
 _DATA_FILE: Final = re.compile(r"(?:[^/=]+=[^/]*/)*bucket-[^/]+/[^/]+")
 """Partitions, a bucket, a name: never the place of a snapshot, manifest or schema."""
@@ -24,9 +22,9 @@ _SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
 
 
 class PaimonMaintenance:
-    """The maintenance of one table on a local file system."""
+    """The maintenance of one table."""
 
-    def __init__(self, storage: LocalStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._references: References | None = None
         self._asked: set[str] = set()
@@ -62,7 +60,7 @@ class PaimonMaintenance:
     def create_like(self, source: TableRef) -> None:
         if self._storage.names("schema"):
             return
-        model = LocalStorage(source.location)
+        model = open_storage(source.location)
         schemas = {name: model.read(f"schema/{name}") for name in sorted(model.names("schema"))}
         files = {name: _made_now(raw) for name, raw in schemas.items() if raw and name.startswith("schema-")}
         if not files:
@@ -70,7 +68,7 @@ class PaimonMaintenance:
         self._storage.write("schema", files)
 
     def examine(self, event: FilesWritten) -> None:
-        source = LocalStorage(event.location)
+        source = open_storage(event.location)
         if self._storage.names("schema"):
             self._refuse_other_schema(source, event.schema_id)
         for file in event.files:
@@ -80,31 +78,14 @@ class PaimonMaintenance:
 
     def adopt(self, event: FilesWritten) -> FilesWritten:
         self.examine(event)
-        source = LocalStorage(event.location)
+        source = open_storage(event.location)
         for file in event.files:
-            self._copy(source, file)
-        try:
-            sync_folders_of(self._storage.root, (file.path for file in event.files))
-        except OSError as error:
-            raise LakeUnavailable(f"cannot make files of {self.location} durable: {error}") from error
+            if self._storage.size(file.path) != file.size:
+                self._storage.copy(source, file.path)
+        self._storage.settle_files([file.path for file in event.files])
         return event.model_copy(update={"location": self.location})
 
-    def _copy(self, source: LocalStorage, file: FileInfo) -> None:
-        """Copy one file whole, unless it is there."""
-        target = f"{self._storage.root}/{file.path}"
-        folder = os.path.dirname(target)
-        if self._storage.size(file.path) == file.size:
-            return
-        draft = f"{folder}/.{uuid.uuid4()}.tmp"
-        try:
-            os.makedirs(folder, exist_ok=True)
-            shutil.copyfile(f"{source.root}/{file.path}", draft)
-            sync_file(draft)
-            os.replace(draft, target)
-        except OSError as error:
-            raise LakeUnavailable(f"cannot copy {file.path} into {self.location}: {error}") from error
-
-    def _refuse_other_schema(self, source: LocalStorage, schema_id: int) -> None:
+    def _refuse_other_schema(self, source: Storage, schema_id: int) -> None:
         ours, theirs = (_schema(storage, schema_id) for storage in (self._storage, source))
         if ours != theirs:
             raise BadFiles(
@@ -122,7 +103,7 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _look(storage: LocalStorage, file: FileInfo) -> None:
+def _look(storage: Storage, file: FileInfo) -> None:
     size = storage.size(file.path)
     if size is None:
         raise BadFiles(
@@ -133,7 +114,7 @@ def _look(storage: LocalStorage, file: FileInfo) -> None:
         raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
 
 
-def _schema(storage: LocalStorage, schema_id: int) -> dict[str, Any] | None:
+def _schema(storage: Storage, schema_id: int) -> dict[str, Any] | None:
     raw = storage.read(f"schema/schema-{schema_id}")
     if raw is None:
         return None

@@ -25,8 +25,8 @@ from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
 from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.snapshots import ListFile, Snapshot
-from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeError, LakeUnavailable
+from sluicegate.lakes.storage import Storage
 
 FOLDER: Final = "manifest"
 Meta = dict[str, Any]

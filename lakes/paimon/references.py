@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sluicegate.lakes.paimon.descent import Gone, records
-from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.storage import Storage
 
 _LISTS: Final = ("baseManifestList", "deltaManifestList", "changelogManifestList")
 _KINDS: Final = ("snapshot", "tag", "changelog")

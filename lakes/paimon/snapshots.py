@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.paimon.descent import made_on, stems_from
-from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
+from sluicegate.lakes.storage import Storage
 
 VERSION: Final = 3
 WRITER: Final = "sluicegate-paimon-1"

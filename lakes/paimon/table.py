@@ -9,8 +9,8 @@ from pypaimon.schema.table_schema import TableSchema
 
 from sluicegate.lakes.paimon.buckets import Layout, changed, layout, refusal
 from sluicegate.lakes.paimon.schema_table import SchemaTable
-from sluicegate.lakes.paimon.storage import Storage
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.storage import Storage
 
 _SCHEMA: Final = re.compile(r"schema-(\d+)")
 _PARTITION_TYPES: Final = re.compile(

@@ -24,9 +24,9 @@ from sluicegate.lakes.paimon.buckets import hash_once, layout
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.schema_table import SchemaTable
-from sluicegate.lakes.paimon.storage import LocalStorage, sync_file, sync_folders_of
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+from sluicegate.lakes.storage import Storage
 
 BUFFER_ROWS: Final = 1 << 20
 BUFFER_BYTES: Final = 64 << 20
@@ -37,7 +37,7 @@ _PREFIX: Final = "data-file.prefix"
 class PaimonWriter:
     """Writer of one attempt of one task."""
 
-    def __init__(self, storage: LocalStorage, event_time_column: str | None, digest: str | None) -> None:
+    def __init__(self, storage: Storage, event_time_column: str | None, digest: str | None) -> None:
         table = Table(storage).newest()
         options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
         # The statistics of a file contain its range of event times. `none` is an explicit choice of the user.
@@ -50,7 +50,7 @@ class PaimonWriter:
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
         self.spec_id = 0
-        self._root = storage.root
+        self._storage = storage
         self._schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         self._event_time = event_time_column
         if event_time_column is not None and event_time_column not in self._schema.names:
@@ -101,7 +101,7 @@ class PaimonWriter:
         if self._layout.fixed:
             _number(messages)
         infos = [self._describe(message, file) for message in messages for file in self._new_files(message)]
-        self._make_durable(infos)
+        self._storage.settle_files([info.path for info in infos])
         self._described = True
         return iter(infos)
 
@@ -112,7 +112,7 @@ class PaimonWriter:
         self._write.abort()
         for path in self._written:
             # No event describes these files, so nothing can refer to them.
-            LocalStorage(self.location).discard(".", [os.path.relpath(path, self._root)])
+            self._storage.discard(".", [self._name(path)])
 
     def _flush(self) -> None:
         if not self._buffer:
@@ -133,7 +133,7 @@ class PaimonWriter:
         partition = GenericRow(list(message.partition), self._table.partition_keys_fields)
         there = partition_folder(self._table, partition, message.bucket)
         path = f"{there.folder}/{file.file_name}"
-        if os.path.abspath(str(file.file_path)) != f"{self._root}/{path}":
+        if self._name(str(file.file_path)) != path:
             raise TableRefused(f"{file.file_path} is not at {path} of {self.location}, where readers look")
         entry = ManifestEntry(0, partition, message.bucket, self._layout.total, file)
         lowest, highest = self._event_times(file)
@@ -164,15 +164,10 @@ class PaimonWriter:
                 return lowest, _millis(file.value_stats.max_values.values[at])
         return self._range
 
-    def _make_durable(self, infos: Sequence[FileInfo]) -> None:
-        """Sync the files and all folders from the table down to them, which may be new. Raises
-        LakeUnavailable."""
-        try:
-            for info in infos:
-                sync_file(f"{self._root}/{info.path}")
-            sync_folders_of(self._root, (info.path for info in infos))
-        except OSError as error:
-            raise LakeUnavailable(f"cannot make data files of {self.location} durable: {error}") from error
+    def _name(self, path: str) -> str:
+        """Return the name in the table of a file that the library has written."""
+        root = self._storage.root
+        return os.path.relpath(path, root) if os.path.isabs(root) else path.removeprefix(f"{root}/")
 
 
 def _check_event_time(field: pa.Field) -> None:

@@ -10,8 +10,8 @@ from pypaimon import CatalogFactory
 from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import Answer, CommitRequest, LakeUnavailable, OutcomeUnknown, Publication
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import SCHEMA, expire, read_ids

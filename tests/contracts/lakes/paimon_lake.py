@@ -17,8 +17,8 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.snapshots import Snapshots
-from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault
 
 ID_ONLY = pa.schema([pa.field("id", pa.int64())])
@@ -31,7 +31,7 @@ class FaultyStorage(LocalStorage):
         super().__init__(location)
         self.fault = fault
 
-    def write(self, folder: str, files: dict[str, bytes]) -> None:
+    def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         super().write(folder, files)
         if self.fault is Fault.AWAY:
             self.fault = None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import CommitRequest, Found, Published, SnapshotRef
+from sluicegate.lakes.storage_local import LocalStorage
 
 
 class SlowStorage(LocalStorage):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.paimon.storage import LocalStorage
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 
@@ -19,9 +19,9 @@ class Counting(LocalStorage):
         self.reads += name.startswith("snapshot/")
         return super().read(name)
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, after: str = "") -> list[str]:
         self.reads += folder == "snapshot"
-        return super().names(folder)
+        return super().names(folder, after)
 
 
 def test_a_commit_reads_as_many_snapshots_at_every_age(tmp_path: Path) -> None:

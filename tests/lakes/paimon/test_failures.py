@@ -10,7 +10,6 @@ import pytest
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.merge import MIN_COUNT
-from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import (
     Absent,
     Found,
@@ -22,6 +21,7 @@ from sluicegate.lakes.port import (
     TableRefused,
     Unproven,
 )
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import BadFiles, Refused
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 

@@ -12,8 +12,8 @@ from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.table.row.generic_row import GenericRow
 
 from sluicegate.lakes.paimon.entries import partition_folder
-from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.storage_local import LocalStorage
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("name", pa.string()), ("on", pa.bool_())])
 

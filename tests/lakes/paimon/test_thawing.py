@@ -8,8 +8,8 @@ import pytest
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.lakes.paimon.committer import LOOK_LASTS, PaimonCommitter
-from sluicegate.lakes.paimon.storage import LocalStorage
 from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Refused, Unproven
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 

@@ -1,90 +1,25 @@
-"""File system operations of a commit: durable writes, and put-if-absent.
-
-Only the local file system is implemented. An object store needs a class with the same methods, based on its
-own conditional put.
-"""
+"""The storage of a table on a local file system: durable writes, and put-if-absent by hard links."""
 
 import contextlib
 import errno
 import os
+import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storage_errors import explain
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 _NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """Errors for names that no file can have. The file counts as absent, because a retry does not help."""
-
-
-class Uncertain(Exception):
-    """It is unknown if the file was put."""
-
-
-class CannotPut(Exception):
-    """The file system has no put-if-absent operation."""
-
-
-class Storage(Protocol):
-    """A table's folder; all names are relative to it."""
-
-    uri: str
-    root: str
-
-    def read(self, name: str) -> bytes | None:
-        """Return the file's content, None if it does not exist. Raises LakeUnavailable."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, none if it does not exist. Raises LakeUnavailable."""
-        ...
-
-    def size(self, name: str) -> int | None:
-        """Return the file's size in bytes, None if it does not exist. Raises LakeUnavailable."""
-        ...
-
-    def leads_out(self, name: str) -> bool:
-        """Return True if a name, with all links resolved, is outside the folder."""
-        ...
-
-    def is_link(self, name: str) -> bool:
-        """Return True if the name itself is a symbolic link."""
-        ...
-
-    def write(self, folder: str, files: dict[str, bytes]) -> None:
-        """Write new files durably. Raises LakeUnavailable."""
-        ...
-
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Put the file atomically and durably; return False if it already exists.
-
-        Raises Uncertain, CannotPut, or LakeUnavailable if it was certainly not put.
-        """
-        ...
-
-    def settle(self, folder: str) -> None:
-        """Make the names in a folder durable, of any writer. Raises LakeUnavailable."""
-        ...
-
-    def hint(self, name: str, content: bytes) -> None:
-        """Replace a file that readers may find missing or outdated; never fails."""
-        ...
-
-    def discard(self, folder: str, names: list[str]) -> None:
-        """Delete files without references; never fails."""
-        ...
-
-    def remove(self, name: str) -> bool:
-        """Delete a file; return False if it does not exist. Raises LakeUnavailable, also if it is outside the
-        folder."""
-        ...
 
 
 def local_path(location: str) -> str:
@@ -100,11 +35,6 @@ def local_path(location: str) -> str:
             "store, which this release does not have. Use a local or mounted path"
         )
     return os.path.abspath(path)
-
-
-def uri_of(location: str) -> str:
-    """Return the canonical URI of a table folder, as events contain it."""
-    return Path(local_path(location)).as_uri()
 
 
 class LocalStorage:
@@ -128,9 +58,9 @@ class LocalStorage:
         except OSError as error:
             raise self._unavailable(f"cannot read {name}", name, error) from error
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, after: str = "") -> list[str]:
         try:
-            return os.listdir(self._path(folder))
+            return [name for name in os.listdir(self._path(folder)) if name > after]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -146,6 +76,9 @@ class LocalStorage:
                 return None
             raise self._unavailable(f"cannot look at {name}", name, error) from error
 
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        return [self.size(name) for name in names]
+
     def leads_out(self, name: str) -> bool:
         try:
             found = os.path.realpath(self._path(name))
@@ -156,7 +89,7 @@ class LocalStorage:
     def is_link(self, name: str) -> bool:
         return os.path.islink(self._path(name))
 
-    def write(self, folder: str, files: dict[str, bytes]) -> None:
+    def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         try:
             self._make(folder)
             for name, content in files.items():
@@ -227,6 +160,14 @@ class LocalStorage:
         except OSError as error:
             raise self._unavailable(f"cannot make the folder {folder} durable", folder, error) from error
 
+    def settle_files(self, names: Sequence[str]) -> None:
+        try:
+            for name in names:
+                sync_file(self._path(name))
+            sync_folders_of(self.root, names)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot make files of {self.uri} durable: {error}") from error
+
     def hint(self, name: str, content: bytes) -> None:
         # Written in place: with a rename, the file system would flush the file first. An incomplete hint is
         # harmless, because readers verify it.
@@ -240,7 +181,7 @@ class LocalStorage:
                 os.close(descriptor)
             hit(Failpoint.PAIMON_HINT_AFTER)
 
-    def discard(self, folder: str, names: list[str]) -> None:
+    def discard(self, folder: str, names: Sequence[str]) -> None:
         for name in names:
             with contextlib.suppress(OSError):
                 os.unlink(self._path(f"{folder}/{name}"))
@@ -257,11 +198,33 @@ class LocalStorage:
             raise self._unavailable(f"cannot remove {name}", name, error) from error
         return True
 
+    def copy(self, source: Storage, name: str) -> None:
+        target = self._path(name)
+        folder = os.path.dirname(target)
+        draft = f"{folder}/.{uuid.uuid4()}.tmp"
+        try:
+            os.makedirs(folder, exist_ok=True)
+            if isinstance(source, LocalStorage):
+                shutil.copyfile(source._path(name), draft)
+            else:
+                Path(draft).write_bytes(_content(source, name))
+            sync_file(draft)
+            os.replace(draft, target)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot copy {name} into {self.uri}: {error}") from error
+
     def _unavailable(self, attempt: str, name: str, error: OSError) -> LakeUnavailable:
         return LakeUnavailable(explain(f"{attempt} of {self.uri}", self._path(name), error))
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
+
+
+def _content(source: Storage, name: str) -> bytes:
+    content = source.read(name)
+    if content is None:
+        raise LakeUnavailable(f"{name} of {source.uri} was deleted while it was copied")
+    return content
 
 
 def write_durably(path: str, content: bytes) -> None:

@@ -1,0 +1,106 @@
+"""The port to the storage of a table: one folder of files, on a file system or in an object store.
+
+Table formats read and write their metadata through it alone. `storages.open_storage` opens the one of a
+location. Methods block, and are called from threads; a storage is not safe for concurrent calls.
+
+Contract of every implementation (tests/contracts/storages):
+
+- A file is visible whole or not at all, and from the success of its method on to every reader.
+- A file that a method has written survives a crash after the method has returned.
+- Of several processes that put a file if it is absent, at most one gets True, and its content is there.
+- A put that raises LakeUnavailable has made nothing visible. What is not certain is Uncertain, never guessed.
+- No error contains a credential.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+
+class Uncertain(Exception):
+    """It is unknown if the file was put. The text names the storage, the cause and the remedy."""
+
+
+class CannotPut(Exception):
+    """The storage has no put-if-absent operation. The text says why."""
+
+
+class Storage(Protocol):
+    """A table's folder. All names are relative to it, with `/` between their parts."""
+
+    uri: str
+    """Canonical URI of the folder, as events contain it. Each folder has one."""
+    root: str
+    """The folder as libraries take it: an absolute path on a local file system, else the URI."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the file's content, None if it does not exist. Raises LakeUnavailable."""
+        ...
+
+    def names(self, folder: str, after: str = "") -> list[str]:
+        """Return the names of files and folders in a folder, none if it does not exist; in any order.
+
+        With `after`, only names that follow it in the order of their characters. Raises LakeUnavailable.
+        """
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Return the file's size in bytes, None if it does not exist. Raises LakeUnavailable."""
+        ...
+
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        """Return the sizes of many files, in order, as `size` does. Requests may run side by side."""
+        ...
+
+    def leads_out(self, name: str) -> bool:
+        """Return True if a name, with all links resolved, is outside the folder."""
+        ...
+
+    def is_link(self, name: str) -> bool:
+        """Return True if the name itself is a symbolic link."""
+        ...
+
+    def write(self, folder: str, files: Mapping[str, bytes]) -> None:
+        """Write new files durably, before anything refers to them. Raises LakeUnavailable.
+
+        Nobody else may use their names, so they contain something random. After a failure, some of the files
+        may be there: `discard` them. A failed call may be repeated only under other names.
+        """
+        ...
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Put the file atomically and durably; return False if another one already exists.
+
+        The content must differ from that of every other process, for example by a random id. A request whose
+        answer was lost is recognized by the content that is there.
+
+        Raises Uncertain, CannotPut, or LakeUnavailable if it was certainly not put.
+        """
+        ...
+
+    def settle(self, folder: str) -> None:
+        """Make the names in a folder durable, of any writer. Raises LakeUnavailable."""
+        ...
+
+    def settle_files(self, names: Sequence[str]) -> None:
+        """Make files of any writer durable, with all folders that lead to them. Raises LakeUnavailable."""
+        ...
+
+    def hint(self, name: str, content: bytes) -> None:
+        """Replace a file that readers may find missing or outdated; never fails."""
+        ...
+
+    def discard(self, folder: str, names: Sequence[str]) -> None:
+        """Delete files without references; never fails."""
+        ...
+
+    def remove(self, name: str) -> bool:
+        """Delete a file; return False if it does not exist. Raises LakeUnavailable, also if it is outside the
+        folder."""
+        ...
+
+    def copy(self, source: "Storage", name: str) -> None:
+        """Copy a file of another folder to the same name in this one, over a file that is there.
+
+        It is durable after `settle_files`. Raises LakeUnavailable.
+        """
+        ...
