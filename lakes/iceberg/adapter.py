@@ -23,11 +23,11 @@ from sluicegate.lakes.storages import location_uri
 if TYPE_CHECKING:
     from sluicegate.lakes.iceberg.writer import IcebergWriter
 
-_CATALOGS: Final = ("sql",)
+_CATALOGS: Final = ("rest", "sql")
 
 
 class IcebergAdapter:
-    """Adapter for append tables of format versions 2 and 3, in an SQL catalog.
+    """Adapter for append tables of format versions 2 and 3, in an SQL or REST catalog.
 
     The setting `table` is the location of the data files, as the table's metadata names it. The option
     `identifier` is its name in the catalog, `catalog` the name of the catalog, `branch` the branch that
@@ -100,6 +100,11 @@ def open_catalog(table: TableRef, files: Files) -> Catalog:
     if not options.get("uri"):
         raise TableRefused(f"the table {table.name} needs the option uri: the address of its catalog")
     name = table.options.get("catalog", DEFAULT_CATALOG)
+    if kind == "rest":
+        # This import loads the library's client, which other catalogs do not need.
+        from sluicegate.lakes.iceberg.rest import RestTable
+
+        return RestTable(options, name, identifier_of(table), files)
     return SqlCatalog(options["uri"], name, identifier_of(table), files)
 
 

@@ -114,12 +114,16 @@ class Metadata:
             raise LakeUnavailable(f"{self.location} names the snapshot {head}, but does not list it")
         return found
 
+    def branch_fields(self, branch: str) -> Mapping[str, Any]:
+        """Return the fields of a branch, such as its retention; none for a new branch."""
+        return dict((self.fields.get("refs") or {}).get(branch, {}))
+
     def with_append(self, change: Append, location: str) -> "Metadata":
         """Return the metadata after a commit, for a new metadata file."""
         snapshot, now = change.snapshot, change.snapshot["timestamp-ms"]
         old, sid = self.fields, snapshot["snapshot-id"]
         refs = dict(old.get("refs") or {})
-        refs[change.branch] = {**refs.get(change.branch, {}), "snapshot-id": sid, "type": "branch"}
+        refs[change.branch] = {**self.branch_fields(change.branch), "snapshot-id": sid, "type": "branch"}
         fields = {
             **old,
             "last-sequence-number": snapshot["sequence-number"],

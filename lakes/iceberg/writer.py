@@ -1,5 +1,6 @@
 """Writer half of the adapter: Parquet files, and the records that describe them."""
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +89,7 @@ class IcebergWriter:
         self._prefix = f"data-{digest}-" if digest is not None else "data-"
         self._options = _parquet_options(table.properties)
         self._target = _positive(table.properties, _TARGET, _DEFAULT_TARGET)
-        self._plan = compute_statistics_plan(table.schema, dict(table.properties))
+        self._plan = _statistics_plan(table)
         self._columns = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -129,14 +130,15 @@ class IcebergWriter:
         if self._described:
             return
         for opened in self._open.values():
+            # The end of the file is not needed, but a writer that is left open would write it later.
+            with contextlib.suppress(OSError, ValueError):
+                opened.parquet.close()
             opened.sink.close()
         self._open.clear()
         for path in self._paths:
             # No event describes these files, so nothing can refer to them.
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(f"{self._root}/{path}")
-            except OSError:
-                continue
 
     def _flush(self) -> None:
         if not self._buffer:
@@ -149,6 +151,8 @@ class IcebergWriter:
                 self._write_part(partition, part)
         except OSError as error:
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+        except OverflowError as error:
+            raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
 
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
         opened = self._open.get(partition)
@@ -184,8 +188,11 @@ class IcebergWriter:
 
     def _describe(self, closed: _Closed) -> FileInfo:
         size = os.stat(f"{self._root}/{closed.path}").st_size
-        found = data_file_statistics_from_parquet_metadata(closed.metadata, self._plan, self._columns)
-        statistics = found.to_serialized_dict()
+        try:
+            found = data_file_statistics_from_parquet_metadata(closed.metadata, self._plan, self._columns)
+            statistics = found.to_serialized_dict()
+        except (OverflowError, ValueError) as error:
+            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
         record = {
             "content": 0,
             "file_path": f"{self._table.data_location}/{closed.path}",
@@ -261,8 +268,23 @@ def _check_event_time(schema: pa.Schema, column: str, location: str) -> None:
         raise TableRefused(f"the column {column}: {error}") from error
 
 
+def _statistics_plan(table: TableView) -> Any:
+    try:
+        return compute_statistics_plan(table.schema, dict(table.properties))
+    except ValueError as error:
+        raise TableRefused(
+            f"a property write.metadata.metrics.* of {table.event_location} has no valid value: {error}. "
+            "Correct it"
+        ) from error
+
+
 def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
     codec = properties.get("write.parquet.compression-codec", "zstd").lower()
+    if codec != "uncompressed" and not pa.Codec.is_available(codec):
+        raise TableRefused(
+            f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, gzip, "
+            "lz4, brotli or uncompressed"
+        )
     level = properties.get("write.parquet.compression-level", "")
     return {
         "compression": "none" if codec == "uncompressed" else codec,
