@@ -14,7 +14,6 @@ from sluicegate.lakes.iceberg.ancestry import (
     USER,
     WATERMARK,
     Ancestry,
-    marker_of,
     marker_property,
     marker_text,
     past_of,
@@ -178,7 +177,10 @@ class IcebergCommitter:
         if metadata.version > 2:
             snapshot |= {"first-row-id": draft.first_row_id, "added-rows": draft.assigned_rows}
         head = new.head["snapshot-id"] if new.head is not None else None
-        return Append(snapshot, self._branch, head, self._properties(request, metadata, snapshot))
+        # It replaces any other mark: the answer to the question was that a higher one counts for nothing.
+        marker = Marker(request.decision, request.digest, ref_of(snapshot))
+        mark = {marker_property(self._user, self._branch): marker_text(metadata.identity, marker)}
+        return Append(snapshot, self._branch, head, mark)
 
     def _summary(
         self, request: CommitRequest, metadata: Metadata, head: Snapshot | None, draft: Draft, size: int
@@ -206,14 +208,6 @@ class IcebergCommitter:
             DIGEST: request.digest,
             **({WATERMARK: str(watermark)} if watermark is not None else {}),
         }
-
-    def _properties(self, request: CommitRequest, metadata: Metadata, snapshot: Snapshot) -> dict[str, str]:
-        """Return the table's mark of this commit. A lower decision never replaces a higher one."""
-        known = marker_of(metadata, self._user, self._branch)
-        if known is not None and known.decision > request.decision:
-            return {}
-        marker = Marker(request.decision, request.digest, ref_of(snapshot))
-        return {marker_property(self._user, self._branch): marker_text(metadata.identity, marker)}
 
     def _ours(self, request: CommitRequest, metadata: Metadata) -> Published | None:
         """Return this request's own snapshot if it already follows the requested head, else None."""
