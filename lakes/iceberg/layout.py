@@ -53,12 +53,18 @@ class Layout:
         return out.getvalue()
 
     def decode(self, encoded: bytes) -> dict[str, Any]:
-        """Decode exactly one record, with its partition as a tuple. Raises any error for malformed bytes."""
+        """Decode exactly one record, with its partition as a tuple. Raises any error for malformed bytes.
+
+        Avro has several encodings of one value. A list may state its size in bytes, and readers that skip it
+        believe that. So only the encoding that `encode` gives is taken.
+        """
         stream = BytesIO(encoded)
         record = fastavro.schemaless_reader(stream, self._record)
         if stream.tell() != len(encoded) or not isinstance(record, dict):
             raise ValueError(f"{len(encoded)} bytes are more than one record")
         record["partition"] = self.partition_of(record)
+        if self.encode(record) != encoded:
+            raise ValueError("it is not in the one form that all readers decode alike")
         return record
 
     def partition_of(self, record: Mapping[str, Any]) -> Partition:

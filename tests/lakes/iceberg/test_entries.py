@@ -119,6 +119,21 @@ def test_no_bytes_crash_the_check_or_change_what_is_committed(lake: IcebergLake)
             assert after[key] == before[key]
 
 
+def test_a_record_in_another_form_is_refused(lake: IcebergLake) -> None:
+    """A list with a size that is not true: readers that skip it would go on at a wrong place."""
+    stream, event = Stream(lake), lake.write(rich.rows([1]))
+    file = event.files[0]
+    layout = layout_of(lake)
+    record = layout.decode(file.metadata)
+    plain = layout.encode({**record, "split_offsets": None})
+    # In place of the missing offsets: a list whose one block has a number, 4, and claims nine bytes.
+    odd = plain[:-4] + b"\x02" + b"\x01\x12\x08\x00" + plain[-3:]
+    with pytest.raises(BadFiles, match="one form"):
+        stream.committer.check(
+            [event.model_copy(update={"files": (file.model_copy(update={"metadata": odd}),)})]
+        )
+
+
 def _damaged(raw: bytes, dice: random.Random) -> bytes:
     spoiled = bytearray(raw)
     match dice.randrange(4):
