@@ -280,7 +280,7 @@ def _statistics_plan(table: TableView) -> Any:
 
 def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
     codec = properties.get("write.parquet.compression-codec", "zstd").lower()
-    if codec != "uncompressed" and not pa.Codec.is_available(codec):
+    if codec != "uncompressed" and not _is_codec(codec):
         raise TableRefused(
             f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, gzip, "
             "lz4, brotli or uncompressed"
@@ -293,6 +293,13 @@ def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
         "dictionary_pagesize_limit": _positive(properties, "write.parquet.dict-size-bytes", 2 << 20),
         "write_batch_size": _positive(properties, "write.parquet.page-row-limit", 20_000),
     }
+
+
+def _is_codec(name: str) -> bool:
+    try:
+        return bool(pa.Codec.is_available(name))
+    except ValueError:
+        return False
 
 
 def _positive(properties: Mapping[str, str], name: str, default: int) -> int:

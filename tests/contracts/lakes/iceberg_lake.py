@@ -17,7 +17,8 @@ from sqlalchemy.engine import Connection
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.iceberg.ancestry import DECISION, USER as USER_KEY, WATERMARK
+from sluicegate.lakes.iceberg.ancestry import DECISION, Ancestry
+from sluicegate.lakes.iceberg.ancestry import USER as USER_KEY
 from sluicegate.lakes.iceberg.catalog import Catalog, Identifier
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
@@ -203,9 +204,7 @@ class IcebergLake:
         return sorted(self.read().column("id").to_pylist())
 
     def watermark(self) -> int | None:
-        head = self.metadata.head(MAIN)
-        mark = (head or {}).get("summary", {}).get(WATERMARK)
-        return int(mark) if mark is not None else None
+        return Ancestry(self.metadata, MAIN).watermark()
 
     def foreign(self, ids: Sequence[int] = ()) -> None:
         self._other(ids, {})
