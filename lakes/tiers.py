@@ -8,6 +8,8 @@ from typing import Final
 
 _TIERS: Final = (64, 8, 1)
 """Divisors of the target size, smallest tier first."""
+_SHARE: Final = 8
+"""Divisor of the least number of files of a group, for the higher tiers."""
 
 
 def runs(sizes: Sequence[int | None], target: int, least: int) -> list[tuple[int, int]]:
@@ -26,6 +28,28 @@ def runs(sizes: Sequence[int | None], target: int, least: int) -> list[tuple[int
         if tier is not None and end - start > 1 and (end - start >= least or size >= target):
             found.append((start, end))
         start = end
+    return found
+
+
+def groups(sizes: Sequence[int], target: int, least: int) -> list[list[int]]:
+    """Return the files to merge, as groups of their indexes, where the order of files has no meaning.
+
+    A group is of one tier. It has at least `least` files of the lowest tier, or an eighth of that of a higher
+    one, or `target` bytes. So fewer than 5/4 of `least` files stay below the target.
+    """
+    found: list[list[int]] = []
+    for tier in range(len(_TIERS)):
+        enough = max(least if tier == 0 else least // _SHARE, 2)
+        group: list[int] = []
+        bytes_of_group = 0
+        for at in [at for at, size in enumerate(sizes) if _tier(size, target) == tier]:
+            group.append(at)
+            bytes_of_group += sizes[at]
+            if bytes_of_group >= target and len(group) > 1:
+                found.append(group)
+                group, bytes_of_group = [], 0
+        if len(group) >= enough:
+            found.append(group)
     return found
 
 

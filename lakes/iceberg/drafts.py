@@ -13,6 +13,7 @@ from sluicegate.lakes.iceberg.lists import Line, Lists
 from sluicegate.lakes.iceberg.manifests import (
     Entry,
     Manifest,
+    Part,
     SpecManifests,
     Unmergeable,
     codec_of,
@@ -21,7 +22,7 @@ from sluicegate.lakes.iceberg.manifests import (
 from sluicegate.lakes.iceberg.metadata import Metadata, Snapshot
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.tiers import runs
+from sluicegate.lakes.tiers import groups
 
 _TARGET: Final = "commit.manifest.target-size-bytes"
 _DEFAULT_TARGET: Final = 8 << 20
@@ -152,17 +153,26 @@ class Drafts:
         """Return the lines with small manifests replaced by merged ones."""
         if not self._merges or len(lines) < self._least:
             return list(lines)
+        self._unmergeable.intersection_update([line.path for line in lines])
         instead: dict[str, Line | None] = {}
         for spec_id in {line.fields["partition_spec_id"] for line in lines} & self._table.specs.keys():
-            of_spec = [line for line in lines if self._fits(line, spec_id)]
-            sizes = [int(line.fields["manifest_length"]) for line in of_spec]
-            for start, end in runs(sizes, self._target, self._least):
-                merged = self._merged(draft, new, spec_id, of_spec[start:end])
-                if merged is not None:
-                    instead |= dict.fromkeys((line.path for line in of_spec[start:end]), None)
-                    instead[of_spec[start].path] = merged
+            for group in self._groups(spec_id, lines):
+                merged = self._spec(spec_id).merged(group, new.snapshot_id, new.sequence_number)
+                instead |= dict.fromkeys((str(part.line["manifest_path"]) for part in group), None)
+                instead[str(group[0].line["manifest_path"])] = self._add(draft, new, merged)
         replaced = (instead.get(line.path, line) for line in lines)
         return [line for line in replaced if line is not None]
+
+    def _groups(self, spec_id: int, lines: Sequence[Line]) -> list[list[Part]]:
+        """Return the manifests of one spec to merge, with their entries. All of them are ours."""
+        parts: dict[str, Part] = {}
+        while True:
+            fitting = [line for line in lines if self._fits(line, spec_id)]
+            sizes = [int(line.fields["manifest_length"]) for line in fitting]
+            chosen = [[fitting[at] for at in group] for group in groups(sizes, self._target, self._least)]
+            # The line of a foreign manifest may look like ours. Without it, the groups are others.
+            if all([self._learn(spec_id, line, parts) for group in chosen for line in group]):
+                return [[parts[line.path] for line in group] for group in chosen]
 
     def _fits(self, line: Line, spec_id: int) -> bool:
         fields = line.fields
@@ -172,20 +182,15 @@ class Drafts:
             and line.path not in self._unmergeable
         )
 
-    def _merged(self, draft: Draft, new: NewSnapshot, spec_id: int, lines: Sequence[Line]) -> Line | None:
-        """Return the line of a merged manifest; None if one of these manifests is not ours."""
-        contents = {line.path: self._read(line.path) for line in lines}
-        for line in lines:
+    def _learn(self, spec_id: int, line: Line, parts: dict[str, Part]) -> bool:
+        """Read the entries of a manifest; return False if it is not ours."""
+        if line.path not in parts:
             try:
-                self._spec(spec_id).check(line.fields, contents[line.path])
+                parts[line.path] = self._spec(spec_id).part(line.fields, self._read(line.path))
             except Unmergeable:
                 self._unmergeable.add(line.path)
-        if not self._unmergeable.isdisjoint(contents):
-            return None
-        merged = self._spec(spec_id).merged(
-            [(line.fields, contents[line.path]) for line in lines], new.snapshot_id, new.sequence_number
-        )
-        return self._add(draft, new, merged)
+                return False
+        return True
 
     def _with_row_ids(self, draft: Draft, lines: Sequence[Line]) -> list[Line]:
         """Assign row ids to the manifests that have none, as each commit to a table of version 3 does."""

@@ -37,6 +37,14 @@ class Unmergeable(Exception):
     """A manifest is not as this product writes it, so it stays as it is."""
 
 
+class Part(NamedTuple):
+    """A manifest to merge."""
+
+    line: Mapping[str, Any]
+    entries: Sequence[tuple[bytes, int]]
+    """Each of its entries, as of a file that was there before, with the file's rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A new manifest, with the part of its list line that is known."""
@@ -81,20 +89,18 @@ class SpecManifests:
         }
         return Manifest(self._file(encoded, rows), fields)
 
-    def merged(
-        self, parts: Sequence[tuple[Mapping[str, Any], bytes]], snapshot_id: int, sequence_number: int
-    ) -> Manifest:
-        """Compose one manifest of the entries of others, given with their lines. Raises Unmergeable.
+    def part(self, line: Mapping[str, Any], raw: bytes) -> Part:
+        """Read a manifest that is to be merged. Raises Unmergeable if it is not one of ours."""
+        return Part(line, list(self._existing(line, raw)))
+
+    def merged(self, parts: Sequence[Part], snapshot_id: int, sequence_number: int) -> Manifest:
+        """Compose one manifest of the entries of others.
 
         The files keep their snapshots, sequence numbers and row ids, which are explicit from now on.
         """
-        encoded: list[bytes] = []
-        rows: list[int] = []
-        lines = [line for line, _ in parts]
-        for line, raw in parts:
-            for record, count in self._existing(line, raw):
-                encoded.append(record)
-                rows.append(count)
+        lines = [part.line for part in parts]
+        encoded = [record for part in parts for record, _ in part.entries]
+        rows = [count for part in parts for _, count in part.entries]
         oldest = min(line["min_sequence_number"] for line in lines)
         fields = self._fields(snapshot_id, sequence_number, oldest) | {
             "existing_files_count": len(encoded),
@@ -106,11 +112,6 @@ class SpecManifests:
             # would assign other ones.
             fields["first_row_id"] = min(line["first_row_id"] for line in lines)
         return Manifest(self._file(encoded, rows), fields)
-
-    def check(self, line: Mapping[str, Any], raw: bytes) -> None:
-        """Check that a manifest can be merged. Raises Unmergeable."""
-        for _ in self._existing(line, raw):
-            pass
 
     def _fields(self, snapshot_id: int, sequence_number: int, oldest: int) -> dict[str, Any]:
         return {

@@ -3,16 +3,18 @@
 import datetime
 import decimal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote_plus
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import DecimalType, IcebergType
+from pyiceberg.transforms import TruncateTransform, VoidTransform
+from pyiceberg.types import BinaryType, DecimalType, IcebergType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes
 
@@ -31,9 +33,7 @@ class Splitter:
         self._parts = [
             (
                 _path_of(schema, field.source_id),
-                None
-                if isinstance(field.transform, VoidTransform)
-                else field.transform.pyarrow_transform(schema.find_type(field.source_id)),
+                _transform(field, schema.find_type(field.source_id)),
                 typed.field_type,
             )
             for field, typed in fields
@@ -87,6 +87,18 @@ class Splitter:
             ]
             known = self._folders[partition] = "/".join(pairs) + "/"
         return known
+
+
+def _transform(field: PartitionField, kind: IcebergType) -> Callable[[pa.Array], pa.Array] | None:
+    """Return the transform of a column of this type, None if all its values are null."""
+    transform: Any = field.transform
+    if isinstance(transform, VoidTransform):
+        return None
+    if isinstance(transform, TruncateTransform) and isinstance(kind, BinaryType):
+        # The library cannot do it for columns with offsets of 64 bits.
+        return partial(pc.binary_slice, start=0, stop=transform.width)
+    prepared: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(kind)
+    return prepared
 
 
 def _path_of(schema: Schema, source: int) -> list[str]:

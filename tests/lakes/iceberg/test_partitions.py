@@ -37,7 +37,8 @@ def test_rows_are_read_back_whatever_the_partitions(tmp_path: Path, name: str, v
     assert duck_rows(lake, "id", "name = 'näme 1' AND id < 9") == [(1,), (4,), (7,)]
     assert duck_rows(lake, "id", "price < 0") == [(0,), (1,), (2,)]
     assert duck_rows(lake, "id", "name IS NULL") == [(6,), (13,), (20,)]
-    assert [row["id"] for row in lake.table.scan("day == '1970-01-01'").to_arrow().to_pylist()] == [
+    on_day = lake.table.scan("day == '1970-01-01'").to_arrow().to_pylist()
+    assert sorted(row["id"] for row in on_day) == [
         row["id"] for row in expected.to_pylist() if str(row["day"]) == "1970-01-01"
     ]
 
