@@ -37,6 +37,7 @@ def _words(text: str) -> tuple[str, ...]:
 BENCHMARKS: Final = (
     Benchmark("latency", "latency", _words("--json"), _words("--checkpoints 40 --json")),
     Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
+    Benchmark("cadence", "cadence", _words("--json"), _words("--seconds 4 --interval 1 --json")),
     Benchmark("paimon_commit", "paimon_commit", (), _words("--ages 0 --sizes 10,1000 --samples 8")),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(

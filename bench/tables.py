@@ -71,6 +71,21 @@ def ingest(figures: Figures) -> str:
     )
 
 
+def cadence(figures: Figures) -> str:
+    head = ("interval", "checkpoints", "commits", "shortest gap", "median", "longest", "rows")
+    rows = [
+        (
+            f"{each['interval_s']} s" if each["interval_s"] else "none",
+            each["checkpoints"],
+            each["commits"],
+            *(f"{each['gap_s'][name]} s" for name in ("min", "p50", "max")),
+            f"{each['rows']:,}, each once",
+        )
+        for each in figures
+    ]
+    return _table(head, rows)
+
+
 def paimon_commit(figures: Figures) -> str:
     head = (
         "table's age, commits",
@@ -274,6 +289,7 @@ def simulator(figures: Figures) -> str:
 MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "latency": latency,
     "ingest": ingest,
+    "cadence": cadence,
     "paimon_commit": paimon_commit,
     "freeze": freeze,
     "slow_region": slow_region,

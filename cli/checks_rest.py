@@ -18,6 +18,8 @@ from sluicegate.coordinator.stream.continuity import other_user
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.storage import CannotPut, Uncertain
+from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
 
 _WRITTEN_FOLDERS: Final = ("", "snapshot", "manifest")
 """Folders of a table that a commit writes to; a missing folder is not checked."""
@@ -121,6 +123,8 @@ def _describe(state: TableState, settings: StreamSettings) -> str:
 
 def _check_write(name: str, settings: StreamSettings) -> list[Finding]:
     parts = urlsplit(settings.table)
+    if parts.scheme in OBJECT_SCHEMES:
+        return _check_write_of_objects(name, settings.table)
     if parts.scheme not in ("", "file"):
         return []
     root = Path(unquote(parts.path) if parts.scheme else settings.table)
@@ -134,6 +138,18 @@ def _check_write(name: str, settings: StreamSettings) -> list[Finding]:
                 )
             ]
     return [fine(f"{name}, writing", "files can be made, linked and removed")]
+
+
+def _check_write_of_objects(name: str, location: str) -> list[Finding]:
+    """Try the requests of a commit in an object store: a conditional put and a deletion."""
+    probe = f".sluicegate-check-{uuid.uuid4().hex}"
+    try:
+        storage = open_storage(location)
+        storage.put_if_absent(probe, probe.encode())
+        storage.remove(probe)
+    except (TableRefused, LakeUnavailable, CannotPut, Uncertain) as error:
+        return [problem(f"{name}, writing", str(error))]
+    return [fine(f"{name}, writing", "files can be put, only where none is, and removed")]
 
 
 def _refused_write(folder: Path) -> str | None:

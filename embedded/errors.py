@@ -10,7 +10,7 @@ class JavaError(EmbeddedError):
 
 
 class FetchError(EmbeddedError):
-    """Kafka's jars could not be fetched. A retry may help after the package registry is reachable."""
+    """The jars of a server could not be fetched. A retry may help after the package registry is reachable."""
 
 
 class StartError(EmbeddedError):

@@ -37,22 +37,35 @@ def kafka_jars(java: Java) -> list[Path]:
     Raises:
         FetchError: PySpark is not installed, or the registry could not be reached.
     """
-    digest = hashlib.sha256(_DEPENDENCIES.encode()).hexdigest()[:8]
-    directory = cached_directory(f"kafka-{KAFKA_VERSION}-{digest}", lambda empty: _fetch(java, empty))
+    main = f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.jar"
+    return fetched_jars(java, "Apache Kafka", "kafka", KAFKA_VERSION, _DEPENDENCIES, main)
+
+
+def fetched_jars(java: Java, title: str, name: str, version: str, module: str, main: str) -> list[Path]:
+    """Return the jars of a product, sorted by name. The first call of each user fetches them into the cache.
+
+    `title` is the product in messages, `name` in the cache. `module` is the text of an `ivy.xml`, `main` the
+    name of a jar that must be there afterwards. Raises FetchError as `kafka_jars` does.
+    """
+    digest = hashlib.sha256(module.encode()).hexdigest()[:8]
+    full = f"{title} {version}"
+    directory = cached_directory(
+        f"{name}-{version}-{digest}", lambda empty: _fetch(java, full, module, main, empty)
+    )
     return sorted(directory.glob("*.jar"))
 
 
-def _fetch(java: Java, directory: Path) -> None:
+def _fetch(java: Java, title: str, module: str, main: str, directory: Path) -> None:
     work = directory / "ivy"
     work.mkdir()
-    (work / "ivy.xml").write_text(_DEPENDENCIES, encoding="utf-8")
+    (work / "ivy.xml").write_text(module, encoding="utf-8")
     command = [str(java.executable), "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
     settings = os.environ.get("SLUICEGATE_IVY_SETTINGS")
     if settings:
         command += ["-settings", str(Path(settings).absolute())]
     command += ["-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml"), "-types", "jar", "bundle"]
     command += ["-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).[ext]"]
-    _log.info("fetching Apache Kafka %s (45 MB, once per user) into %s", KAFKA_VERSION, directory.parent)
+    _log.info("fetching %s (about 50 MB, once per user) into %s", title, directory.parent)
     log_file = work / "ivy.log"
     try:
         process = ChildProcess(command, log_file=log_file, cwd=work)
@@ -61,9 +74,9 @@ def _fetch(java: Java, directory: Path) -> None:
         finally:
             process.kill()
     except TimeoutError as error:
-        raise FetchError(_explain(f"no answer within {_FETCH_SECONDS:g} s")) from error
-    if status != 0 or not (directory / f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.jar").exists():
-        raise FetchError(_explain(_reason(log_file.read_text(encoding="utf-8", errors="replace"))))
+        raise FetchError(_explain(title, f"no answer within {_FETCH_SECONDS:g} s")) from error
+    if status != 0 or not (directory / main).exists():
+        raise FetchError(_explain(title, _reason(log_file.read_text(encoding="utf-8", errors="replace"))))
     shutil.rmtree(work)
 
 
@@ -78,9 +91,9 @@ def _reason(output: str) -> str:
     return lines[-1] if lines else "Ivy gave no output"
 
 
-def _explain(reason: str) -> str:
+def _explain(title: str, reason: str) -> str:
     return (
-        f"could not fetch Apache Kafka {KAFKA_VERSION} from the package registry ({reason}); check the "
+        f"could not fetch {title} from the package registry ({reason}); check the "
         "network or proxy, or set SLUICEGATE_IVY_SETTINGS to an Ivy settings file that names a mirror"
     )
 

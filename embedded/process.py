@@ -27,6 +27,15 @@ def _let_go_in_forked_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_forked_child)
 
 
+def _environment() -> dict[str, str]:
+    """Return a copy of the environment.
+
+    Without one the child reads that of this process, and the start fails with EFAULT if another thread sets a
+    variable at that moment.
+    """
+    return dict(os.environ)
+
+
 class _Leash:
     """A small process that leads a process group, and kills the group when our end of a pipe is closed."""
 
@@ -39,6 +48,7 @@ class _Leash:
                 stdin=read_end,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                env=_environment(),
                 process_group=0,
             )
         except BaseException:
@@ -82,7 +92,7 @@ class ChildProcess:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=cwd,
-                    env=None if env is None else dict(env),
+                    env=dict(env) if env is not None else _environment(),
                     process_group=self._leash.group,
                 )
         except BaseException:

@@ -23,6 +23,7 @@ class CauseCode(StrEnum):
     HEAD_OLDER = "head-older"
     RECORDED_EXPIRED = "recorded-expired"
     RECORDED_DIFFERS = "recorded-differs"
+    RECORDED_OVERWRITTEN = "recorded-overwritten"
     SNAPSHOT_MISSING = "snapshot-missing"
     MARKER_ROLLED_BACK = "marker-rolled-back"
 
@@ -31,6 +32,7 @@ class CauseCode(StrEnum):
     OTHER_TABLE = "other-table"
     SNAPSHOTS_GONE = "snapshots-gone"
     NO_HARD_LINKS = "no-hard-links"
+    NO_CONDITIONAL_PUT = "no-conditional-put"
     EVENT_UNUSABLE = "event-unusable"
 
     # The outcome of a publication is unknown.

@@ -4,7 +4,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
@@ -70,7 +70,7 @@ def _ambiguity(location: str) -> Cause | None:
     parts = urlsplit(location)
     if parts.scheme and (parts.query or parts.fragment):
         return Cause(code=CauseCode.QUERY_IN_LOCATION)
-    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+    if parts.scheme in ("", "file") and parts.netloc not in ("", "localhost"):
         return Cause(code=CauseCode.OTHER_MACHINE, names=(parts.netloc,))
     if any(".." in text.split("/") for text in _readings(parts.path)[1:]):
         return Cause(code=CauseCode.ENCODED_DOTS)
@@ -86,9 +86,16 @@ def _readings(text: str) -> list[str]:
 
 
 def normal(location: str) -> str:
-    """Return the canonical URI of a location (`file` by default): no trailing slash, no dot segments."""
+    """Return the canonical URI of a location (`file` by default), so that each folder has one.
+
+    It has no trailing or double slash and no dot segments. In a `file` URI, the same characters are always
+    percent-encoded. Other URIs stay as they are: the keys of object stores are not encoded.
+    """
     parts = urlsplit(location)
-    path = posixpath.normpath(parts.path) if parts.path else ""
+    path = unquote(parts.path) if parts.scheme == "file" else parts.path
+    if path:
+        # POSIX keeps two leading slashes.
+        path = re.sub("^//+", "/", posixpath.normpath(path))
     if parts.scheme in ("", "file"):
-        return f"file://{path}"
+        return f"file://{quote(path, errors='backslashreplace')}"
     return f"{parts.scheme}://{parts.netloc}{path}".rstrip("/")

@@ -15,13 +15,19 @@ Contract of every implementation (tests/contracts/storages):
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from sluicegate.events.causes import CauseCode
+
 
 class Uncertain(Exception):
     """It is unknown if the file was put. The text names the storage, the cause and the remedy."""
 
 
 class CannotPut(Exception):
-    """The storage has no put-if-absent operation. The text says why."""
+    """The storage has no put-if-absent operation. The text says why, the code is that of a cause."""
+
+    def __init__(self, text: str, code: CauseCode) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Storage(Protocol):
@@ -31,6 +37,8 @@ class Storage(Protocol):
     """Canonical URI of the folder, as events contain it. Each folder has one."""
     root: str
     """The folder as libraries take it: an absolute path on a local file system, else the URI."""
+    object_store: bool
+    """True for an object store. There, a writer without a lock can replace a file that is there."""
 
     def read(self, name: str) -> bytes | None:
         """Return the file's content, None if it does not exist. Raises LakeUnavailable."""

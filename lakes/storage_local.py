@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
@@ -34,7 +35,8 @@ def local_path(location: str) -> str:
             f"{location!r} is not on a local file system: committing there needs a put-if-absent of that "
             "store, which this release does not have. Use a local or mounted path"
         )
-    return os.path.abspath(path)
+    # POSIX keeps two leading slashes, and gives them no meaning that a table could have.
+    return f"/{os.path.abspath(path).lstrip('/')}"
 
 
 class LocalStorage:
@@ -42,6 +44,8 @@ class LocalStorage:
 
     Snapshots appear by hard links, because a link never overwrites an existing file.
     """
+
+    object_store = False
 
     def __init__(self, location: str) -> None:
         self.root = local_path(location)
@@ -138,7 +142,8 @@ class LocalStorage:
             return False
         except OSError as error:
             if error.errno in _NO_LINKS:
-                raise CannotPut(f"no hard links in {folder}: {error}") from error
+                text = f"no hard links in {folder}: {error}"
+                raise CannotPut(text, CauseCode.NO_HARD_LINKS) from error
             # The link may have been made although the call failed.
             raise Uncertain(explain(f"cannot link {target}, perhaps", folder, error)) from error
         try:

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from tests.doubles.s3 import S3Double
+from tests.s3proxy import S3Proxy, s3_server
 from tests.servers import kafka_server, redis_server
 
 # A slow machine is no defect: no example has a time limit, and none may take too long to be drawn.
@@ -17,7 +19,7 @@ settings.register_profile("any-machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any-machine")
 
 WITH_SERVERS: Final = frozenset(
-    {"kafka", "kafka_bootstrap", "own_kafka", "own_valkey", "redis", "redis_url", "spark"}
+    {"kafka", "kafka_bootstrap", "own_kafka", "own_valkey", "redis", "redis_url", "s3", "s3proxy", "spark"}
 )
 """Fixtures and marks that start a server, a Spark session or a process of the product."""
 
@@ -90,6 +92,22 @@ def redis_url() -> Iterator[str]:
     """URL of a Redis-protocol server that all tests share; use keys of your own."""
     with redis_server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def s3proxy() -> Iterator[S3Proxy]:
+    """Give an S3 server that all tests share; use folders of your own."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Double]:
+    """Give a double of an S3 server, which this process uses for `s3://` locations."""
+    with S3Double() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield server
 
 
 @pytest.fixture

@@ -26,6 +26,11 @@ _OF_HISTORY: Final[Mapping[CauseCode, str]] = {
     CauseCode.RECORDED_DIFFERS: (
         "snapshot {snapshot} is not the one that was recorded: rolled back or overwritten"
     ),
+    CauseCode.RECORDED_OVERWRITTEN: (
+        "snapshot {snapshot} is not the one that was recorded: the table was rolled back, or a writer "
+        "without a lock has overwritten the snapshot. In an object store, give every other writer of the "
+        "table a catalog with lock.enabled=true, or a REST catalog"
+    ),
     CauseCode.SNAPSHOT_MISSING: (
         "the snapshot before {snapshot} is missing between the recorded one and the head"
     ),
@@ -46,6 +51,10 @@ _OF_PUBLICATIONS: Final[Mapping[CauseCode, str]] = {
     CauseCode.NO_HARD_LINKS: (
         "the table's file system cannot publish snapshots safely[: {detail}]. Move the table to a file "
         "system with hard links"
+    ),
+    CauseCode.NO_CONDITIONAL_PUT: (
+        "the table's object store cannot publish snapshots safely[: {detail}]. Move the table to a store "
+        "with conditional writes"
     ),
     CauseCode.EVENT_UNUSABLE: "one of its events cannot be used[: {problem}][ ({names})][: {detail}]",
     CauseCode.POSITION_UNREADABLE: (

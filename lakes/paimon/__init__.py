@@ -1,1 +1,1 @@
-"""Adapter for Apache Paimon: append tables on a local file system."""
+"""Adapter for Apache Paimon: append tables on local file systems and in object stores."""

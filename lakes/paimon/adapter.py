@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class PaimonAdapter:
-    """Adapter for append tables on a local file system. A location is the table's folder."""
+    """Adapter for append tables. A location is the table's folder, on a file system or in an object store."""
 
     name = FORMAT
     format_version = FORMAT_VERSION
     port_version = PORT_VERSION
 
     def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
-        """Read a path or a URI of a table's folder. Raises TableRefused for other storage."""
+        """Read a path or a URI of a table's folder. Raises TableRefused for unknown storage."""
         return TableRef(text, location_uri(text), dict(options or {}))
 
     def open_committer(self, table: TableRef, commit_user: str) -> PaimonCommitter:

@@ -3,6 +3,7 @@
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -33,6 +34,7 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
     TableState,
+    Unproven,
 )
 from sluicegate.lakes.remembered import Remembered, content_digest
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
@@ -79,7 +81,16 @@ class PaimonCommitter:
         if isinstance(answer, Found):
             # The process that linked the snapshot may have died before the link was durable.
             self._snapshots.settle()
-        return answer
+        return self._with_overwriting(answer)
+
+    def _with_overwriting(self, answer: Answer) -> Answer:
+        """Name the usual cause in an object store, where a writer without a lock replaces snapshots."""
+        if not self._storage.object_store or not isinstance(answer, Unproven):
+            return answer
+        cause = answer.cause
+        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
+            return answer
+        return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
 
     def identity(self) -> str:
         return self._table.identity()
@@ -100,8 +111,8 @@ class PaimonCommitter:
         for folder in {posixpath.dirname(file.path) for file in event.files}:
             if self._storage.leads_out(folder):
                 raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        for file in event.files:
-            size = self._storage.size(file.path)
+        sizes = self._storage.sizes([file.path for file in event.files])
+        for file, size in zip(event.files, sizes, strict=True):
             if size is None:
                 raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
             if size != file.size:
@@ -171,7 +182,7 @@ class PaimonCommitter:
             # The snapshot was certainly not put, so nothing refers to these manifests.
             self._storage.discard(FOLDER, list(draft.files))
             if isinstance(error, CannotPut):
-                return Refused(str(error), Cause(code=CauseCode.NO_HARD_LINKS))
+                return Refused(str(error), Cause(code=error.code))
             raise
         return self._settled(head, made) if put else self._taken(request, head, made, draft)
 

@@ -46,7 +46,7 @@ class PaimonWriter:
         if digest is not None:
             # The library adds a random name, so all file names of the attempt differ.
             options[_PREFIX] = f"data-{digest}-"
-        self._table = _library_table(table).copy(options)
+        self._table = _library_table(table, storage).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
         self.spec_id = 0
@@ -90,11 +90,8 @@ class PaimonWriter:
         self._flush()
         try:
             messages: list[CommitMessage] = self._write.prepare_commit(0)
-        except OSError as error:
-            raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
-        except RuntimeError as error:
-            if isinstance(error.__cause__, OSError):
-                raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+        except (OSError, RuntimeError) as error:
+            self._raise_unavailable(error)
             raise
         self._written = [str(file.file_path) for message in messages for file in message.new_files]
         self._write.close()
@@ -125,9 +122,14 @@ class PaimonWriter:
         try:
             self._write.write_arrow(rows)
         except RuntimeError as error:
-            if isinstance(error.__cause__, OSError):
-                raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+            self._raise_unavailable(error)
             raise
+
+    def _raise_unavailable(self, error: Exception) -> None:
+        """Raise LakeUnavailable if an error of the library is one of the storage."""
+        cause = error.__cause__ if isinstance(error, RuntimeError) else error
+        if isinstance(cause, OSError | LakeUnavailable):
+            raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
 
     def _describe(self, message: CommitMessage, file: DataFileMeta) -> FileInfo:
         partition = GenericRow(list(message.partition), self._table.partition_keys_fields)
@@ -219,8 +221,12 @@ def _joined(
     return min(lowest, default=None), max(highest, default=None)
 
 
-def _library_table(table: SchemaTable) -> FileStoreTable:
+def _library_table(table: SchemaTable, storage: Storage) -> FileStoreTable:
     root = table.table_path
-    return FileStoreTable(
-        FileIO.get(root, Options({})), Identifier("default", "table"), root, table.table_schema
-    )
+    if storage.object_store:
+        from sluicegate.lakes.paimon.object_files import ObjectFiles
+
+        files: FileIO = ObjectFiles(storage)
+    else:
+        files = FileIO.get(root, Options({}))
+    return FileStoreTable(files, Identifier("default", "table"), root, table.table_schema)

@@ -53,7 +53,9 @@ def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
 
 def test_each_page_of_the_docs_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    names = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    docs = ROOT / "docs"
+    found = [*docs.glob("*.md"), *docs.glob("formats/*.md")]
+    names = {path.relative_to(docs).as_posix() for path in found} - {"README.md"}
     assert {name for name in names if f"({name})" not in index} == set()
 
 

@@ -223,6 +223,6 @@ def test_a_background_command_that_ends_early_is_noticed(tmp_path: Path) -> None
 @pytest.mark.parametrize("page", PAGES)
 def test_the_extras_of_the_install_lines_exist(page: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = re.findall(r'pip install "\.\[([\w,]+)\]"', (ROOT / page).read_text(encoding="utf-8"))
+    named = re.findall(r'pip install "\.\[([\w,-]+)\]"', (ROOT / page).read_text(encoding="utf-8"))
     assert named
     assert {extra for group in named for extra in group.split(",")} <= set(project["optional-dependencies"])

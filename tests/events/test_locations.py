@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.locations import is_allowed_table, location_problem
+from sluicegate.events.locations import is_allowed_table, location_problem, normal
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code, Problem
 
@@ -38,6 +38,48 @@ def test_tables_inside_the_allowed_locations(table: str | None) -> None:
 )
 def test_tables_outside_the_allowed_locations(table: str) -> None:
     assert not is_allowed_table(table, ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("location", "canonical"),
+    [
+        ("/lake/a b/./t/", "file:///lake/a%20b/t"),
+        ("file:////lake//a%20b/t/", "file:///lake/a%20b/t"),
+        ("file:/lake/%74", "file:///lake/t"),
+        ("file:///lake/caf\u00e9", "file:///lake/caf%C3%A9"),
+        ("s3://bucket//lake//t/", "s3://bucket/lake/t"),
+        ("S3://bucket/lake/./t", "s3://bucket/lake/t"),
+        ("s3://bucket/", "s3://bucket"),
+        ("s3://bucket/a%20b", "s3://bucket/a%20b"),
+        ("memory://numbers", "memory://numbers"),
+    ],
+)
+def test_each_folder_has_one_form(location: str, canonical: str) -> None:
+    assert normal(location) == canonical
+    assert normal(canonical) == canonical
+
+
+@pytest.mark.parametrize(
+    ("table", "allowed"),
+    [
+        ("s3://bucket//lake/t", "s3://bucket/lake"),
+        ("s3://bucket/lake/t", "s3://bucket//lake//"),
+        ("file:///lake/a%20b/t", "file:///lake/a b"),
+        ("/lake/a b/t", "file:///lake/a%20b/"),
+        ("gs://bucket/lake/t/", "gs://bucket/lake/t"),
+        ("abfss://lake@account.dfs.core.windows.net/t", "abfss://lake@account.dfs.core.windows.net/"),
+    ],
+)
+def test_the_form_in_which_a_location_is_allowed_does_not_matter(table: str, allowed: str) -> None:
+    assert is_allowed_table(table, [allowed])
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["s3://bucket/lake2", "s3://bucket2/lake", "gs://bucket/lake", "s3://bucket/%6cake", "s3://BUCKET/lake"],
+)
+def test_similar_objects_are_others(table: str) -> None:
+    assert not is_allowed_table(table, ["s3://bucket/lake"])
 
 
 def written(path: str, location: str = "s3://bucket/lake/t") -> FilesWritten:
@@ -128,6 +170,7 @@ def test_locations_outside_are_refused_however_they_are_written(location: str) -
         ("s3://bucket/lake/t?x=/../..", Cause(code=CauseCode.QUERY_IN_LOCATION)),
         ("s3://bucket/lake/t#/../..", Cause(code=CauseCode.QUERY_IN_LOCATION)),
         ("file://evil/lake/flights.db/flights", Cause(code=CauseCode.OTHER_MACHINE, names=("evil",))),
+        ("//evil/lake/flights.db/flights", Cause(code=CauseCode.OTHER_MACHINE, names=("evil",))),
         ("s3://bucket/lake/%252e%252e/other", Cause(code=CauseCode.ENCODED_DOTS)),
     ],
 )

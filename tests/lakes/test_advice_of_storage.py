@@ -250,7 +250,7 @@ def test_a_table_on_a_file_system_without_hard_links_is_moved_to_another(
 def test_a_table_in_a_store_that_is_not_known_is_given_by_a_local_path(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     with pytest.raises(TableRefused, match="Use a local or mounted path"):
-        ADAPTER.open_committer(ADAPTER.parse_table("s3://bucket/db.db/numbers"), USER)
+        ADAPTER.open_committer(ADAPTER.parse_table("hdfs://host/db.db/numbers"), USER)
     stream = Stream(lake, ADAPTER.open_committer(ADAPTER.parse_table(lake.location), USER))
     stream.commit(1, [1])
     assert lake.ids() == [1]

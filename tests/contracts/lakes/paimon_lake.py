@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,9 @@ from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
+from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage
+from sluicegate.lakes.storages import open_storage
 from tests.contracts.lakes.harness import USER, Fault
 
 ID_ONLY = pa.schema([pa.field("id", pa.int64())])
@@ -65,20 +66,22 @@ class ThawingStorage(LocalStorage):
 class PaimonLake:
     def __init__(
         self,
-        warehouse: Path,
+        warehouse: Path | str,
         schema: pa.Schema = ID_ONLY,
         partition_keys: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
+        access: Mapping[str, str] | None = None,
     ) -> None:
+        """Make the table in a folder or at a URI; `access` are pypaimon's own options of an object store."""
         self.adapter = ADAPTER
         self._schema = Schema.from_pyarrow_schema(
             schema, partition_keys=list(partition_keys), options={"bucket": "-1", **(options or {})}
         )
-        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+        self.catalog = CatalogFactory.create({"warehouse": str(warehouse), **(access or {})})
         self.catalog.create_database("db", True)
         self.catalog.create_table("db.numbers", self._schema, False)
-        self.root = warehouse / "db.db" / "numbers"
-        self.location = str(self.root)
+        self.location = f"{warehouse}/db.db/numbers"
+        self.root = Path(self.location)
         self.foreign_commits = 0
 
     @property
@@ -86,11 +89,17 @@ class PaimonLake:
         return self.catalog.get_table("db.numbers")
 
     @property
-    def storage(self) -> LocalStorage:
-        return LocalStorage(self.location)
+    def storage(self) -> Storage:
+        return open_storage(self.location)
+
+    def faulty(self, fault: Fault | None) -> Storage:
+        return FaultyStorage(self.location, fault)
+
+    def thawing(self, meanwhile: Callable[[], None]) -> Storage:
+        return ThawingStorage(self.location, meanwhile)
 
     def committer(self, user: str = USER, fault: Fault | None = None) -> PaimonCommitter:
-        return PaimonCommitter(FaultyStorage(self.location, fault), user)
+        return PaimonCommitter(self.faulty(fault), user)
 
     def maintenance(self, location: str | None = None) -> PaimonMaintenance:
         return self.adapter.open_maintenance(self.adapter.parse_table(location or self.location))
@@ -137,7 +146,7 @@ class PaimonLake:
         write.close()
 
     def snapshot_ids(self) -> list[int]:
-        names = os.listdir(self.root / "snapshot")
+        names = self.storage.names("snapshot")
         return sorted(int(name[9:]) for name in names if name.startswith("snapshot-"))
 
     def impostor(self, decision: int, ids: Sequence[int]) -> None:
@@ -152,17 +161,17 @@ class PaimonLake:
         return ref.id
 
     def lose(self, place: int) -> None:
-        (self.root / "snapshot" / f"snapshot-{place}").unlink()
+        assert self.storage.remove(f"snapshot/snapshot-{place}")
 
     def expire(self, keep: int) -> None:
         for number in self.snapshot_ids()[:-keep]:
-            (self.root / "snapshot" / f"snapshot-{number}").unlink()
+            assert self.storage.remove(f"snapshot/snapshot-{number}")
 
     def rollback(self, to: int) -> None:
         self.table.rollback_to(to)
 
     def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
-        committer = PaimonCommitter(ThawingStorage(self.location, meanwhile), USER)
+        committer = PaimonCommitter(self.thawing(meanwhile), USER)
         committer.check([event])
         request = CommitRequest(decision, f"digest-{decision}", committer.inspect().head, None, [event])
         with contextlib.suppress(Killed):

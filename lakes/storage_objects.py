@@ -1,0 +1,342 @@
+"""The storage of a table in an object store: S3, Google Cloud Storage or Azure, through obstore.
+
+Credentials and addresses come from the environment of the process alone. An object appears whole when its
+request succeeds, and is durable then. So there is nothing to link and nothing to sync.
+"""
+
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
+
+from sluicegate.events.causes import CauseCode
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
+from sluicegate.lakes.storage_object_errors import Failure, Kind, explain_failure, understand
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+_T = TypeVar("_T")
+
+_LONGEST_NAME: Final = 1024
+"""Bytes of the longest name of an object, in all three stores."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_PART: Final = 16 << 20
+"""Bytes of a part of an upload. A file that is not longer is one request."""
+_AT_ONCE: Final = 32
+"""Requests that run side by side."""
+_PAUSES: Final = (0.0, 0.2, 0.8, 2.0)
+"""Seconds before each attempt of a conditional put."""
+_ONCE: Final["RetryConfig"] = {"max_retries": 0}
+_RETRIES: Final["RetryConfig"] = {
+    "max_retries": 5,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+
+
+class Stores(NamedTuple):
+    """Clients of one bucket."""
+
+    patient: ObjectStore
+    """Repeats failed requests by itself: for all requests that may be repeated blindly."""
+    single: ObjectStore
+    """Sends each request once: an answer is of this request, and of no earlier one."""
+
+
+def connect(uri: str) -> Stores:
+    """Return the clients for the bucket of a canonical URI, without access to it.
+
+    They are configured by the environment of the process. Raises TableRefused if that cannot be read.
+    """
+    scheme, _, rest = uri.partition("://")
+    bucket = rest.partition("/")[0]
+    try:
+        return Stores(_client(scheme, bucket, _RETRIES), _client(scheme, bucket, _ONCE))
+    except (BaseError, OSError, ValueError):
+        # The text of the error may contain values of the variables.
+        refused = TableRefused(
+            f"the object store of {uri} cannot be used: the environment of this process has a setting that "
+            "cannot be read. Correct its variables for the object store (docs/formats/object-stores.md)"
+        )
+    raise refused
+
+
+def _client(scheme: str, bucket: str, retries: "RetryConfig") -> ObjectStore:
+    if scheme == "gs":
+        return GCSStore(bucket, retry_config=retries)
+    if scheme == "abfss":
+        container, _, host = bucket.partition("@")
+        account = host.partition(".")[0]
+        return AzureStore(container, account_name=account, retry_config=retries)
+    # Without this setting, the environment could switch conditions off.
+    return S3Store(bucket, conditional_put="etag", retry_config=retries)
+
+
+class ObjectStorage:
+    """A table's folder in an object store."""
+
+    object_store = True
+
+    def __init__(self, uri: str, stores: Stores, pauses: Sequence[float] = _PAUSES) -> None:
+        self.uri = self.root = uri
+        self._stores = stores
+        self._bucket, _, self._prefix = uri.partition("://")[2].partition("/")
+        self._pauses = pauses
+        self._proven = False
+
+    def read(self, name: str) -> bytes | None:
+        found = self._read(name)
+        if isinstance(found, Failure):
+            raise self._unavailable(f"cannot read {name}", found)
+        return found
+
+    def names(self, folder: str, after: str = "") -> list[str]:
+        key = self._key(folder)
+        if key is None:
+            return []
+        found = self._try(lambda: _list(self._stores.patient, key, after))
+        if isinstance(found, Failure):
+            if found.kind is Kind.ABSENT:
+                return []
+            raise self._unavailable(f"cannot list the folder {folder}", found)
+        skipped = len(key) + 1 if key else 0
+        names = {path[skipped:].partition("/")[0] for path in found}
+        return [name for name in names if name > after]
+
+    def size(self, name: str) -> int | None:
+        key = self._key(name)
+        if key is None:
+            return None
+        found = self._try(lambda: obstore.head(self._stores.patient, key)["size"])
+        if isinstance(found, Failure):
+            if found.kind in (Kind.ABSENT, Kind.NO_NAME):
+                return None
+            raise self._unavailable(f"cannot look at {name}", found)
+        return found
+
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        return _side_by_side(self.size, names)
+
+    def leads_out(self, name: str) -> bool:
+        return ".." in name.split("/")
+
+    def is_link(self, name: str) -> bool:
+        return False
+
+    def write(self, folder: str, files: Mapping[str, bytes]) -> None:
+        def send(name: str) -> Failure | None:
+            return self._overwrite(f"{folder}/{name}", files[name])
+
+        for name, failure in zip(files, _side_by_side(send, list(files)), strict=True):
+            if failure is not None:
+                raise self._unavailable(f"cannot write {name} to the folder {folder}", failure)
+            self._pass(Failpoint.PAIMON_MANIFEST_WRITTEN, f"cannot write to the folder {folder}")
+        self._pass(Failpoint.PAIMON_MANIFESTS_DURABLE, f"cannot write to the folder {folder}")
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        self._prove_conditions()
+        self._pass(Failpoint.PAIMON_SNAPSHOT_DRAFTED, f"cannot put {name}")
+        put = self._put(name, content)
+        try:
+            hit(Failpoint.PAIMON_SNAPSHOT_LINKED)
+            hit(Failpoint.PAIMON_SNAPSHOT_DURABLE)
+        except OSError as error:
+            raise Uncertain(f"{name} of {self.uri} may be there: {error}") from error
+        return put
+
+    def _put(self, name: str, content: bytes) -> bool:
+        """Put until the outcome is certain, or no attempt is left."""
+        unclear: Failure | None = None
+        failure = Failure(Kind.UNCLEAR)
+        for pause in self._pauses:
+            time.sleep(pause)
+            outcome = self._create(name, content)
+            if outcome is None:
+                return True
+            failure = outcome
+            if failure.kind in (Kind.TAKEN, Kind.BUSY):
+                there = self._read(name)
+                if isinstance(there, bytes):
+                    # The same content is of an earlier attempt, whose answer was lost.
+                    return there == content
+                if failure.kind is Kind.TAKEN and there is None:
+                    # It was there, and was deleted meanwhile. Ours must not appear again after that.
+                    if unclear is None:
+                        return False
+                    break
+                if isinstance(there, Failure):
+                    unclear = Failure(Kind.UNCLEAR, there.answer)
+                continue
+            if not failure.certain:
+                unclear = failure
+            elif not failure.passing:
+                break
+        return self._give_up(name, content, unclear, failure)
+
+    def _give_up(self, name: str, content: bytes, unclear: Failure | None, last: Failure) -> bool:
+        """Return or raise the outcome after the last attempt. `unclear`: one that may have had an effect."""
+        attempt = f"cannot put {name} of {self.uri}"
+        if unclear is None:
+            if last.kind is Kind.UNSUPPORTED:
+                raise CannotPut(explain_failure(attempt, last), CauseCode.NO_CONDITIONAL_PUT)
+            raise LakeUnavailable(explain_failure(attempt, last))
+        there = self._read(name)
+        if isinstance(there, bytes):
+            return there == content
+        # It is not there yet, but a request of ours may still be on its way.
+        raise Uncertain(explain_failure(f"{attempt}, perhaps", unclear))
+
+    def _create(self, name: str, content: bytes) -> Failure | None:
+        """Send one conditional put."""
+        key = self._key(name)
+        if key is None:
+            return Failure(Kind.NO_NAME)
+        found = self._try(lambda: obstore.put(self._stores.single, key, content, mode="create"))
+        return found if isinstance(found, Failure) else None
+
+    def _prove_conditions(self) -> None:
+        """See once that the store heeds a condition: a store that ignores it would overwrite commits.
+
+        Raises CannotPut or LakeUnavailable.
+        """
+        if self._proven:
+            return
+        name = f".sluicegate-probe-{uuid.uuid4().hex}"
+        outcomes = [self._create(name, b"1"), self._create(name, b"2")]
+        self.discard(".", [name])
+        attempt = f"cannot put files into {self.uri}"
+        if outcomes == [None, None]:
+            raise CannotPut(
+                f"{attempt}: the store overwrites a file although the request forbids it. "
+                "Use a store with conditional writes",
+                CauseCode.NO_CONDITIONAL_PUT,
+            )
+        for outcome in outcomes:
+            if outcome is not None and outcome.kind is Kind.UNSUPPORTED:
+                raise CannotPut(explain_failure(attempt, outcome), CauseCode.NO_CONDITIONAL_PUT)
+            if outcome is not None and outcome.kind is not Kind.TAKEN:
+                raise LakeUnavailable(explain_failure(attempt, outcome))
+        self._proven = True
+
+    def settle(self, folder: str) -> None:
+        """Do nothing: what is visible is durable."""
+
+    def settle_files(self, names: Sequence[str]) -> None:
+        """Do nothing: what is visible is durable."""
+
+    def hint(self, name: str, content: bytes) -> None:
+        key = self._key(name)
+        with contextlib.suppress(OSError):
+            hit(Failpoint.PAIMON_HINT_BEFORE)
+            if key is not None:
+                self._try(lambda: obstore.put(self._stores.single, key, content))
+            hit(Failpoint.PAIMON_HINT_AFTER)
+
+    def discard(self, folder: str, names: Sequence[str]) -> None:
+        keys = [key for name in names if (key := self._key(f"{folder}/{name}")) is not None]
+        if keys:
+            self._try(lambda: obstore.delete(self._stores.patient, keys))
+
+    def remove(self, name: str) -> bool:
+        if self.leads_out(name):
+            raise LakeUnavailable(f"{name} of {self.uri} leads out of the table: not removed")
+        key = self._key(name)
+        if key is None or self.size(name) is None:
+            return False
+        failure = self._try(lambda: obstore.delete(self._stores.patient, [key]))
+        if isinstance(failure, Failure):
+            if failure.kind is Kind.ABSENT:
+                return False
+            raise self._unavailable(f"cannot remove {name}", failure)
+        return True
+
+    def copy(self, source: Storage, name: str) -> None:
+        key = self._key(name)
+        if isinstance(source, ObjectStorage) and self._is_beside(source) and key is not None:
+            theirs = source._key(name)
+            if theirs is not None:
+                found = self._try(lambda: obstore.copy(self._stores.patient, theirs, key))
+                if isinstance(found, Failure):
+                    raise self._unavailable(f"cannot copy {name} of {source.uri}", found)
+                return
+        content = source.read(name)
+        if content is None:
+            raise LakeUnavailable(f"{name} of {source.uri} was deleted while it was copied")
+        failure = self._overwrite(name, content)
+        if failure is not None:
+            raise self._unavailable(f"cannot copy {name}", failure)
+
+    def _is_beside(self, other: "ObjectStorage") -> bool:
+        """Return True if the other folder is in the same bucket."""
+        return (self.uri.partition("://")[0], self._bucket) == (other.uri.partition("://")[0], other._bucket)
+
+    def _overwrite(self, name: str, content: bytes) -> Failure | None:
+        key = self._key(name)
+        if key is None:
+            return Failure(Kind.NO_NAME)
+        in_parts = len(content) > _PART
+        found = self._try(
+            lambda: obstore.put(self._stores.patient, key, content, use_multipart=in_parts, chunk_size=_PART)
+        )
+        return found if isinstance(found, Failure) else None
+
+    def _read(self, name: str) -> bytes | Failure | None:
+        key = self._key(name)
+        if key is None:
+            return None
+        found = self._try(lambda: bytes(obstore.get(self._stores.patient, key).bytes()))
+        if isinstance(found, Failure) and found.kind in (Kind.ABSENT, Kind.NO_NAME):
+            return None
+        return found
+
+    def _key(self, name: str) -> str | None:
+        """Return the key of a name, None if no object can have that."""
+        parts = [part for part in f"{self._prefix}/{name}".split("/") if part not in ("", ".")]
+        key = "/".join(parts)
+        if ".." in parts or _CONTROL.search(key) or len(key.encode(errors="replace")) > _LONGEST_NAME:
+            return None
+        return key
+
+    def _try(self, request: Callable[[], _T]) -> _T | Failure:
+        # The error is not chained: its text may contain signed addresses, and tracebacks are logged.
+        try:
+            return request()
+        except (BaseError, OSError, ValueError, NotImplementedError) as error:
+            return understand(error)
+
+    def _pass(self, point: Failpoint, attempt: str) -> None:
+        try:
+            hit(point)
+        except OSError as error:
+            raise LakeUnavailable(f"{attempt} of {self.uri}: {error}") from error
+
+    def _unavailable(self, attempt: str, failure: Failure) -> LakeUnavailable:
+        return LakeUnavailable(explain_failure(f"{attempt} of {self.uri}", failure))
+
+
+def _list(store: ObjectStore, key: str, after: str) -> list[str]:
+    """Return keys in a folder, at least up to their next part, in which each is a name of the folder."""
+    if after:
+        start = f"{key}/{after}" if key else after
+        return [each["path"] for page in obstore.list(store, key or None, offset=start) for each in page]
+    found = obstore.list_with_delimiter(store, key or None)
+    return [*(each["path"] for each in found["objects"]), *found["common_prefixes"]]
+
+
+def _side_by_side(call: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
+    if len(names) < 2:
+        return [call(name) for name in names]
+    with ThreadPoolExecutor(min(len(names), _AT_ONCE)) as threads:
+        return list(threads.map(call, names))

@@ -1,0 +1,69 @@
+"""Paimon in an object store under the contract, with pypaimon's own access as the other product."""
+
+from collections.abc import Callable, Mapping
+
+from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.storage import Storage, Uncertain
+from sluicegate.lakes.storage_objects import ObjectStorage, connect
+from tests.contracts.lakes.harness import Fault
+from tests.contracts.lakes.paimon_lake import Killed, PaimonLake
+
+
+class FaultyObjects(ObjectStorage):
+    """Fails once: at the put that decides a commit, or at the manifests before it."""
+
+    def __init__(self, uri: str, fault: Fault | None) -> None:
+        super().__init__(uri, connect(uri))
+        self.fault = fault
+
+    def write(self, folder: str, files: Mapping[str, bytes]) -> None:
+        super().write(folder, files)
+        if self.fault is Fault.AWAY:
+            self.fault = None
+            raise LakeUnavailable("injected")
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        fault, self.fault = self.fault, None
+        put = fault is not Fault.LOST and super().put_if_absent(name, content)
+        if fault is not None:
+            raise Uncertain("injected")
+        return put
+
+
+class ThawingObjects(ObjectStorage):
+    """Stands still at the put that decides a commit, goes on, and is killed right behind it."""
+
+    def __init__(self, uri: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(uri, connect(uri))
+        self._meanwhile = meanwhile
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        self._meanwhile()
+        super().put_if_absent(name, content)
+        raise Killed
+
+
+class PaimonOnS3(PaimonLake):
+    """A table in an S3 server whose variables are in the environment."""
+
+    def __init__(
+        self, warehouse: str, environment: Mapping[str, str], options: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(warehouse, options=options, access=access(environment))
+
+    def faulty(self, fault: Fault | None) -> Storage:
+        return FaultyObjects(self.location, fault)
+
+    def thawing(self, meanwhile: Callable[[], None]) -> Storage:
+        return ThawingObjects(self.location, meanwhile)
+
+
+def access(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with which pypaimon uses the server of these variables."""
+    return {
+        "s3.endpoint": environment["AWS_ENDPOINT_URL"],
+        "s3.access-key": environment["AWS_ACCESS_KEY_ID"],
+        "s3.secret-key": environment["AWS_SECRET_ACCESS_KEY"],
+        "s3.region": environment["AWS_REGION"],
+        "s3.path-style-access": "true",
+    }

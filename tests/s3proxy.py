@@ -1,0 +1,93 @@
+"""A real S3 server as a child process: s3proxy, with its objects in files.
+
+Of the servers that run without a container, it is the one whose conditional puts hold in a race.
+"""
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Final
+
+from sluicegate.embedded.jars import fetched_jars
+from sluicegate.embedded.java import find_java
+from sluicegate.embedded.ports import LOOPBACK
+from sluicegate.embedded.server import EmbeddedServer
+
+VERSION: Final = "4.1.0"
+BUCKET: Final = "lake"
+ACCESS_KEY: Final = "access-of-s3proxy"
+SECRET_KEY: Final = "secret-of-s3proxy"  # noqa: S105
+
+_MODULE: Final = f"""\
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="sluicegate" module="s3proxy-for-tests"/>
+  <dependencies>
+    <dependency org="org.gaul" name="s3proxy" rev="{VERSION}" transitive="false">
+      <artifact name="s3proxy" type="jar" ext="jar" m:classifier="jar-with-dependencies"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
+
+
+class S3Proxy(EmbeddedServer):
+    """One server with one bucket, path style, with signatures of version 4."""
+
+    name: ClassVar[str] = "S3Proxy"
+    start_seconds: ClassVar[float] = 300.0
+    stop_seconds: ClassVar[float] = 30.0
+    poll_seconds: ClassVar[float] = 0.05
+
+    @property
+    def endpoint(self) -> str:
+        """Address for clients."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which a process uses this server."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        }
+
+    def _prepare(self) -> Sequence[str]:
+        java = find_java()
+        main = f"s3proxy-{VERSION}-jar-with-dependencies.jar"
+        (jar,) = fetched_jars(java, "S3Proxy", "s3proxy", VERSION, _MODULE, main)
+        # A folder of the base directory is a bucket.
+        (self.data_dir / "objects" / BUCKET).mkdir(parents=True, exist_ok=True)
+        properties = {
+            "s3proxy.endpoint": self.endpoint,
+            "s3proxy.authorization": "aws-v4",
+            "s3proxy.identity": ACCESS_KEY,
+            "s3proxy.credential": SECRET_KEY,
+            "jclouds.provider": "filesystem-nio2",
+            "jclouds.filesystem.basedir": str(self.data_dir / "objects"),
+        }
+        path = self.data_dir / "s3proxy.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return [str(java.executable), *options, "-jar", str(jar), "--properties", str(path)]
+
+    def _ready(self, pid: int) -> bool:
+        try:
+            probe = urllib.request.urlopen(f"{self.endpoint}/", timeout=5)  # noqa: S310  # time: a probe
+            with probe:
+                return True
+        except urllib.error.HTTPError as answer:
+            answer.close()
+            return True  # it refuses a request without a signature
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Proxy]:
+    """Give a server for the whole run."""
+    with S3Proxy() as server:
+        yield server
