@@ -69,7 +69,7 @@ async def race(folder: Path, options: argparse.Namespace) -> Counter[str]:
         lambda: [job.write_files([number]).model_dump_json() for number in range(options.ids)]
     )
     (folder / "events").write_text("\n".join(events))
-    rule = f"paimon.snapshot-drafted=delay:{options.pause}"
+    rule = f"lake.put.before=delay:{options.pause}"
     processes = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.races", "--work", str(folder)),

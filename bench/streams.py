@@ -83,7 +83,7 @@ class Sabotage:
         self.log = folder / "hits"
         # The ticket is taken by the next publication that gets there.
         self.environment = {
-            VARIABLE: f"paimon.manifests-durable=hang:{self._gate}?{self._ticket}",
+            VARIABLE: f"lake.manifests-durable=hang:{self._gate}?{self._ticket}",
             LOG_VARIABLE: "",
         }
 

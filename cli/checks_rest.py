@@ -16,13 +16,10 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
 from sluicegate.coordinator.stream.continuity import other_user
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
+from sluicegate.lakes.port import LakeUnavailable, NamesFolders, TableMaintenance, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
-
-_WRITTEN_FOLDERS: Final = ("", "snapshot", "manifest")
-"""Folders of a table that a commit writes to; a missing folder is not checked."""
 
 _REDIS_PROBE: Final = """\
 redis.call('HSET', KEYS[1], 'revision', '0')
@@ -79,6 +76,7 @@ def check_stream(
         opened = adapter(settings.format)
         table = opened.parse_table(settings.table, settings.adapter_options())
         committer = opened.open_committer(table, settings.commit_user)
+        maintenance = opened.open_maintenance(table)
         try:
             state = committer.inspect()
             wrong = other_user(record, settings.commit_user) if record is not None else None
@@ -95,7 +93,7 @@ def check_stream(
     found = [
         fine(name, f"{settings.table} is in scope; {_describe(state, settings)}"),
         *([compared.finding] if compared else []),
-        *_check_write(name, settings),
+        *_check_write(name, maintenance),
         *_check_names(stream, settings),
     ]
     return found, compared
@@ -121,15 +119,14 @@ def _describe(state: TableState, settings: StreamSettings) -> str:
     return f"{head}, last commit by {settings.commit_user}: {state.newest_decision}"
 
 
-def _check_write(name: str, settings: StreamSettings) -> list[Finding]:
-    parts = urlsplit(settings.table)
+def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
+    parts = urlsplit(maintenance.location)
     if parts.scheme in OBJECT_SCHEMES:
-        return _check_write_of_objects(name, settings.table)
-    if parts.scheme not in ("", "file"):
+        return _check_write_of_objects(name, maintenance.location)
+    if parts.scheme != "file" or not isinstance(maintenance, NamesFolders):
         return []
-    root = Path(unquote(parts.path) if parts.scheme else settings.table)
-    for folder in _WRITTEN_FOLDERS:
-        path = root / folder
+    for folder in maintenance.written_folders:
+        path = Path(unquote(parts.path)) / folder
         if path.is_dir() and (reason := _refused_write(path)) is not None:
             return [
                 problem(

@@ -35,7 +35,7 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     named, expected = f"{name}, history", state.decided + 1
     if found.identity != identity:
         return Comparison(_replaced(named, found.identity, stream))
-    if (lost := lost_decision(state, found.newest_made, record.table)) is not None:
+    if (lost := lost_decision(state, found, record.table)) is not None:
         return Comparison(problem(named, format_problem(lost, stream)))
     # Everything before an unresolved decision is in the table: its absence is proven from the same head.
     known = ref_of(known_head(record.table, state))

@@ -19,6 +19,7 @@ from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Assignment, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.lakes.registry import install_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,6 +162,6 @@ def _hooks() -> "tuple[type[Exception], Callable[[ResetOrder, Ask], ResetDone]]"
     except ImportError as error:
         raise UserError(
             f"region reset needs a package that is not installed ({error.name}); install it with: "
-            'pip install "sluicegate[paimon]"'
+            f"{install_line()}"
         ) from error
     return HookError, reset_region

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.problems import Code, Problem
+from sluicegate.lakes.port import SnapshotRef
 from sluicegate.replay.comparison import CommitStatus, Finding, Foreign
 from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.reading import Reading
@@ -45,7 +46,10 @@ def verdict_output(stream: str, verdict: Verdict) -> Output:
         **_values(stream, verdict.done),
         "counts": {status.value: counts.get(status, 0) for status in CommitStatus},
         "findings": [_as_json(finding) for finding in verdict.findings],
-        "foreign": [each._asdict() for each in verdict.foreign],
+        "foreign": [
+            {"decision": each.decision, **_ref_as_json(each.snapshot), "digest": each.digest}
+            for each in verdict.foreign
+        ],
         "history_whole": verdict.history.history.whole,
         "not_proven": limits,
         "table_replaced": verdict.replaced,
@@ -172,7 +176,7 @@ def _way_out(stream: str, verdict: Verdict) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    at = ", ".join(map(str, finding.snapshots))
+    at = ", ".join(str(each.id) for each in finding.snapshots)
     text = _decision(finding)
     match finding.status:
         case CommitStatus.THERE:
@@ -193,7 +197,7 @@ def _finding(finding: Finding) -> str:
 
 def _foreign(foreign: Foreign) -> str:
     return (
-        f"FOREIGN  snapshot {foreign.snapshot} has the id of decision {foreign.decision} (digest "
+        f"FOREIGN  snapshot {foreign.snapshot.id} has the id of decision {foreign.decision} (digest "
         f"{foreign.digest or 'none'}), and the log has no such decision"
     )
 
@@ -217,12 +221,17 @@ def _moves(logged: LoggedDecision) -> list[str]:
     ]
 
 
+def _ref_as_json(ref: SnapshotRef) -> dict[str, Any]:
+    """Return a snapshot as status and notifications have it; its identity may exceed a JSON number."""
+    return {"snapshot": ref.id, "identity": ref.identity}
+
+
 def _as_json(finding: Finding) -> dict[str, Any]:
     logged = finding.logged
     values: dict[str, Any] = {
         "decision": finding.decision,
         "status": finding.status.value,
-        "snapshots": list(finding.snapshots),
+        "snapshots": [_ref_as_json(each) for each in finding.snapshots],
         "digest": finding.digest,
     }
     if logged is not None:

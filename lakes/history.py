@@ -62,6 +62,11 @@ class Marker(NamedTuple):
     digest: str
     snapshot: SnapshotRef
     """The snapshot of the commit."""
+    certain: bool = False
+    """True if the head shows that it was made on that snapshot, also where the snapshot has expired.
+
+    So it is where the marker is part of the head's state, and where the head lists what the snapshot added.
+    """
 
 
 class Newest(NamedTuple):
@@ -94,9 +99,10 @@ def newest_decisions(
     made = max((past.decision for past in ours if past.digest), default=None)
     if made is None and line.end is NoParent.FIRST:
         made = 0
-    if marker is None or _standing(line, at, commit_user, marker) is not _Standing.EXPIRED:
+    standing = _standing(line, at, commit_user, marker) if marker is not None else _Standing.UNKNOWN
+    if marker is None or standing not in (_Standing.ANCESTOR, _Standing.EXPIRED):
         return Newest(newest, made)
-    only = made is None or made < marker.decision
+    only = standing is _Standing.EXPIRED and (made is None or made < marker.decision)
     return Newest(_highest(newest, marker.decision), _highest(made, marker.decision), only)
 
 
@@ -169,7 +175,7 @@ def _standing(line: _Ancestors, at: SnapshotAt, commit_user: str, marker: Marker
         return _Standing.ROLLED_BACK
     there = at(ref.id)
     if there is None:
-        return _Standing.EXPIRED
+        return _Standing.ANCESTOR if marker.certain else _Standing.EXPIRED
     return _Standing.UNKNOWN if there.ref == ref else _Standing.ROLLED_BACK
 
 
@@ -232,34 +238,30 @@ def look_for(
 
     The table's marker proves more while its snapshot is in the history: no commit of ours is newer. If that
     snapshot has expired, the marker counts where nothing but expired history is missing. A marker of a
-    snapshot that was rolled back proves only that a higher decision was made.
+    snapshot that was rolled back proves nothing but that: a recorded head that is an ancestor counts.
     """
     if head is None:
-        return _of_empty_table(asked[0], recorded, marker)
+        return Absent(None) if recorded is None else _unproven(CauseCode.TABLE_EMPTY, recorded.id)
     line = _Ancestors(head, parent)
     walk = _walk(line, commit_user, asked, recorded)
     if isinstance(walk.answer, Found) or (walk.answer is not None and walk.answer.digest):
         return walk.answer
-    known = [walk.made] if walk.made is not None else []
-    known += [(marker.decision, marker.digest)] if marker is not None else []
-    newest = max(known, default=(0, ""))
-    if newest[0] > asked[0]:
-        # A foreign commit of the asked id changes nothing: ours has expired, as decisions are made in order.
-        return Ahead(_highest(walk.highest, newest[0]), newest)
+    if walk.made is not None and walk.made[0] > asked[0]:
+        return Ahead(_highest(walk.highest, walk.made[0]), walk.made)
     doubt, proof = _doubt(head.ref, at, walk, asked[0], recorded), None
-    if marker is not None and (doubt is not None or marker.decision == asked[0]):
+    if marker is not None and (doubt is not None or marker.decision >= asked[0]):
         standing = _standing(line, at, commit_user, marker)
+        if marker.decision > asked[0] and _shows_higher(standing, doubt):
+            return Ahead(_highest(walk.highest, marker.decision), (marker.decision, marker.digest))
         doubt = _doubt_with(marker, standing, asked[0], doubt)
         alone = standing is _Standing.EXPIRED and doubt is not None and doubt.expired
         proof = _Proof(marker, alone) if alone or standing is _Standing.ANCESTOR else None
     return _concluded(head.ref, asked, walk, doubt, proof)
 
 
-def _of_empty_table(decision: int, recorded: SnapshotRef | None, marker: Marker | None) -> Answer:
-    """Return the answer for a table without snapshots."""
-    if marker is not None and marker.decision > decision:
-        return Ahead(marker.decision, (marker.decision, marker.digest))
-    return Absent(None) if recorded is None else _unproven(CauseCode.TABLE_EMPTY, recorded.id)
+def _shows_higher(standing: _Standing, doubt: Unproven | None) -> bool:
+    """Return True if a marker above the asked decision shows that the table is ahead."""
+    return standing is _Standing.ANCESTOR or (doubt is not None and standing is not _Standing.ROLLED_BACK)
 
 
 class _Proof(NamedTuple):

@@ -8,7 +8,7 @@ from sluicegate.lakes.history import TableHistory, read_history
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 
 if TYPE_CHECKING:
-    from sluicegate.lakes.memory import MemoryTable
+    from sluicegate.lakes.memory_table import MemoryTable
 
 
 class MemoryMaintenance:
@@ -20,8 +20,7 @@ class MemoryMaintenance:
 
     def history(self) -> TableHistory:
         table = self._table(self.location)
-        head = table.past(table.head.id) if table.head else None
-        return read_history(table.identity, head, table.parent)
+        return read_history(table.identity, table.newest, table.parent)
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         table = self._table(self.location)
@@ -39,7 +38,7 @@ class MemoryMaintenance:
         if not any(table.location == self.location for table in self._tables.values()):
             model = self._table(source.location)
             name = self.location.removeprefix("memory://")
-            self._tables[name] = type(model)(name, model.columns, rise=model.rise)
+            self._tables[name] = type(model)(name, model.columns, rise=model.rise, markers=model.markers)
 
     def examine(self, event: FilesWritten) -> None:
         source = self._table(event.location)

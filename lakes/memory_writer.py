@@ -9,7 +9,7 @@ from sluicegate.lakes.port import SchemaMismatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sluicegate.lakes.memory import MemoryTable
+    from sluicegate.lakes.memory_table import MemoryTable
 
 
 class MemoryWriter:

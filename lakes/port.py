@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from sluicegate.lakes.history import TableHistory
 
+CHECK_LASTS: Final = 600.0
+"""Seconds for which a check that files exist counts. Cleaners of orphans wait longer before they delete."""
 PORT_VERSION: Final = 1
 """Version of the protocols in this module; rises when adapters of older releases would not work any more."""
 
@@ -235,6 +237,19 @@ class Committer(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksEarly(Committer, Protocol):
+    """Capability: events are checked one by one, long before the decision that includes them."""
+
+    def premises(self) -> str:
+        """Return what the checks depend on beside the files: the table's identity, and its schema.
+
+        A check of a committer holds while this stays the same, for CHECK_LASTS at most. Raises
+        LakeUnavailable or TableRefused.
+        """
+        ...
+
+
 class FileStatus(StrEnum):
     """Status of a data file in its table."""
 
@@ -251,8 +266,8 @@ class FileStatus(StrEnum):
 class TableMaintenance(Protocol):
     """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls.
 
-    An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles. A command
-    that needs another one is refused (`registry.capable`).
+    An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles,
+    NamesFolders. A command that needs another one is refused (`registry.capable`).
     """
 
     location: str
@@ -308,6 +323,14 @@ class CopiesFiles(TableMaintenance, Protocol):
         All are examined before any is copied, and none becomes visible. Raises BadFiles, LakeUnavailable.
         """
         ...
+
+
+@runtime_checkable
+class NamesFolders(TableMaintenance, Protocol):
+    """Capability: the folders that a commit writes to are known. `sluicegate check` tries to write there."""
+
+    written_folders: Sequence[str]
+    """Relative to `location`; a missing one is made by the first commit."""
 
 
 class FileWriter(Protocol):

@@ -12,8 +12,9 @@ from typing import Final, TypeVar
 from sluicegate.lakes.port import PORT_VERSION, Adapter, TableMaintenance, TableRefused
 
 GROUP: Final = "sluicegate.lakes"
+DEFAULT_FORMAT: Final = "paimon"
+"""Format of a stream, or of a writing job, that names none."""
 _FOR_TESTS: Final = "memory"
-
 
 _Capability = TypeVar("_Capability")
 
@@ -26,6 +27,11 @@ def capable(maintenance: TableMaintenance, capability: type[_Capability], purpos
             f"which {purpose} needs. Use another tool for this table, or a release of its adapter with it"
         )
     return maintenance
+
+
+def install_line(*extras: str) -> str:
+    """Return the command that installs this package with the default format, and with these extras."""
+    return f'pip install "sluicegate[{",".join((DEFAULT_FORMAT, *extras))}]"'
 
 
 def adapter(name: str) -> Adapter:

@@ -98,9 +98,9 @@ class LocalStorage:
             self._make(folder)
             for name, content in files.items():
                 write_durably(self._path(f"{folder}/{name}"), content)
-                hit(Failpoint.PAIMON_MANIFEST_WRITTEN)
+                hit(Failpoint.LAKE_MANIFEST_WRITTEN)
             sync_folder(self._path(folder))
-            hit(Failpoint.PAIMON_MANIFESTS_DURABLE)
+            hit(Failpoint.LAKE_MANIFESTS_DURABLE)
         except OSError as error:
             raise self._unavailable(f"cannot write to the folder {folder}", folder, error) from error
 
@@ -131,7 +131,7 @@ class LocalStorage:
         try:
             self._make(folder)
             write_durably(draft, content)
-            hit(Failpoint.PAIMON_SNAPSHOT_DRAFTED)
+            hit(Failpoint.LAKE_PUT_BEFORE)
         except OSError as error:
             raise self._unavailable("cannot write a snapshot", folder, error) from error
 
@@ -147,9 +147,9 @@ class LocalStorage:
             # The link may have been made although the call failed.
             raise Uncertain(explain(f"cannot link {target}, perhaps", folder, error)) from error
         try:
-            hit(Failpoint.PAIMON_SNAPSHOT_LINKED)
+            hit(Failpoint.LAKE_PUT_AFTER)
             sync_folder(folder)
-            hit(Failpoint.PAIMON_SNAPSHOT_DURABLE)
+            hit(Failpoint.LAKE_PUT_DURABLE)
         except OSError as error:
             attempt = f"{target} is visible, but it cannot be made durable"
             raise Uncertain(explain(attempt, folder, error)) from error
@@ -177,14 +177,14 @@ class LocalStorage:
         # Written in place: with a rename, the file system would flush the file first. An incomplete hint is
         # harmless, because readers verify it.
         with contextlib.suppress(OSError):
-            hit(Failpoint.PAIMON_HINT_BEFORE)
+            hit(Failpoint.LAKE_HINT_BEFORE)
             descriptor = os.open(self._path(name), os.O_WRONLY | os.O_CREAT, 0o666)
             try:
                 os.pwrite(descriptor, content, 0)
                 os.ftruncate(descriptor, len(content))
             finally:
                 os.close(descriptor)
-            hit(Failpoint.PAIMON_HINT_AFTER)
+            hit(Failpoint.LAKE_HINT_AFTER)
 
     def discard(self, folder: str, names: Sequence[str]) -> None:
         for name in names:

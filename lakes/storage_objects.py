@@ -142,16 +142,16 @@ class ObjectStorage:
         for name, failure in zip(files, _side_by_side(send, list(files)), strict=True):
             if failure is not None:
                 raise self._unavailable(f"cannot write {name} to the folder {folder}", failure)
-            self._pass(Failpoint.PAIMON_MANIFEST_WRITTEN, f"cannot write to the folder {folder}")
-        self._pass(Failpoint.PAIMON_MANIFESTS_DURABLE, f"cannot write to the folder {folder}")
+            self._pass(Failpoint.LAKE_MANIFEST_WRITTEN, f"cannot write to the folder {folder}")
+        self._pass(Failpoint.LAKE_MANIFESTS_DURABLE, f"cannot write to the folder {folder}")
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         self._prove_conditions()
-        self._pass(Failpoint.PAIMON_SNAPSHOT_DRAFTED, f"cannot put {name}")
+        self._pass(Failpoint.LAKE_PUT_BEFORE, f"cannot put {name}")
         put = self._put(name, content)
         try:
-            hit(Failpoint.PAIMON_SNAPSHOT_LINKED)
-            hit(Failpoint.PAIMON_SNAPSHOT_DURABLE)
+            hit(Failpoint.LAKE_PUT_AFTER)
+            hit(Failpoint.LAKE_PUT_DURABLE)
         except OSError as error:
             raise Uncertain(f"{name} of {self.uri} may be there: {error}") from error
         return put
@@ -239,10 +239,10 @@ class ObjectStorage:
     def hint(self, name: str, content: bytes) -> None:
         key = self._key(name)
         with contextlib.suppress(OSError):
-            hit(Failpoint.PAIMON_HINT_BEFORE)
+            hit(Failpoint.LAKE_HINT_BEFORE)
             if key is not None:
                 self._try(lambda: obstore.put(self._stores.single, key, content))
-            hit(Failpoint.PAIMON_HINT_AFTER)
+            hit(Failpoint.LAKE_HINT_AFTER)
 
     def discard(self, folder: str, names: Sequence[str]) -> None:
         keys = [key for name in names if (key := self._key(f"{folder}/{name}")) is not None]

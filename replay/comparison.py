@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
     decision: int
     status: CommitStatus
-    snapshots: tuple[int, ...]
+    snapshots: tuple[SnapshotRef, ...]
     digest: str
     logged: LoggedDecision | None = None
     """None: the log begins after it."""
@@ -54,7 +54,7 @@ class Foreign(NamedTuple):
     """A commit under the stream's commit user that is no decision of its log."""
 
     decision: int
-    snapshot: int
+    snapshot: SnapshotRef
     digest: str
 
 
@@ -85,7 +85,7 @@ class Comparison:
         held = self._ours.get(number, [])
         matching = [past for past in held if past.digest in digests]
         elsewhere = [past for digest in digests for past in self._others.get(digest, [])]
-        found = tuple(past.ref.id for past in (*held, *elsewhere))
+        found = tuple(past.ref for past in (*held, *elsewhere))
         if len(matching) < len(held):
             other = next(past.digest for past in held if past.digest not in digests)
             return Finding(number, CommitStatus.OTHER, found, other, logged)
@@ -103,10 +103,6 @@ class Comparison:
             return CommitStatus.MISSING
         return CommitStatus.UNKNOWN if self.oldest is None else CommitStatus.EXPIRED
 
-    def ref(self, number: int) -> SnapshotRef:
-        """Return the identity of a snapshot of the history."""
-        return next(past.ref for past in self.history.commits if past.ref.id == number)
-
     def lost(self, last: int) -> list[Finding]:
         """Return decisions up to an id that are provably absent, although only their ids are known."""
         return [
@@ -122,7 +118,7 @@ class Comparison:
         `last` None: up to the newest commit.
         """
         return [
-            Foreign(number, past.ref.id, past.digest)
+            Foreign(number, past.ref, past.digest)
             for number, held in sorted(self._ours.items())
             if number not in self._asked
             and (number >= first or number < 1)

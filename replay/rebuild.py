@@ -115,9 +115,9 @@ class Rebuild:
             self._result.left += 1
             return
         finding = self._history.judge(logged) if self._history is not None else None
-        if finding is not None and self._history is not None and finding.status is CommitStatus.THERE:
+        if finding is not None and finding.status is CommitStatus.THERE:
             self._result.found += 1
-            self._known = head_of(self._history.ref(finding.snapshots[0]))
+            self._known = head_of(finding.snapshots[0])
             return
         if finding is not None and finding.snapshots:
             raise ReplayRefused(

@@ -78,7 +78,7 @@ class Repair:
                 raise ReplayRefused(format_problem(replaced, self._stream))
             finding = history.judge(logged)
             if finding.status is CommitStatus.THERE:
-                self._before = finding.decision, head_of(history.ref(finding.snapshots[0]))
+                self._before = finding.decision, head_of(finding.snapshots[0])
             elif self._is_missing(finding, history):
                 await self._commit(finding, logged, history.history, show)
 
@@ -138,9 +138,9 @@ class Repair:
         known = self._known(logged, history)
         outcome = await self._table.commit(logged, history.identity, known, policy, bodies)
         self._before = decision.id, outcome.snapshot
-        made = outcome.snapshot.snapshot if outcome.snapshot is not None else 0
-        show(f"decision {decision.id} is in the table as snapshot {made}")
-        self._result.committed.append(finding._replace(snapshots=(made,)))
+        made = ref_of(outcome.snapshot)
+        show(f"decision {decision.id} is in the table{f' as snapshot {made.id}' if made else ''}")
+        self._result.committed.append(finding._replace(snapshots=(made,) if made else ()))
 
     def _known(self, logged: LoggedDecision, history: TableHistory) -> Head | None:
         """Return a head that no commit of the decision precedes; None if the whole history is readable."""
@@ -171,7 +171,7 @@ class Repair:
 
 
 def _wrong(finding: Finding) -> str:
-    at = ", ".join(map(str, finding.snapshots))
+    at = ", ".join(str(each.id) for each in finding.snapshots)
     if finding.status is CommitStatus.DOUBLED:
         return (
             f"decision {finding.decision} is in the table more than once (snapshots {at}). See: sluicegate "

@@ -26,6 +26,8 @@ _OF_STORES: Final = (
     "rollback taken back",
     "an operator names the head with the commit",
     "an operator names the head without the commit",
+    "a commit without outcome is rolled back",
+    "an answer by the marker alone",
     "table put back",
     "table in scope again",
 )

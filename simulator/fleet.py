@@ -292,6 +292,8 @@ class Fleet:
         self.world.tell("{} does {}{}", node.name, name, f", which meets: {fate}" if fate else "")
         result = node.perform(effect, fate)
         self.world.saw(f"{name} -> {type(result).__name__}")
+        if getattr(result, "by_marker", False):
+            self.world.saw("an answer by the marker alone")
         self.world.tell("  -> {}", result)
         if heard:
             node.hear(effect, result)

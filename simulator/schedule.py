@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core.effects import Effect
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment
-from sluicegate.lakes.memory import MemoryTable
+from sluicegate.lakes.memory_table import MemoryTable
 from sluicegate.simulator.checks import Checks
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.fates import FATES
@@ -46,7 +46,9 @@ class Schedule:
         setting = plan.setting
         self.plan = plan
         self.steps = 0
-        self.world = World(MemoryTable("sim"), story=story)
+        rises, gaps = Dice(plan.seed), (1, 1, 2, 7) if setting.gaps else (1,)
+        table = MemoryTable("sim", rise=lambda: rises.pick(gaps), markers=setting.markers)
+        self.world = World(table, story=story)
         self.checks = Checks(self.world)
         names = tuple(f"r{number}" for number in range(setting.regions))
         silent = names[setting.silent] if setting.silent is not None else None

@@ -6,10 +6,12 @@ from typing import Final, Literal
 
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.models import SingleRegionReason, StreamPolicy
+from sluicegate.lakes.memory_table import MarkerKind
 from sluicegate.simulator.dice import Dice
 
 FRESH_REGIONS: Final = 64
 """Number of names for regions of later assignments."""
+_MARKERS: Final[tuple[MarkerKind, ...]] = ("none", "none", "property", "state")
 _REASONS: Final[tuple[SingleRegionReason, ...]] = ("all-to-all", "shared-files")
 
 
@@ -37,6 +39,10 @@ class Setting:
     single_region: SingleRegionReason | None = None
     running: bool = False
     """The first cut is committed before the first step."""
+    markers: MarkerKind = "none"
+    """Marker that the table has of the newest commit."""
+    gaps: bool = False
+    """The positions of the table's snapshots have gaps."""
 
 
 def draw_setting(dice: Dice) -> Setting:
@@ -53,6 +59,8 @@ def draw_setting(dice: Dice) -> Setting:
         slow_uploads=dice.chance(0.2),
         single_region=dice.pick(_REASONS) if dice.chance(0.15) else None,
         running=dice.chance(0.8),
+        markers=dice.pick(_MARKERS),
+        gaps=dice.chance(0.3),
     )
 
 
@@ -122,6 +130,8 @@ def simpler(setting: Setting) -> Iterator[Setting]:
         replace(setting, slow_uploads=False),
         replace(setting, single_region=None),
         replace(setting, running=False),
+        replace(setting, markers="none"),
+        replace(setting, gaps=False),
         replace(setting, machine=plain),
         replace(setting, machine=replace(setting.machine, commit_interval=0, commit_max_files=None)),
     ):

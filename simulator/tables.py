@@ -1,9 +1,13 @@
-"""Mishaps of the table, the view and the broker's clock."""
+"""Mishaps of the table, the view and the broker's clock.
+
+Where a rollback leaves snapshots beside the history, they do not expire: formats expire them by age, after
+the coordinators have seen the rollback.
+"""
 
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.lakes.memory import MemorySnapshot, MemoryTable
+from sluicegate.lakes.memory_table import MemorySnapshot, MemoryTable
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.truth import Truth
 from sluicegate.simulator.world import COMMIT_USER, World
@@ -37,22 +41,30 @@ class Tables:
             table.foreign_commit()
             table.expire(1)
             return True
-        ours = [each.id for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
-        if not ours or table.head is None:
+        found = enumerate(reversed(table.snapshots), 1)
+        newest = next((n for n, each in found if each.commit_user == COMMIT_USER and each.digest), None)
+        if newest is None:
             return False
-        table.expire(1 if dice.chance(0.3) else max(1, table.head.id - ours[-1] + 1))
+        table.expire(1 if dice.chance(0.3) else newest)
         return True
 
     def roll_back(self, dice: Dice) -> bool:
-        """Roll the table back, before a decision that the log has as committed."""
-        table = self.world.table
+        """Roll the table back, before a decision that the log has as committed, or its unresolved one."""
+        table, made = self.world.table, self.truth.open
         committed = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome == "committed"]
-        lost = [each for each in table.snapshots if committed and is_ours(each, committed[-1])]
+        if made is not None and dice.chance(0.5):
+            lost = [each for each in table.snapshots if is_ours(each, made.body.decision)]
+            most = 1
+        else:
+            lost = [each for each in table.snapshots if committed and is_ours(each, committed[-1])]
+            most = 3
         kept = [each.id for each in table.snapshots if lost and each.id < lost[0].id]
         if not kept or self.world.rolled_back:
             return False
+        if most == 1:
+            self.world.saw("a commit without outcome is rolled back")
         self.world.rolled_back = table.history
-        table.rollback(dice.pick(kept[-3:]))
+        table.rollback(dice.pick(kept[-most:]))
         return True
 
     def unfit(self, dice: Dice) -> bool:

@@ -9,7 +9,8 @@ from sluicegate.coordinator.retention import recovery_record
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
+from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.memory_table import MemorySnapshot, MemoryTable
 
 STREAM: Final = "sim"
 FORGED: Final = "forged"

@@ -3,6 +3,8 @@
 This package imports nothing of the coordinator.
 """
 
+from sluicegate.lakes.registry import install_line
+
 try:
     from sluicegate.writer_hooks.attach import attach
     from sluicegate.writer_hooks.errors import (
@@ -28,7 +30,7 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError(
         f"sluicegate.writer_hooks needs the package {error.name}, which is not installed in this "
-        'environment; install what a writing job needs with: pip install "sluicegate[paimon,spark]"',
+        f"environment; install what a writing job needs with: {install_line('spark')}",
         name=error.name,
     ) from None
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from sluicegate.lakes.registry import install_line
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.outcomes import OnOutcome
 from sluicegate.writer_hooks.spark.preflight import preflight
@@ -39,8 +40,7 @@ def attach(
         from sluicegate.writer_hooks.spark.session import attach_to
     except ImportError as error:
         raise HookError(
-            f"attach needs PySpark 4.1 or newer ({error}); install it with: "
-            'pip install "sluicegate[paimon,spark]"'
+            f"attach needs PySpark 4.1 or newer ({error}); install it with: {install_line('spark')}"
         ) from error
     attach_to(spark, (heartbeat_interval, idle_after), on_outcome, listener_state)
     if options is not None:

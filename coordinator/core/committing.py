@@ -85,16 +85,20 @@ class Committing:
             names_checked=policy is None or policy.file_names == "checked",
         )
 
+    def believed(self, answer: Result) -> Result:
+        """Return an answer; one by the marker alone proves nothing after the table was seen rolled back."""
+        alone = isinstance(answer, Absent | Found) and answer.by_marker
+        return Unproven(expired=True) if alone and self._table.contradicted is not None else answer
+
     def apply(self, effect: Ask | Publish, result: Result) -> Problem | None:
         """Apply a result: `outcome` is set, or a stall is returned, or the commit continues with `next`."""
         made = self._decision
         if made is None or made.id != effect.decision:
             return None
-        found = (
-            self._asked(made, effect, result)
-            if isinstance(effect, Ask)
-            else self._published(made, effect, result)
-        )
+        if isinstance(effect, Ask):
+            found = self._asked(made, effect, result)
+        else:
+            found = self._published(made, effect, result)
         if isinstance(found, Problem):
             self._decision = None
             return found

@@ -50,17 +50,17 @@ def mismatch(state: LogState, found: TableState, table: TableProgress) -> Proble
     excused = vouched or (state.proof is not None and state.proof.decision == asked_decision(state))
     if (found.newest_decision or 0) > state.decided and not excused:
         return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_decision)
-    return lost_decision(state, found.newest_made, table)
+    return lost_decision(state, found, table)
 
 
-def lost_decision(state: LogState, newest: int | None, table: TableProgress) -> Problem | None:
-    """Return the contradiction if the table lacks its newest committed decision.
+def lost_decision(state: LogState, found: TableState, table: TableProgress) -> Problem | None:
+    """Return the contradiction if the table lacks its newest committed decision. No statement brings it back.
 
-    `newest` is the highest one in the table that this product made, 0 if there is none. History expires from
-    its beginning, so the decisions in between were rolled back. No statement brings them back. An expired
-    history (None) proves nothing after the table was seen without them.
+    History expires from its beginning, so the decisions in between were rolled back. An expired history
+    proves nothing after the table was seen without them, and neither does a marker alone.
     """
-    committed = state.decided - (state.pending is not None)
+    committed, newest = state.decided - (state.pending is not None), found.newest_made
+    newest = None if found.by_marker and newest is not None and newest >= committed else newest
     seen = committed > 0 and (table.contradicted is not None or _names_older(state))
     if not seen if newest is None else newest >= committed:
         return None

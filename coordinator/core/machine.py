@@ -294,9 +294,9 @@ class StreamMachine:
             case effects.Append(), effects.Appended(offset):
                 self._candidate.appended_at = offset
             case effects.Ask(digest=digest), _ if digest == effects.NO_DIGEST:
-                self._head_asked(result)
+                self._head_asked(self._committing.believed(result))
             case ((effects.Ask() | effects.Publish()), _):
-                self._commit_step(effect, result)
+                self._commit_step(effect, self._committing.believed(result))
             case _:
                 self.outbox.done(effect, self._now)
 

@@ -24,10 +24,7 @@ class MachineSettings:
     record_interval: int = 3_600_000
     """Time after which a record is written although nothing was announced."""
     head_interval: int = 60_000
-    """Time between two questions about the table's head while nothing is decided.
-
-    At most a quarter of the snapshots' retention: a head that has expired proves nothing.
-    """
+    """Time between two questions about the head of an idle table; at most a quarter of its retention."""
     freeze: int = 1_000
     """A longer time between two polls means that the process stood still."""
     first_pause: int = 50

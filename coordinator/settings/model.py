@@ -29,6 +29,7 @@ from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, 
 from sluicegate.coordinator.settings.units import Bytes, Seconds, SecondsOrZero
 from sluicegate.events.models import Name, StreamPolicy
 from sluicegate.failpoints.points import parse as parse_failpoints
+from sluicegate.lakes.registry import DEFAULT_FORMAT
 
 __all__ = [
     "HttpSettings",
@@ -111,7 +112,7 @@ def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
-    format: Name = "paimon"
+    format: Name = DEFAULT_FORMAT
     table: Text
     """URI of the table, or an absolute path."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)

@@ -38,6 +38,7 @@ from sluicegate.coordinator.ownership import Rivals
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
 from sluicegate.coordinator.stream.continuity import failed_at
+from sluicegate.coordinator.stream.early import EarlyChecks, Terms
 from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links
@@ -113,6 +114,7 @@ class StreamRunner:
         self._partition = partition
         self._kafka = StreamLog(self.stream, partition.number, links)
         self._table = StreamTable(settings, links.threads)
+        self._early = EarlyChecks(self._table, self.bodies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._outcomes_count = True
@@ -137,6 +139,7 @@ class StreamRunner:
                 self._deliver_control(record, read, flaw.problem if flaw else None)
             elif self.machine.step(read).ignored is None:
                 self.bodies.keep(record.offset, read.envelope, record.value or b"")
+                self._early.arrived(record.offset)
         except Exception as error:
             self._log.exception("record not applied", offset=record.offset)
             # The state may be half changed, so it is never recorded, and nothing is decided from it.
@@ -177,9 +180,17 @@ class StreamRunner:
         if self._closed:
             return
         for effect in self.machine.poll(time.monotonic_ns() // 1_000_000):
-            task = asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}"))
+        policy = self.machine.replica.state.policy
+        # While the log is read from its low-water mark, most of its events are decided already.
+        if self.machine.ready and policy is not None:
+            terms = Terms(policy.allowed_locations, policy.file_names == "checked")
+            if (task := self._early.start(terms)) is not None:
+                self._keep(task)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def tick(self) -> None:
         """Start the effects that time makes due, and report the conditions."""
@@ -192,6 +203,7 @@ class StreamRunner:
         With a grace the partition is still assigned, so results are applied.
         """
         self._closed = True
+        self._early.stop()
         self._outcomes_count = grace > 0
         tasks = list(self._tasks)
         if tasks:
@@ -272,8 +284,9 @@ class StreamRunner:
         too_much = over_limits(self.settings, self.machine.replica.log, effect, self.bodies.size)
         parts = {name: offsets for name, offsets in effect.parts.items() if name not in too_much}
         offsets = [offset for each in parts.values() for offset in each]
+        self._early.leave(offsets)
         with closing(self._supply(offsets)) as bodies:
-            checked = await self._table.check(replace(effect, parts=parts), bodies)
+            checked = await self._table.check(replace(effect, parts=parts), bodies, self._early.passed)
         self._put_aside()
         if isinstance(checked, FilesChecked):
             return FilesChecked({**checked.problems, **too_much})
@@ -284,7 +297,7 @@ class StreamRunner:
             case WriteRecord(record):
                 await self._kafka.record(record.model_copy(update={"commit_user": self._recorded_user}))
                 self.low_water = record.low_water
-                self.bodies.drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
+                self._drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
             case Announce(due):
                 await self._kafka.announce(due)
                 self.telemetry.announced(due)
@@ -294,6 +307,10 @@ class StreamRunner:
                     await self._links.store.write(view_of(record, self.settings.commit_user))
             case ReleaseOffsets():
                 await self._partition.release_offsets()
+
+    def _drop(self, offsets: Sequence[int]) -> None:
+        self.bodies.drop(offsets)
+        self._early.forget(offsets)
 
     def _supply(self, offsets: Sequence[int]) -> Supply[WrittenEvent]:
         return Supply(offsets, self.bodies.first_of(sorted(offsets)), self._read_bodies)
@@ -325,7 +342,7 @@ class StreamRunner:
         # A revert has another digest, and adds no files to the table.
         if effect.digest != made.digest:
             return
-        self.bodies.drop(made.parts)
+        self._drop(made.parts)
         if tally is not None and tally.decision == made.id:
             self.telemetry.committed(log, made, tally.rows, tally.size)
         else:

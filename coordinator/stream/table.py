@@ -1,8 +1,10 @@
 """A stream's table: effects of the core become calls of the committer half, in a thread."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar, overload
 
@@ -18,6 +20,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.early import Passed, Terms, digests_in, usable
 from sluicegate.coordinator.stream.supply import BodySource
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
@@ -28,6 +31,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.port import (
     BadFiles,
+    ChecksEarly,
     CommitRequest,
     Committer,
     LakeUnavailable,
@@ -37,7 +41,7 @@ from sluicegate.lakes.port import (
     TableReplaced,
 )
 from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.twins import Twins
+from sluicegate.lakes.twins import Twins, path_digest
 
 T = TypeVar("T")
 
@@ -75,13 +79,17 @@ class Tally:
         return counting
 
 
+_NOTHING: Final[Mapping[int, Passed]] = {}
+
+
 class StreamTable:
-    """One committer, opened when the table is inspected; one call at a time."""
+    """One committer, opened when the table is inspected; one call at a time, in the order of the requests."""
 
     def __init__(self, settings: StreamSettings, threads: Executor) -> None:
         self._settings = settings
         self._threads = threads
         self._committer: Committer | None = None
+        self._turn = asyncio.Lock()
         self.tally: Tally | None = None
         """Of the last publication whose events were read."""
         self.broken: dict[int, tuple[bytes, Problem]] = {}
@@ -107,10 +115,19 @@ class StreamTable:
         except LakeUnavailable as error:
             return Failed(str(error))
 
-    async def check(self, effect: CheckFiles, bodies: BodySource) -> Result:
-        """Check the events' files. Raises KafkaError or TimeoutError if a body cannot be read now."""
+    async def check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> Mapping[int, Passed]:
+        """Return those of these events that pass a check. Raises LakeUnavailable or TableRefused."""
+        return await self._call(lambda: self._check_early(events, terms))
+
+    async def check(
+        self, effect: CheckFiles, bodies: BodySource, passed: Mapping[int, Passed] = _NOTHING
+    ) -> Result:
+        """Check the events' files, except those of events that passed a check before.
+
+        Raises KafkaError or TimeoutError if a body cannot be read now.
+        """
         try:
-            return await self._call(lambda: self._check(effect, bodies))
+            return await self._call(lambda: self._check(effect, bodies, passed))
         except LakeUnavailable as error:
             return Failed(str(error))
 
@@ -133,7 +150,8 @@ class StreamTable:
             self._committer.close()
 
     async def _call(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        async with self._turn:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     def _opened(self) -> Committer:
         if self._committer is None:
@@ -149,17 +167,53 @@ class StreamTable:
         self._committer = committer
         return state
 
-    def _check(self, effect: CheckFiles, bodies: BodySource) -> FilesChecked | TableReplaced:
-        problems = self._problems(effect, bodies)
+    def _check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> dict[int, Passed]:
+        committer, found = self._committer, dict[int, Passed]()
+        if not isinstance(committer, ChecksEarly):
+            return found
+        # Read first: what changes afterwards makes the check count for nothing.
+        premises = committer.premises()
+        for offset, event in events.items():
+            # The check before the decision finds and reports what is wrong.
+            with suppress(_Unusable, BadFiles):
+                files = self._read(event, terms)
+                committer.check([files])
+                paths = b"".join(path_digest(file.path) for file in files.files)
+                found[offset] = Passed(terms, premises, time.monotonic(), paths)
+        return found
+
+    def _check(
+        self, effect: CheckFiles, bodies: BodySource, passed: Mapping[int, Passed]
+    ) -> FilesChecked | TableReplaced:
+        problems = self._problems(effect, bodies, self._usable(effect, passed))
         # Asked last: the files of a table that was replaced are missing, and that is not what is wrong.
         identity = self._opened().identity()
         return FilesChecked(problems) if identity == effect.table else TableReplaced(identity)
 
-    def _problems(self, effect: CheckFiles, bodies: BodySource) -> dict[str, Problem]:
+    def _usable(self, effect: CheckFiles, passed: Mapping[int, Passed]) -> dict[str, dict[int, Passed]]:
+        """Return, by region, the events that need no other check."""
+        committer, terms = self._opened(), Terms(effect.allowed_locations, effect.names_checked)
+        if not passed or not isinstance(committer, ChecksEarly):
+            return {}
+        try:
+            premises = committer.premises()
+        except TableRefused:
+            return {}
+        return {name: usable(offsets, passed, terms, premises) for name, offsets in effect.parts.items()}
+
+    def _problems(
+        self, effect: CheckFiles, bodies: BodySource, passed: Mapping[str, Mapping[int, Passed]]
+    ) -> dict[str, Problem]:
         """Read the log once, however many regions are in it, and hold a part of it at a time."""
-        regions = {offset: name for name, offsets in effect.parts.items() for offset in offsets}
+        done = {name: passed.get(name, _NOTHING) for name in effect.parts}
+        regions = {
+            offset: name
+            for name, offsets in effect.parts.items()
+            for offset in offsets
+            if offset not in done[name]
+        }
         problems: dict[str, Problem] = {}
-        checks = {name: _Check(self._opened()) for name in effect.parts}
+        checks = {name: _Check(self._opened(), each) for name, each in done.items()}
         for offset in sorted(regions):
             region = regions[offset]
             if region in problems:
@@ -210,7 +264,7 @@ class StreamTable:
                 raise _Unusable(error.problem.model_copy(update=unreadable)) from None
             raise
 
-    def _read(self, event: WrittenEvent, effect: CheckFiles | Publish) -> FilesWritten:
+    def _read(self, event: WrittenEvent, effect: CheckFiles | Publish | Terms) -> FilesWritten:
         """Return the files of an event that obeys the logged policy. Raises _Unusable."""
         files = read_files(event.envelope, event.body)
         if isinstance(files, Problem):
@@ -235,9 +289,12 @@ def _cause_of(problem: Problem) -> Cause:
 class _Check:
     """The check of one region's events, in steps of bounded size."""
 
-    def __init__(self, committer: Committer) -> None:
+    def __init__(self, committer: Committer, passed: Mapping[int, Passed]) -> None:
+        """`passed` are the region's other events, by offset."""
         self._committer = committer
         self._twins = Twins()
+        for each in passed.values():
+            self._twins.add_digests(digests_in(each.paths))
         self._events: list[FilesWritten] = []
         self._size = 0
 

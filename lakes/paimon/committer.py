@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
@@ -19,6 +18,7 @@ from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, U
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
+    CHECK_LASTS,
     Answer,
     BadFiles,
     CommitRequest,
@@ -39,9 +39,6 @@ from sluicegate.lakes.port import (
 from sluicegate.lakes.remembered import Remembered, content_digest
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins
-
-LOOK_LASTS: Final = 30.0
-"""Seconds for which a file check stays valid. Orphan cleaners wait longer before they delete a file."""
 
 
 class PaimonCommitter:
@@ -102,6 +99,9 @@ class PaimonCommitter:
             self._look(event)
             twins.add(event)
 
+    def premises(self) -> str:
+        return f"{self._table.identity()} {self._table.newest().table_schema.id}"
+
     def _look(self, event: FilesWritten) -> None:
         """Check that the event's files exist with the right size, inside the table after all links are
         resolved.
@@ -122,7 +122,7 @@ class PaimonCommitter:
         self._looked[_paths(event)] = self._clock()
 
     def _forget_old_looks(self) -> None:
-        late = self._clock() - LOOK_LASTS
+        late = self._clock() - CHECK_LASTS
         self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
 
     def publish(self, request: CommitRequest) -> Publication:
@@ -221,9 +221,9 @@ class PaimonCommitter:
             return _unknown(CauseCode.TAKER_GONE, number)
         if there.ref == made.ref:
             return self._settled(head, made)
-        hit(Failpoint.PAIMON_DISCARD_BEFORE)
+        hit(Failpoint.LAKE_DISCARD_BEFORE)
         self._storage.discard(FOLDER, list(draft.files))
-        hit(Failpoint.PAIMON_DISCARD_AFTER)
+        hit(Failpoint.LAKE_DISCARD_AFTER)
         if not self._is(there.past(), request):
             return _overtaken(request.head, there)
         try:

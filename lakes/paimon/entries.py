@@ -48,6 +48,7 @@ class PartitionFolder:
     folder: str
     """Path relative to the table, with the bucket."""
     values: dict[str, str | None]
+    """Texts of the path; None for a null, of which the path has the table's default name."""
 
 
 def partition_folder(table: SchemaTable, partition: GenericRow, bucket: int) -> PartitionFolder:
@@ -55,7 +56,9 @@ def partition_folder(table: SchemaTable, partition: GenericRow, bucket: int) -> 
     path = canonical_data_file_path(table, tuple(partition.values), bucket, "x")
     folder = path[len(str(table.table_path)) + 1 : -len("/x")]
     pairs = (part.split("=", 1) for part in folder.split("/")[:-1])
-    return PartitionFolder(folder, {unquote(key): unquote(value) for key, value in pairs})
+    named = zip(pairs, partition.values, strict=True)
+    values = {unquote(key): None if value is None else unquote(text) for (key, text), value in named}
+    return PartitionFolder(folder, values)
 
 
 class Examiner:

@@ -24,6 +24,8 @@ _SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
 class PaimonMaintenance:
     """The maintenance of one table."""
 
+    written_folders: Sequence[str] = ("", "snapshot", "manifest")
+
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._references: References | None = None

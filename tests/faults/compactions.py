@@ -25,9 +25,9 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "fixed": {**EAGER, "bucket": "1", "bucket-key": "id"},
 }
 """Options of the tables that are compacted."""
-KILLED_AT: Final = (*PUBLISH, Failpoint.PAIMON_DISCARD_BEFORE, Failpoint.PAIMON_DISCARD_AFTER)
+KILLED_AT: Final = (*PUBLISH, Failpoint.LAKE_DISCARD_BEFORE, Failpoint.LAKE_DISCARD_AFTER)
 """The last two are reached after a compaction was first."""
-_WIDE: Final = (Failpoint.PAIMON_MANIFESTS_DURABLE, Failpoint.PAIMON_SNAPSHOT_DRAFTED)
+_WIDE: Final = (Failpoint.LAKE_MANIFESTS_DURABLE, Failpoint.LAKE_PUT_BEFORE)
 """Held up here, a commit gives a compaction the time to be first."""
 
 

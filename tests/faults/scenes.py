@@ -150,11 +150,11 @@ async def conflict(make: Maker) -> int:
     table = where.tables["flights"]
     kills = 0
     async with Feed(where) as feed:
-        for number, point in enumerate((Failpoint.PAIMON_DISCARD_BEFORE, Failpoint.PAIMON_DISCARD_AFTER)):
+        for number, point in enumerate((Failpoint.LAKE_DISCARD_BEFORE, Failpoint.LAKE_DISCARD_AFTER)):
             go = where.folder / f"go-{number}"
-            life = where.start(f"paimon.snapshot-drafted=hang:{go}@1;{Plan(point).rule}")
+            life = where.start(f"lake.put.before=hang:{go}@1;{Plan(point).rule}")
             await feed.batch()
-            await reached(where, Failpoint.PAIMON_SNAPSHOT_DRAFTED, 1, life)
+            await reached(where, Failpoint.LAKE_PUT_BEFORE, 1, life)
             foreign = -1 - number
             await append_elsewhere(table, [foreign])
             feed.foreign.append(foreign)
@@ -177,9 +177,9 @@ async def withdrawn(make: Maker) -> int:
         life.kill()
         for number, point in enumerate((Failpoint.PAIMON_WITHDRAW_BEFORE, Failpoint.PAIMON_WITHDRAW_AFTER)):
             go = where.folder / f"go-{number}"
-            life = where.start(f"paimon.snapshot-drafted=hang:{go}@1;{Plan(point).rule}")
+            life = where.start(f"lake.put.before=hang:{go}@1;{Plan(point).rule}")
             await feed.batch()
-            await reached(where, Failpoint.PAIMON_SNAPSHOT_DRAFTED, 1, life)
+            await reached(where, Failpoint.LAKE_PUT_BEFORE, 1, life)
             # Another coordinator takes over meanwhile, commits, and the table expires all but the newest.
             life.send(signal.SIGSTOP)
             other = where.start()
@@ -203,7 +203,7 @@ async def withdrawn(make: Maker) -> int:
     return kills
 
 
-FREEZES: Final = (Failpoint.PUBLISH_BEFORE, Failpoint.PAIMON_SNAPSHOT_DRAFTED, Failpoint.ASK_AFTER)
+FREEZES: Final = (Failpoint.PUBLISH_BEFORE, Failpoint.LAKE_PUT_BEFORE, Failpoint.ASK_AFTER)
 
 
 async def frozen(make: Maker, points: Sequence[Failpoint] = FREEZES) -> int:

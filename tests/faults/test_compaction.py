@@ -31,13 +31,13 @@ async def test_a_compaction_that_is_first_delays_a_commit_and_no_more(make: Make
         await feed.batch()
         await exact(where, [feed], life)
         life.kill()
-        life = where.start(f"paimon.snapshot-drafted=hang:{go}@1;paimon.snapshot-linked=kill@1")
+        life = where.start(f"lake.put.before=hang:{go}@1;lake.put.after=kill@1")
         await feed.batch()
-        await reached(where, Failpoint.PAIMON_SNAPSHOT_DRAFTED, 1, life)
+        await reached(where, Failpoint.LAKE_PUT_BEFORE, 1, life)
         assert (await other.compact(table)).files == 2
         go.touch()
         await life.killed()
-        assert " paimon.discard.before " in where.noted()
+        assert " lake.discard.before " in where.noted()
         found = await conclude(where, [feed])
         assert (found.commits, found.others) == (3, 1)
         assert (await other.compact(table)).files == 3

@@ -30,7 +30,7 @@ async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Make
         Plan(Failpoint.APPEND_POLICY_AFTER),
         Plan(Failpoint.APPEND_DECISION_AFTER),
         Plan(Failpoint.APPEND_COMMITTED_BEFORE),
-        Plan(Failpoint.PAIMON_SNAPSHOT_LINKED),
+        Plan(Failpoint.LAKE_PUT_AFTER),
         Plan(Failpoint.WRITE_RECORD_AFTER),
         Plan(Failpoint.PUBLISH_BEFORE, 2),
         Plan(Failpoint.EVICT_AFTER),
@@ -40,7 +40,7 @@ async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Make
 
 
 async def test_an_owner_that_was_frozen_before_its_publication_does_no_harm(make: Maker) -> None:
-    await frozen(make, [Failpoint.PAIMON_SNAPSHOT_DRAFTED])
+    await frozen(make, [Failpoint.LAKE_PUT_BEFORE])
 
 
 async def test_a_decision_is_reverted_whatever_is_killed_meanwhile(make: Maker) -> None:

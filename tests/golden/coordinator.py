@@ -31,7 +31,8 @@ from sluicegate.coordinator.retention import recovery_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
+from sluicegate.lakes.memory import MemoryCommitter
+from sluicegate.lakes.memory_table import MemoryTable
 from sluicegate.lakes.port import (
     CommitRequest,
     LakeUnavailable,

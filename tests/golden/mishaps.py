@@ -1,12 +1,13 @@
 """Words of golden cases for time, crashes, frozen processes, and other writers of the table."""
 
 import copy
+from typing import get_args
 
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.retention import deletion_start
 from sluicegate.events.models import CutDecided
-from sluicegate.lakes.memory import MemoryTable
+from sluicegate.lakes.memory_table import MarkerKind, MemoryTable
 from sluicegate.lakes.port import CommitRequest
 from tests.golden.coordinator import Coordinator, Crashed, World
 from tests.golden.tell import cut, problem_line
@@ -96,9 +97,14 @@ class Mishaps:
         self.world.away.clear()
 
     def do_table(self, what: str, *rest: str) -> None:
-        """foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N, refuse, take, bad F."""
+        """marked KIND, foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N.
+
+        refuse, take, bad F: the adapter does.
+        """
         table = self.world.table
         match what:
+            case "marked":
+                table.markers = next(kind for kind in get_args(MarkerKind) if kind == rest[0])
             case "foreign":
                 table.foreign_commit()
             case "impostor":
@@ -115,6 +121,7 @@ class Mishaps:
                 table.rollback(int(rest[0]))
             case "expire":
                 table.expire(int(rest[0]))
+                table.expire_beside()
             case "refuse":
                 table.refusal = " ".join(rest)
             case "take":

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.lakes.history import NoParent, PastSnapshot, look_for, newest_decisions, read_history
-from sluicegate.lakes.port import Absent, Found, SnapshotRef, Unproven
+from sluicegate.lakes.history import Marker, NoParent, PastSnapshot, look_for, newest_decisions, read_history
+from sluicegate.lakes.port import Absent, Ahead, Found, OtherDigest, SnapshotRef, Unproven
 
 USER = "stream-a"
 
@@ -126,3 +126,159 @@ def test_the_recorded_snapshot_must_be_an_ancestor_though_its_position_was_passe
     assert isinstance(answer, Unproven)
     assert not answer.expired
     assert answer.cause == Cause(code=CauseCode.RECORDED_DIFFERS, snapshot=abandoned.id)
+
+
+# --- markers --------------------------------------------------------------------------------------
+
+
+def grow_marked(dice: random.Random) -> tuple[Tree, SnapshotRef, Marker | None]:
+    """Commit as coordinators of a table with a property do, among rollbacks that are taken back, too.
+
+    They ask first, so none publishes a decision below the marker's.
+    """
+    tree, marker, heads = Tree(), None, list[SnapshotRef]()
+    head: SnapshotRef | None = None
+    for _ in range(dice.randint(1, 12)):
+        if heads and dice.random() < 0.2:
+            head = dice.choice(heads)
+        mine = [tree.commits[ref].decision for ref in (tree.ancestors(head) if head else [])]
+        decision = 1 + max((each for each in mine if each < 100), default=0)
+        ours = dice.random() < 0.5 and (marker is None or marker.decision <= decision)
+        top = max((ref.id for ref in heads), default=0)
+        user, number = (USER, decision) if ours else ("another", 100)
+        head = tree.add(head, top + dice.choice((1, 1, 2, 7)), user, number)
+        heads.append(head)
+        if ours:
+            marker = Marker(decision, f"digest-{decision}", head)
+    assert head is not None
+    return tree, head, marker
+
+
+def decisions(tree: Tree, refs: list[SnapshotRef]) -> dict[int, SnapshotRef]:
+    return {tree.commits[ref].decision: ref for ref in refs if _is_ours(tree, ref)}
+
+
+@pytest.mark.parametrize("series", range(10))
+def test_a_marker_proves_only_what_is_so(series: int) -> None:
+    """Some history has expired, and snapshots that a rollback has left are still there."""
+    alone = 0
+    for number in range(300):
+        dice = random.Random(f"marked.{series}.{number}")
+        tree, head, marker = grow_marked(dice)
+        ancestors = tree.ancestors(head)
+        tree.gone.update(ancestors[dice.randint(1, len(ancestors)) :])
+        recorded = dice.choice([None, *tree.commits])
+        there = decisions(tree, ancestors)
+        asked = dice.randint(1, 2 + max(there, default=0))
+        line = tree.commits[head], tree.parent, tree.at, USER
+        answer = look_for(*line, (asked, f"digest-{asked}"), recorded, marker)
+        plain = look_for(*line, (asked, f"digest-{asked}"), recorded)
+        alone += getattr(answer, "by_marker", False)
+        match answer:
+            case Found(ref):
+                assert there[asked] == ref
+            case Absent(ref) if isinstance(plain, Unproven):
+                assert ref == head
+                assert asked not in there
+                assert asked == 1 or asked - 1 in there
+            case Ahead(newest, made) if answer != plain:
+                assert marker is not None
+                assert (newest, made) == (marker.decision, marker[:2])
+                assert newest > asked
+            case _:
+                assert answer == plain or isinstance(plain, Unproven)
+        shown = newest_decisions(*line, marker)
+        assert shown.made is None or shown.made == max(there, default=0)
+        assert not shown.by_marker or shown.made == max(there)
+    assert alone > 0
+
+
+def test_a_marker_leaves_no_doubt_where_it_can_be_certain() -> None:
+    """All that it is about has expired, and the head shows that it contains that."""
+    tree = Tree()
+    first = tree.add(None, 1, USER, 1)
+    second = tree.add(first, 4, USER, 2)
+    head = tree.add(second, 9, "another", 1)
+    tree.gone |= {first, second}
+    line = tree.commits[head], tree.parent, tree.at, USER
+    marker = Marker(2, "digest-2", second, certain=True)
+    assert newest_decisions(*line, marker) == (2, 2, False)
+    found, absent = (look_for(*line, (n, f"digest-{n}"), first, marker) for n in (2, 3))
+    assert (found, absent) == (Found(second), Absent(head))
+    assert isinstance(found, Found)
+    assert isinstance(absent, Absent)
+    assert not found.by_marker
+    assert not absent.by_marker
+    assert look_for(*line, (2, "digest-of-a-void"), first, marker) == OtherDigest("digest-2")
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_marker_is_nothing_where_its_snapshot_was_rolled_back(certain: bool) -> None:
+    tree = Tree()
+    first = tree.add(None, 1, USER, 1)
+    lost = tree.add(first, 4, USER, 2)
+    head = tree.add(first, 9, "another", 1)
+    line = tree.commits[head], tree.parent, tree.at, USER
+    marker = Marker(2, "digest-2", lost, certain)
+    for asked in (2, 3):
+        answer = look_for(*line, (asked, f"digest-{asked}"), lost, marker)
+        assert answer == look_for(*line, (asked, f"digest-{asked}"), lost)
+        assert isinstance(answer, Unproven)
+    tree.gone |= {lost}
+    answer = look_for(*line, (3, "digest-3"), SnapshotRef(5, "expired"), marker)
+    assert isinstance(answer, Unproven)
+    assert not answer.expired
+    assert newest_decisions(*line, marker) == (1, 1, False)
+
+
+def test_a_decision_that_was_rolled_back_after_the_record_is_absent_whatever_the_marker_says() -> None:
+    """The recorded head precedes it, and everything after that was read."""
+    tree = Tree()
+    recorded = tree.add(None, 1, USER, 1)
+    lost = tree.add(recorded, 4, USER, 2)
+    head = tree.add(recorded, 9, "another", 1)
+    line = tree.commits[head], tree.parent, tree.at, USER
+    assert look_for(*line, (2, "digest-2"), recorded, Marker(2, "digest-2", lost)) == Absent(head)
+
+
+def test_a_marker_that_contradicts_its_snapshot_proves_nothing() -> None:
+    tree = Tree()
+    first = tree.add(None, 1, "another", 1)
+    head = tree.add(first, 4, "another", 1)
+    tree.gone |= {first}
+    line = tree.commits[head], tree.parent, tree.at, USER
+    assert isinstance(look_for(*line, (2, "digest-2"), None, Marker(1, "digest-1", head)), Unproven)
+    assert newest_decisions(*line, Marker(1, "digest-1", head)) == (None, None, False)
+
+
+def test_a_marker_of_a_table_without_snapshots_proves_nothing() -> None:
+    tree = Tree()
+    marker = Marker(3, "digest-3", SnapshotRef(7, "lost"))
+    line = None, tree.parent, tree.at, USER
+    for asked in (2, 3, 4):
+        assert look_for(*line, (asked, f"digest-{asked}"), None, marker) == Absent(None)
+        answer = look_for(*line, (asked, f"digest-{asked}"), SnapshotRef(7, "lost"), marker)
+        assert isinstance(answer, Unproven)
+    assert newest_decisions(*line, marker) == (None, 0, False)
+
+
+def test_a_marker_above_the_asked_decision_says_that_the_table_is_ahead() -> None:
+    """Unless it was rolled back, or a recorded head proves more."""
+    tree = Tree()
+    first = tree.add(None, 1, "another", 1)
+    lost = tree.add(first, 4, USER, 3)
+    ahead = tree.add(lost, 5, "another", 1)
+    head = tree.add(first, 9, "another", 1)
+    marker = Marker(3, "digest-3", lost)
+    tree.gone |= {first}
+    rolled_back = tree.commits[head], tree.parent, tree.at, USER
+    assert look_for(*rolled_back, (2, "digest-2"), head, marker) == Absent(head)
+    assert look_for(*rolled_back, (2, "digest-2"), first, marker) == Ahead(3, marker[:2])
+    tree.gone.clear()
+    assert look_for(*rolled_back, (2, "digest-2"), first, marker) == Absent(head)
+    answer = look_for(*rolled_back, (2, "digest-2"), lost, marker)
+    assert isinstance(answer, Unproven)
+    assert not answer.expired
+    tree.gone |= {first, lost}
+    expired = tree.commits[ahead], tree.parent, tree.at, USER
+    assert look_for(*expired, (2, "digest-2"), first, marker) == Ahead(3, marker[:2])

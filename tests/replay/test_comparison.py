@@ -24,6 +24,11 @@ def history(*commits: tuple[str, int, str], whole: bool = True, first: int = 1) 
     return TableHistory("t", tuple(reversed(past)), whole)
 
 
+def foreign(decision: int, number: int, digest: str) -> Foreign:
+    """Return the finding of a commit that `history` has at that place."""
+    return Foreign(decision, SnapshotRef(number, f"s{number}"), digest)
+
+
 def unresolved(number: int, *, ordered: bool = False) -> LoggedDecision:
     """Return decision n with the digest dn, and perhaps with an order to revert it."""
     logged = decision(number)
@@ -95,6 +100,6 @@ def test_a_commit_that_the_log_does_not_have_is_foreign_within_the_range() -> No
     table = history((US, 1, "d1"), (US, 2, "d2"), (US, 5, "x"), ("other", 6, "y"))
     comparison = Comparison(table, US)
     comparison.judge(committed(1))
-    assert comparison.foreign(1, None) == [Foreign(2, 2, "d2"), Foreign(5, 3, "x")]
-    assert comparison.foreign(1, 4) == [Foreign(2, 2, "d2")]
+    assert comparison.foreign(1, None) == [foreign(2, 2, "d2"), foreign(5, 3, "x")]
+    assert comparison.foreign(1, 4) == [foreign(2, 2, "d2")]
     assert comparison.foreign(3, 4) == []

@@ -7,7 +7,8 @@ import pytest
 
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.models import FilesWritten, Head, StreamCommand
-from sluicegate.lakes.memory import ADAPTER, MemoryTable
+from sluicegate.lakes.memory import ADAPTER
+from sluicegate.lakes.memory_table import MemoryTable
 from sluicegate.replay.comparison import CommitStatus
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.rebuild import Rebuild, Rebuilt

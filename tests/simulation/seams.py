@@ -25,7 +25,7 @@ from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import RegionState
 from sluicegate.coordinator.core.pending import Checkpoint, PendingCheckpoints
 from sluicegate.events.problems import Code
-from sluicegate.lakes import memory
+from sluicegate.lakes import history, memory
 from sluicegate.replay import orphan_events
 from sluicegate.simulator import retention, world
 
@@ -87,6 +87,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "a named head that is older than the newest commit": (heads, "_names_older"),
     "inspecting again": (machine.StreamMachine, "_inspect_again"),
     "the proof of absence": (memory, "look_for"),
+    "the standing of a marker": (history, "_standing"),
     "the result of a publication": (committing.Committing, "_published"),
     "the read barrier": (machine.StreamMachine, "_is_past_barrier"),
     "applying a record": (replica.Replica, "apply"),

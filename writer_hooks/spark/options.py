@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.port import TableRef, TableRefused
-from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
@@ -135,7 +135,7 @@ def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...
 
 
 def _format(options: Mapping[str, str]) -> str:
-    return options.get("format", "paimon")
+    return options.get("format", DEFAULT_FORMAT)
 
 
 def _table_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

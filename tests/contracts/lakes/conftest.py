@@ -1,45 +1,42 @@
-"""Every table format that has a committer: in memory with and without gaps, Paimon on files and on S3."""
+"""Every table format that has a committer, on files and on S3, and the kinds of tables in memory."""
 
 import random
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from sluicegate.lakes.memory_table import MarkerKind
 from tests.contracts.lakes.harness import Lake
-from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_lake import ICEBERG, iceberg_of
 from tests.contracts.lakes.memory_lake import MemoryLake
-from tests.contracts.lakes.paimon_lake import PaimonLake
-from tests.contracts.lakes.paimon_objects import PaimonOnS3
-from tests.s3proxy import BUCKET, S3Proxy
+from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
+
+MARKERS: Final[dict[str, MarkerKind]] = {"memory-with-property": "property", "memory-with-state": "state"}
+"""Tables in memory with gaps between positions and with a marker, by name."""
+MARKED: Final = (*MARKERS, *ICEBERG)
+"""Names of the tables with a marker."""
+UNMARKED: Final = ("memory", "memory-with-gaps", *PAIMON)
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        "memory-with-gaps",
-        "paimon",
-        "paimon-fixed-buckets",
-        "iceberg",
-        "iceberg-v3",
-        pytest.param("paimon-on-s3", marks=pytest.mark.s3),
-    ]
-)
-def lake(
-    request: pytest.FixtureRequest, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> Lake:
-    if request.param == "memory":
+def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
+    """Return a fresh table."""
+    if name == "memory":
         return MemoryLake()
-    if request.param == "memory-with-gaps":
+    if name.startswith("memory"):
         dice = random.Random(request.node.nodeid)
-        return MemoryLake(lambda: dice.randint(1, 9))
-    if request.param == "iceberg":
-        return IcebergLake(tmp_path)
-    if request.param == "iceberg-v3":
-        return IcebergLake(tmp_path, 3, forgets_parents=True)
-    if request.param == "paimon-on-s3":
-        server: S3Proxy = request.getfixturevalue("s3proxy")
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        return PaimonOnS3(f"s3://{BUCKET}/{unique}", server.environment())
-    fixed = {"bucket": "3", "bucket-key": "id"} if request.param != "paimon" else {}
-    return PaimonLake(tmp_path, options=fixed)
+        return MemoryLake(lambda: dice.randint(1, 9), MARKERS.get(name, "none"))
+    if name in ICEBERG:
+        return iceberg_of(name, folder)
+    return paimon_of(name, request, folder)
+
+
+@pytest.fixture(params=[*UNMARKED, *MARKED])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return lake_of(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=MARKED)
+def marked(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """A table with a marker."""
+    return lake_of(request.param, request, tmp_path)

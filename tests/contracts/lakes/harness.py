@@ -1,6 +1,6 @@
 """What the contract suite does to a table of any format, behind a committer's back or through it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -38,6 +38,8 @@ class Lake(Protocol):
     """A fresh table with one integer column `id`."""
 
     location: str
+    marked: bool
+    """True if the table has a marker of the newest commit of each commit user (`history.Marker`)."""
 
     @property
     def adapter(self) -> Adapter: ...
@@ -85,13 +87,6 @@ class Lake(Protocol):
     def replace(self) -> None: ...
 
     def drop(self) -> None: ...
-
-    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
-        """Publish by a process that stands still right before its snapshot appears, and dies right after.
-
-        What others do meanwhile lets the history at its place expire.
-        """
-        ...
 
 
 class Stream:

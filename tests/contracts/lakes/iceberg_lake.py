@@ -6,7 +6,7 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog as LibraryCatalog
@@ -287,3 +287,12 @@ class IcebergLake:
     def replace(self) -> None:
         self.library.drop_table("db.numbers")
         self._create()
+
+
+ICEBERG: Final = ("iceberg", "iceberg-v3")
+"""Names of the tables of the contract suite."""
+
+
+def iceberg_of(name: str, folder: Path) -> IcebergLake:
+    """Return a fresh table."""
+    return IcebergLake(folder) if name == "iceberg" else IcebergLake(folder, 3, forgets_parents=True)

@@ -7,15 +7,17 @@ import pyarrow as pa
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef
+from sluicegate.lakes.memory_table import MarkerKind, by_one
+from sluicegate.lakes.port import LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef
 from tests.contracts.lakes.harness import USER, Fault
 
 
 class MemoryLake:
-    def __init__(self, rise: Callable[[], int] = lambda: 1) -> None:
+    def __init__(self, rise: Callable[[], int] = by_one, markers: MarkerKind = "none") -> None:
         self.adapter = MemoryAdapter()
-        self.table = self.adapter.create("numbers", ["id"], rise=rise)
+        self.table = self.adapter.create("numbers", ["id"], rise=rise, markers=markers)
         self.location = self.table.location
+        self.marked = markers != "none"
 
     def committer(self, user: str = USER, fault: Fault | None = None) -> MemoryCommitter:
         pending = [fault] if fault is not None else []
@@ -76,12 +78,3 @@ class MemoryLake:
 
     def drop(self) -> None:
         self.adapter.drop("numbers")
-
-    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
-        head = self.table.head
-        meanwhile()
-        ref = head.ref if head is not None else None
-        # With a gap, the position of the stray could be that of a snapshot which is still there.
-        rise, self.table.rise = self.table.rise, lambda: 1
-        self.table.strand(USER, head, CommitRequest(decision, f"digest-{decision}", ref, None, [event]))
-        self.table.rise = rise

@@ -64,6 +64,8 @@ class ThawingStorage(LocalStorage):
 
 
 class PaimonLake:
+    marked = False
+
     def __init__(
         self,
         warehouse: Path | str,
@@ -171,6 +173,10 @@ class PaimonLake:
         self.table.rollback_to(to)
 
     def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
+        """Publish by a process that stands still right before its snapshot appears, and dies right after.
+
+        What others do meanwhile lets the history at its place expire.
+        """
         committer = PaimonCommitter(self.thawing(meanwhile), USER)
         committer.check([event])
         request = CommitRequest(decision, f"digest-{decision}", committer.inspect().head, None, [event])

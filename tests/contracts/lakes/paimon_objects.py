@@ -1,12 +1,20 @@
 """Paimon in an object store under the contract, with pypaimon's own access as the other product."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
 
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage, Uncertain
 from sluicegate.lakes.storage_objects import ObjectStorage, connect
 from tests.contracts.lakes.harness import Fault
 from tests.contracts.lakes.paimon_lake import Killed, PaimonLake
+from tests.s3proxy import BUCKET, S3Proxy
+
+PAIMON: Final = ("paimon", "paimon-fixed-buckets", pytest.param("paimon-on-s3", marks=pytest.mark.s3))
+"""Names of the kinds of Paimon's tables, as parameters of fixtures."""
 
 
 class FaultyObjects(ObjectStorage):
@@ -67,3 +75,16 @@ def access(environment: Mapping[str, str]) -> dict[str, str]:
         "s3.region": environment["AWS_REGION"],
         "s3.path-style-access": "true",
     }
+
+
+def paimon_of(name: str, request: pytest.FixtureRequest, folder: Path) -> PaimonLake:
+    """Return a fresh Paimon table."""
+    if name == "paimon-on-s3":
+        server: S3Proxy = request.getfixturevalue("s3proxy")
+        monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        for variable, value in server.environment().items():
+            monkeypatch.setenv(variable, value)
+        unique: str = request.getfixturevalue("unique")
+        return PaimonOnS3(f"s3://{BUCKET}/{unique}", server.environment())
+    fixed = {"bucket": "3", "bucket-key": "id"} if name != "paimon" else {}
+    return PaimonLake(folder, options=fixed)

@@ -41,22 +41,6 @@ def test_an_expired_history_says_that_it_is_not_whole(lake: Lake) -> None:
     assert not history.whole
 
 
-def test_strays_are_in_no_history(lake: Lake) -> None:
-    Stream(lake).commit(1, [1])
-
-    def meanwhile() -> None:
-        lake.foreign([100])
-        lake.foreign([200])
-        lake.expire(1)
-
-    event = lake.event([2])
-    lake.strand(2, event, meanwhile)
-    history = lake.maintenance().history()
-    assert [lake.place(each.ref) for each in history.commits] == [3]
-    assert not history.whole
-    assert set(lake.maintenance().file_status(paths(event)).values()) == {FileStatus.REFERENCED}
-
-
 def test_a_file_that_nothing_refers_to_is_deleted_once(lake: Lake) -> None:
     stream = Stream(lake)
     loser = lake.event([2])

@@ -1,6 +1,6 @@
 """The committer half of every table format: what publishing a decision does to the table."""
 
-from sluicegate.lakes.port import Absent, Conflict, Found, OtherDigest, Published, SnapshotRef
+from sluicegate.lakes.port import Absent, ChecksEarly, Conflict, Found, OtherDigest, Published, SnapshotRef
 from tests.contracts.lakes.harness import Lake, Stream
 
 
@@ -126,3 +126,25 @@ def test_the_watermark_never_regresses(lake: Lake) -> None:
     assert lake.watermark() == 5_000
     stream.commit(4, [4], watermark=6_000)
     assert lake.watermark() == 6_000
+
+
+def test_checks_of_files_hold_over_commits(lake: Lake) -> None:
+    stream = Stream(lake)
+    committer = stream.committer
+    assert isinstance(committer, ChecksEarly)
+    event, premises = lake.event([9]), committer.premises()
+    committer.check([event])
+    stream.commit(1, [1])
+    lake.foreign([100])
+    assert committer.premises() == premises
+    stream.recorded = lake.committer().inspect().head
+    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
+    assert lake.ids() == [1, 9, 100]
+
+
+def test_checks_of_files_do_not_hold_for_the_table_that_replaced_theirs(lake: Lake) -> None:
+    committer = lake.committer()
+    assert isinstance(committer, ChecksEarly)
+    before = committer.premises()
+    lake.replace()
+    assert committer.premises() != before

@@ -70,18 +70,18 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
 """By cause, the arguments that its sentence has; the place that finds the cause sets them."""
 SHOWN: Final = {**WHOLE, "names": "n1, n2", "first": "n1", "detail": DETAIL}
 _PLACES: Final = {
-    **dict.fromkeys(list(ARGUMENTS)[:8], (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)),
-    **dict.fromkeys(list(ARGUMENTS)[8:20], (Code.COMMIT_REFUSED, Code.RETRYING)),
+    **dict.fromkeys(list(ARGUMENTS)[:9], (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)),
+    **dict.fromkeys(list(ARGUMENTS)[9:21], (Code.COMMIT_REFUSED, Code.RETRYING)),
     CauseCode.LOG_ENDS_EARLIER: (Code.LOG_DISCONTINUOUS,),
     CauseCode.LOG_BEGINS_LATER: (Code.LOG_DISCONTINUOUS,),
     CauseCode.LOG_END_LOST: (Code.LOG_DISCONTINUOUS,),
     CauseCode.OTHER_EVENT: (Code.LOG_DISCONTINUOUS,),
     CauseCode.TOPIC_DELETES: (Code.RETENTION,),
     CauseCode.RELEASE_FAILED: (Code.RECORD_UNREADABLE,),
-    **dict.fromkeys(list(ARGUMENTS)[26:29], (Code.BODY_UNREADABLE, Code.COMMIT_REFUSED, Code.RETRYING)),
+    **dict.fromkeys(list(ARGUMENTS)[27:30], (Code.BODY_UNREADABLE, Code.COMMIT_REFUSED, Code.RETRYING)),
     CauseCode.FILES_MISCOUNTED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
     CauseCode.PATH_REPEATED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
-    **dict.fromkeys(list(ARGUMENTS)[29:], (Code.LOCATION_AMBIGUOUS, Code.COMMIT_REFUSED)),
+    **dict.fromkeys(list(ARGUMENTS)[32:], (Code.LOCATION_AMBIGUOUS, Code.COMMIT_REFUSED)),
 }
 """By cause, the problems that have it."""
 

@@ -134,6 +134,14 @@ def test_files_of_an_older_schema_are_committed(tmp_path: Path) -> None:
     assert lake.read().sort_by("id").to_pylist() == [{"id": 1, "more": None}, {"id": 2, "more": "x"}]
 
 
+def test_a_new_schema_changes_the_premises_of_checks(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    committer = lake.committer()
+    before = committer.premises()
+    alter(lake, SchemaChange.add_column("more", AtomicType("STRING")))
+    assert committer.premises() != before
+
+
 def test_a_schema_that_the_table_lacks_is_refused(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)

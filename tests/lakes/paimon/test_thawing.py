@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.lakes.paimon.committer import LOOK_LASTS, PaimonCommitter
-from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Refused, Unproven
+from sluicegate.lakes.paimon.committer import PaimonCommitter
+from sluicegate.lakes.port import CHECK_LASTS, Absent, Found, OutcomeUnknown, Published, Refused, Unproven
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
@@ -157,7 +157,7 @@ def test_files_that_vanish_while_a_commit_waits_are_refused(lake: PaimonLake) ->
     head = stream.head(1)
     gone = lake.root / event.files[0].path
     gone.rename(lake.root / "away")
-    clock.now += LOOK_LASTS + 1
+    clock.now += CHECK_LASTS + 1
     outcome = stream.publish(1, head, [event])
     assert isinstance(outcome, Refused)
     assert event.files[0].path in outcome.reason

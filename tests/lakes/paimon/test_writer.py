@@ -115,7 +115,7 @@ def test_rows_without_the_column_of_event_times_are_refused(tmp_path: Path) -> N
 EVENTS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
 
 
-def events(day: str, *minutes: int | None) -> pa.RecordBatch:
+def events(day: str | None, *minutes: int | None) -> pa.RecordBatch:
     start = datetime.datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
     at = [None if minute is None else start + datetime.timedelta(minutes=minute) for minute in minutes]
     return pa.record_batch({"id": range(len(at)), "day": [day] * len(at), "at": at}, schema=EVENTS)
@@ -159,6 +159,20 @@ def test_infos_describe_what_is_on_disk(tmp_path: Path) -> None:
         assert path.stat().st_size == info.size
         with pq.ParquetFile(path) as file:
             assert file.metadata.num_rows == info.rows
+
+
+def test_a_null_partition_value_is_null_in_the_event(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, EVENTS, ["day"])
+    event = lake.write(events(None, 1))
+    (info,) = event.files
+    assert (info.partition, os.path.dirname(info.path)) == (
+        {"day": None},
+        "day=__DEFAULT_PARTITION__/bucket-0",
+    )
+    lake.committer().check([event])
+    stream = Stream(lake)
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    assert lake.read().column("day").to_pylist() == [None]
 
 
 def test_many_small_batches_become_one_row_group(tmp_path: Path) -> None:

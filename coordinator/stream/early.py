@@ -1,0 +1,131 @@
+"""Checks of events while they wait for a cut, so that a decision waits only for the last ones.
+
+An early check is work in hand of one coordinator, and changes no rule of the core. The check before the
+decision uses what passed, and checks everything else. A failure is not remembered: that check finds it again.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from sluicegate.kafka.bodies import Bodies, WrittenEvent
+from sluicegate.lakes.port import CHECK_LASTS
+from sluicegate.lakes.twins import SIZE
+
+log = structlog.get_logger(__name__)
+
+PIECE: Final = 128 << 10
+"""Bytes of bodies that are checked in one call. An effect on the table waits for one call at most."""
+
+
+class Terms(NamedTuple):
+    """The part of the logged policy that files must obey."""
+
+    allowed_locations: tuple[str, ...]
+    names_checked: bool
+
+
+class Passed(NamedTuple):
+    """An event that passed its check."""
+
+    terms: Terms
+    premises: str
+    """Those of the committer, as of the check."""
+    at: float
+    """Time of the check, by the monotonic clock."""
+    paths: bytes
+    """Digests of the paths, one after the other."""
+
+    def holds(self, terms: Terms, premises: str, now: float) -> bool:
+        """Return True if the check would pass again, as far as can be known without it."""
+        return (self.terms, self.premises) == (terms, premises) and now - self.at < CHECK_LASTS
+
+
+def usable(
+    offsets: Iterable[int], passed: Mapping[int, Passed], terms: Terms, premises: str
+) -> dict[int, Passed]:
+    """Return the checks of these events of one region that hold; none if a file is in two of them."""
+    now = time.monotonic()
+    # Events may be forgotten meanwhile, as this runs in a thread.
+    there = ((offset, passed.get(offset)) for offset in offsets)
+    found = {offset: each for offset, each in there if each is not None and each.holds(terms, premises, now)}
+    paths = [digest for each in found.values() for digest in digests_in(each.paths)]
+    return found if len(set(paths)) == len(paths) else {}
+
+
+def digests_in(paths: bytes) -> Iterator[bytes]:
+    """Yield the digests of the paths of an event that passed."""
+    yield from (paths[at : at + SIZE] for at in range(0, len(paths), SIZE))
+
+
+class Table(Protocol):
+    """The table of the stream, as early checks use it."""
+
+    async def check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> Mapping[int, Passed]:
+        """Return those of these events that pass. Raises LakeUnavailable or TableRefused."""
+        ...
+
+
+class EarlyChecks:
+    """The events of one stream that wait for a check, and those that passed."""
+
+    def __init__(self, table: Table, bodies: Bodies) -> None:
+        self.passed: dict[int, Passed] = {}
+        """By offset."""
+        self._table = table
+        self._bodies = bodies
+        self._waiting: dict[int, None] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def arrived(self, offset: int) -> None:
+        """Note an event whose files may become part of a cut."""
+        self._waiting[offset] = None
+
+    def leave(self, offsets: Iterable[int]) -> None:
+        """Leave these to the check before the decision, which begins now."""
+        for offset in offsets:
+            self._waiting.pop(offset, None)
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """Forget events that are decided, or that no cut will include."""
+        for offset in offsets:
+            self._waiting.pop(offset, None)
+            self.passed.pop(offset, None)
+
+    def stop(self) -> None:
+        """Check nothing after the events that are checked now."""
+        self._waiting.clear()
+
+    def start(self, terms: Terms) -> asyncio.Task[None] | None:
+        """Begin to check the events that wait. None if that is under way, or if there are none."""
+        if not self._waiting or (self._task is not None and not self._task.done()):
+            return None
+        self._task = asyncio.create_task(self._check(terms), name="early checks")
+        return self._task
+
+    async def _check(self, terms: Terms) -> None:
+        while piece := self._next_piece():
+            try:
+                found = await self._table.check_early(piece, terms)
+            except Exception as error:
+                # The check before the decision meets it again, and reports it.
+                log.debug("early checks ended", reason=repr(error))
+                self._waiting.clear()
+                return
+            # Of those that were forgotten meanwhile, nothing is kept.
+            self.passed.update({at: each for at, each in found.items() if self._bodies.get(at) is not None})
+
+    def _next_piece(self) -> dict[int, WrittenEvent]:
+        """Take the next events whose bodies are in memory."""
+        piece: dict[int, WrittenEvent] = {}
+        size = 0
+        while self._waiting and size < PIECE:
+            offset = next(iter(self._waiting))
+            del self._waiting[offset]
+            if (event := self._bodies.get(offset)) is not None:
+                piece[offset] = event
+                size += len(event.body)
+        return piece
