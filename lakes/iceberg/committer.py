@@ -7,6 +7,8 @@ from typing import Any
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes.history import Marker, PastSnapshot
 from sluicegate.lakes.iceberg.ancestry import (
     DECISION,
@@ -100,6 +102,10 @@ class IcebergCommitter:
             self._looks.look(self._files.folder(view.data_location), event)
             twins.add(event)
 
+    def premises(self) -> str:
+        metadata = self._load()
+        return f"{metadata.identity} {self._view(metadata).key()}"
+
     def publish(self, request: CommitRequest) -> Publication:
         try:
             return self._publish(request)
@@ -149,7 +155,9 @@ class IcebergCommitter:
             if self._drafts is not None:
                 self._drafts[1].remember(draft)
             return Published(ref_of(change.snapshot))
+        hit(Failpoint.LAKE_DISCARD_BEFORE)
         self._files.discard(draft.files)
+        hit(Failpoint.LAKE_DISCARD_AFTER)
         return self._overtaken_meanwhile(request)
 
     def _overtaken_meanwhile(self, request: CommitRequest) -> Conflict:

@@ -109,8 +109,9 @@ def _entry_schema(partition_type: StructType, version: int) -> dict[str, Any]:
             for field in MANIFEST_ENTRY_SCHEMAS[version].fields
         )
     )
-    converted: dict[str, Any] = AvroSchemaConversion().iceberg_to_avro(entry, schema_name="manifest_entry")
-    return converted
+    converted: Any = AvroSchemaConversion().iceberg_to_avro(entry, schema_name="manifest_entry")
+    avro: dict[str, Any] = converted
+    return avro
 
 
 def _without_logical_types(avro: Any) -> Any:

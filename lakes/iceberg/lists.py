@@ -80,7 +80,7 @@ class Lists:
 @cache
 def _schemas(version: int) -> tuple[dict[str, Any], Any]:
     """Return the Avro schema of a list, for its file and for fastavro."""
-    schema = AvroSchemaConversion().iceberg_to_avro(
+    schema: Any = AvroSchemaConversion().iceberg_to_avro(
         MANIFEST_LIST_FILE_SCHEMAS[version], schema_name="manifest_file"
     )
     # fastavro keeps and changes parts of what it is given.

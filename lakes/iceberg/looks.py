@@ -2,14 +2,10 @@
 
 import posixpath
 from collections.abc import Callable
-from typing import Final
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import BadFiles
+from sluicegate.lakes.port import CHECK_LASTS, BadFiles
 from sluicegate.lakes.storage import Storage
-
-LOOK_LASTS: Final = 30.0
-"""Seconds for which a file check stays valid. Orphan cleaners wait longer before they delete a file."""
 
 
 class Looks:
@@ -45,7 +41,7 @@ class Looks:
 
     def forget_old(self) -> None:
         """Drop checks that are no longer valid."""
-        late = self._clock() - LOOK_LASTS
+        late = self._clock() - CHECK_LASTS
         self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
 
     def clear(self) -> None:

@@ -16,6 +16,8 @@ from requests.exceptions import ConnectionError as NoConnection
 from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, from_fields
@@ -69,6 +71,7 @@ class RestTable:
         return self._learned(answer)
 
     def commit(self, base: Metadata, change: Append) -> bool:
+        hit(Failpoint.LAKE_PUT_BEFORE)
         try:
             answer = self._send("POST", Endpoints.update_table, _request(base, change))
         except _NotSent:
@@ -77,6 +80,7 @@ class RestTable:
             raise Uncertain(str(error)) from error
         code = answer.status_code
         if code == _OK:
+            hit(Failpoint.LAKE_PUT_AFTER)
             try:
                 self._learned(answer)
             except LakeUnavailable:

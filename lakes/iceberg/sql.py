@@ -12,6 +12,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, parse
@@ -112,7 +114,9 @@ class SqlCatalog:
                 raise self._unavailable("changed", error) from error
             if result.rowcount != 1:
                 return False
+            hit(Failpoint.LAKE_PUT_BEFORE)
             self.finish(connection)
+            hit(Failpoint.LAKE_PUT_AFTER)
         return True
 
     def finish(self, connection: Connection) -> None:

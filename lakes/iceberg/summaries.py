@@ -50,7 +50,7 @@ def _merged(kind: IcebergType, parts: Sequence[Summary]) -> Summary:
     }
 
 
-def _extreme(kind: IcebergType, bounds: Sequence[bytes | None], choose: Any) -> bytes | None:
+def _extreme(kind: Any, bounds: Sequence[bytes | None], choose: Any) -> bytes | None:
     known = [bound for bound in bounds if bound is not None]
     found: bytes | None = choose(known, key=lambda bound: from_bytes(kind, bound), default=None)
     return found

@@ -254,8 +254,8 @@ def _nested(schema: Schema) -> Sequence[NestedField]:
     """Return the fields of structs, in the order of their ids."""
     top = {column.field_id for column in schema.fields}
     fields = index_by_id(schema)
-    inner = [each for each in fields.values() if isinstance(each.field_type, StructType)]
-    ids = {part.field_id for each in inner for part in each.field_type.fields}
+    kinds = [each.field_type for each in fields.values()]
+    ids = {part.field_id for kind in kinds if isinstance(kind, StructType) for part in kind.fields}
     return [fields[number] for number in sorted(ids - top)]
 
 
