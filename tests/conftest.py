@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.doubles.s3 import S3Double
+from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
 from tests.s3proxy import S3Proxy, s3_server
 from tests.servers import kafka_server, redis_server
 
@@ -19,7 +20,10 @@ settings.register_profile("any-machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any-machine")
 
 WITH_SERVERS: Final = frozenset(
-    {"kafka", "kafka_bootstrap", "own_kafka", "own_valkey", "redis", "redis_url", "s3", "s3proxy", "spark"}
+    {
+        *("iceberg_java", "iceberg_rest", "kafka", "kafka_bootstrap", "own_kafka", "own_valkey"),
+        *("redis", "redis_url", "s3", "s3proxy", "spark"),
+    }
 )
 """Fixtures and marks that start a server, a Spark session or a process of the product."""
 
@@ -99,6 +103,20 @@ def s3proxy() -> Iterator[S3Proxy]:
     """Give an S3 server that all tests share; use folders of your own."""
     with s3_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest() -> Iterator[RestCatalogServer]:
+    """Give a REST catalog that all tests share; use namespaces of your own."""
+    with rest_catalog() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_java() -> Iterator[IcebergJava]:
+    """Give Iceberg's Java library, which shares no code with the product."""
+    with IcebergJava() as java:
+        yield java
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Other products that read tables: DuckDB, and fastavro for single files."""
 
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from tests.contracts.lakes.iceberg_lake import IcebergLake
 _PACKAGES = {"avro": duckdb_extension_avro, "iceberg": duckdb_extension_iceberg}
 
 
+@cache
 def duck() -> duckdb.DuckDBPyConnection:
-    """A connection with the extensions that packages bring, so nothing is downloaded."""
+    """Return a connection with the extensions that packages bring, so nothing is downloaded."""
     connection = duckdb.connect()
     for name, package in _PACKAGES.items():
         (file,) = Path(package.__path__[0]).rglob(f"{name}.duckdb_extension")
@@ -24,11 +26,10 @@ def duck() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def duck_rows(lake: IcebergLake, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
+def duck_rows(lake: IcebergLake, columns: str, where: str = "true", *values: Any) -> list[tuple[Any, ...]]:
     """Rows of the table as DuckDB reads them."""
     query = f"SELECT {columns} FROM iceberg_scan('{local(lake.metadata.location)}') WHERE {where} ORDER BY ALL"
-    with duck() as connection:
-        return connection.execute(query).fetchall()
+    return duck().execute(query, values).fetchall()
 
 
 def local(location: str) -> str:
