@@ -138,9 +138,7 @@ class IcebergCommitter:
         self._examined.clear()
         self._catalog.close()
 
-    def _put(
-        self, request: CommitRequest, metadata: Metadata, change: Append, draft: Draft
-    ) -> Publication:
+    def _put(self, request: CommitRequest, metadata: Metadata, change: Append, draft: Draft) -> Publication:
         """Write the manifests, then change the catalog, which makes them visible."""
         try:
             self._files.write(draft.files)

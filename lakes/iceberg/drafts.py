@@ -75,9 +75,7 @@ class Drafts:
         self._known: tuple[str, list[Line]] = "", []
         """Location and lines of the newest list that was read or made."""
 
-    def compose(
-        self, metadata: Metadata, new: NewSnapshot, entries: Iterable[tuple[int, Entry]]
-    ) -> Draft:
+    def compose(self, metadata: Metadata, new: NewSnapshot, entries: Iterable[tuple[int, Entry]]) -> Draft:
         """Compose all files of a commit. `entries` are the files, each with its partition spec.
 
         Raises LakeUnavailable, UnknownMetadata or TableRefused, and the errors of the iteration.

@@ -134,7 +134,9 @@ class IcebergMaintenance:
                 raise ValueError("it has the path of another file")
             record = with_path(file.metadata, f"{view.data_location}/{file.path}")
         except ValueError as error:
-            raise BadFiles(f"the record of {file.path} in {event.location} cannot be read: {error}") from error
+            raise BadFiles(
+                f"the record of {file.path} in {event.location} cannot be read: {error}"
+            ) from error
         return file.model_copy(update={"metadata": record})
 
     def _view(self) -> tuple[TableView, Metadata]:

@@ -75,9 +75,7 @@ class Splitter:
             return ""
         known = self._folders.get(partition)
         if known is None:
-            fields = zip(
-                self._layout.spec.fields, self._layout.partition_type.fields, partition, strict=True
-            )
+            fields = zip(self._layout.spec.fields, self._layout.partition_type.fields, partition, strict=True)
             texts = [
                 (field.name, partition_text(field, typed.field_type, value)) for field, typed, value in fields
             ]

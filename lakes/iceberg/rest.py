@@ -207,7 +207,9 @@ def _was_not_sent(error: BaseException) -> bool:
     """Return True if the connection failed before the request could be sent."""
     if isinstance(error, ConnectTimeout):
         return True
-    reason = getattr(error.args[0], "reason", None) if isinstance(error, NoConnection) and error.args else None
+    reason = (
+        getattr(error.args[0], "reason", None) if isinstance(error, NoConnection) and error.args else None
+    )
     return isinstance(reason, NewConnectionError)
 
 

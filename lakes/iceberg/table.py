@@ -7,6 +7,7 @@ from typing import Any, Final
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import UnknownTransform
+from pyiceberg.types import FixedType
 
 from sluicegate.lakes.iceberg.files import folder_of
 from sluicegate.lakes.iceberg.metadata import Metadata
@@ -72,7 +73,7 @@ class TableView:
         self.version: int = metadata.version
         self.properties: Mapping[str, str] = metadata.properties
         self.sort_orders = [int(each["order-id"]) for each in fields.get("sort-orders") or ()]
-        self._refuse_unknown_transforms(metadata)
+        self._refuse_partitions(metadata)
         self.metadata_location = metadata.metadata_folder
         path = self.properties.get("write.data.path")
         self.data_location = path.rstrip("/") if path else metadata.table_location
@@ -82,12 +83,19 @@ class TableView:
         self.event_location = folder_of(self.data_location).uri
         """The same folder, as events write it."""
 
-    def _refuse_unknown_transforms(self, metadata: Metadata) -> None:
+    def _refuse_partitions(self, metadata: Metadata) -> None:
         for field in self.spec.fields:
             if isinstance(field.transform, UnknownTransform):
                 raise TableRefused(
                     f"{metadata.table_location}: its partition field {field.name} has the transform "
                     f"{field.transform}, which is not supported"
+                )
+        for typed in self.spec.partition_type(self.schema).fields:
+            if isinstance(typed.field_type, FixedType):
+                # Iceberg's Java library writes the length before such values, against the specification.
+                raise TableRefused(
+                    f"{metadata.table_location}: its partition field {typed.name} has the type "
+                    f"{typed.field_type}, which products write in two ways. Partition by another column"
                 )
 
     def key(self) -> str:

@@ -102,7 +102,11 @@ class IcebergJava:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            command("answer"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command("answer"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
 
     def read(

@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.lakes.memory_table import MarkerKind
 from tests.contracts.lakes.harness import Lake
-from tests.contracts.lakes.iceberg_lake import ICEBERG, iceberg_of
+from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, iceberg_of
 from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
 
@@ -27,7 +27,7 @@ def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
         dice = random.Random(request.node.nodeid)
         return MemoryLake(lambda: dice.randint(1, 9), MARKERS.get(name, "none"))
     if name in ICEBERG:
-        return iceberg_of(name, folder)
+        return iceberg_of(name, request, folder)
     return paimon_of(name, request, folder)
 
 

@@ -6,10 +6,11 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog as LibraryCatalog
+from pyiceberg.catalog import Catalog as LibraryCatalog
+from pyiceberg.catalog.sql import SqlCatalog as SqlLibraryCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -32,6 +33,11 @@ from tests.contracts.lakes.harness import USER, Fault
 
 ID_ONLY = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = Identifier(("db",), "numbers")
+
+
+def local(location: str) -> Path:
+    """Return the path of a location, which some products write with one slash after the scheme."""
+    return Path("/" + location.removeprefix("file:").lstrip("/"))
 
 
 class FaultyCatalog(SqlCatalog):
@@ -113,10 +119,8 @@ class IcebergLake:
     ) -> None:
         """`forgets_parents`: expiry takes the parent's name out of the oldest snapshot, as pyiceberg does."""
         warehouse.mkdir(exist_ok=True)
-        self.uri = f"sqlite:///{warehouse}/catalog.db"
-        self.database = f"{warehouse}/catalog.db"
-        self.adapter = IcebergAdapter({"uri": self.uri})
-        self.root = warehouse / "db" / "numbers"
+        self._connect(warehouse)
+        self.root = warehouse / self.table_name.namespace[0] / "numbers"
         self.location = str(self.root)
         self._version = version
         self._schema = schema
@@ -124,13 +128,37 @@ class IcebergLake:
         self._properties = dict(properties or {})
         self._forgets = forgets_parents
         self._parents: dict[int, int | None] = {}
-        self.library = LibraryCatalog("default", uri=self.uri, warehouse=f"file://{warehouse}")
-        self.library.create_namespace("db")
+        self.library.create_namespace(self.table_name.namespace)
         self._create()
+
+    def _connect(self, warehouse: Path) -> None:
+        self.table_name = TABLE
+        self.database = f"{warehouse}/catalog.db"
+        self.uri = f"sqlite:///{self.database}"
+        self.adapter = IcebergAdapter({"uri": self.uri})
+        self.library: LibraryCatalog = SqlLibraryCatalog(
+            "default", uri=self.uri, warehouse=f"file://{warehouse}"
+        )
+
+    def catalog(self, files: Files) -> Catalog:
+        """Return the adapter's access to the catalog."""
+        return SqlCatalog(self.uri, "default", TABLE, files)
+
+    def faulty(self, files: Files, fault: Fault | None) -> Catalog:
+        """Return an access that fails once, where a commit is decided."""
+        catalog = FaultyCatalog(self.uri, "default", TABLE, files)
+        catalog.fault = fault
+        return catalog
+
+    def thawing(self, files: Files, meanwhile: Callable[[], None]) -> Catalog:
+        """Return an access of a process that stands still where a commit is decided, and is killed then."""
+        catalog = ThawingCatalog(self.uri, "default", TABLE, files)
+        catalog.meanwhile = meanwhile
+        return catalog
 
     def _create(self) -> None:
         self.library.create_table(
-            "db.numbers",
+            str(self.table_name),
             self._schema,
             location=f"file://{self.root}",
             partition_spec=self._spec,
@@ -142,15 +170,16 @@ class IcebergLake:
 
     @property
     def table(self) -> Any:
-        return self.library.load_table("db.numbers")
+        return self.library.load_table(str(self.table_name))
 
     @property
     def metadata(self) -> Metadata:
         with contextlib.closing(sqlite3.connect(self.database)) as connection:
             found = connection.execute(
-                "SELECT metadata_location FROM iceberg_tables WHERE table_name = 'numbers'"
+                "SELECT metadata_location FROM iceberg_tables WHERE table_name = ? AND table_namespace = ?",
+                (self.table_name.name, *self.table_name.namespace),
             ).fetchone()
-        return parse(found[0], Path(found[0].removeprefix("file://")).read_bytes())
+        return parse(found[0], local(found[0]).read_bytes())
 
     def fields(self) -> dict[str, Any]:
         """The metadata as JSON."""
@@ -164,7 +193,7 @@ class IcebergLake:
         fields = self.fields()
         change(fields)
         after = f"file://{self.root}/metadata/99999-{uuid.uuid4()}.metadata.json"
-        Path(after.removeprefix("file://")).write_text(json.dumps(fields))
+        local(after).write_text(json.dumps(fields))
         with contextlib.closing(sqlite3.connect(self.database)) as connection:
             connection.execute(
                 "UPDATE iceberg_tables SET metadata_location = ? WHERE metadata_location = ?", (after, before)
@@ -174,8 +203,7 @@ class IcebergLake:
     def committer(self, user: str = USER, fault: Fault | None = None) -> IcebergCommitter:
         files = FaultyFiles()
         files.fault = fault if fault is Fault.AWAY else None
-        catalog = FaultyCatalog(self.uri, "default", TABLE, files)
-        catalog.fault = fault if fault is not Fault.AWAY else None
+        catalog = self.faulty(files, fault if fault is not Fault.AWAY else None)
         return IcebergCommitter(catalog, files, user, MAIN)
 
     def maintenance(self, location: str | None = None) -> IcebergMaintenance:
@@ -218,7 +246,7 @@ class IcebergLake:
             self.table.append(rows, snapshot_properties=dict(summary))
             return
         files = Files()
-        catalog = OtherProduct(SqlCatalog(self.uri, "default", TABLE, files), summary)
+        catalog = OtherProduct(self.catalog(files), summary)
         committer = IcebergCommitter(catalog, files, "another-product", MAIN)
         request = CommitRequest(1, "d", committer.inspect().head, None, [self.event(ids)] if ids else [])
         assert isinstance(committer.publish(request), Published)
@@ -273,8 +301,7 @@ class IcebergLake:
 
     def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
         files = Files()
-        catalog = ThawingCatalog(self.uri, "default", TABLE, files)
-        catalog.meanwhile = meanwhile
+        catalog = self.thawing(files, meanwhile)
         committer = IcebergCommitter(catalog, files, USER, MAIN)
         committer.check([event])
         request = CommitRequest(decision, f"digest-{decision}", committer.inspect().head, None, [event])
@@ -282,17 +309,8 @@ class IcebergLake:
             committer.publish(request)
 
     def drop(self) -> None:
-        self.library.drop_table("db.numbers")
+        self.library.drop_table(str(self.table_name))
 
     def replace(self) -> None:
-        self.library.drop_table("db.numbers")
+        self.library.drop_table(str(self.table_name))
         self._create()
-
-
-ICEBERG: Final = ("iceberg", "iceberg-v3")
-"""Names of the tables of the contract suite."""
-
-
-def iceberg_of(name: str, folder: Path) -> IcebergLake:
-    """Return a fresh table."""
-    return IcebergLake(folder) if name == "iceberg" else IcebergLake(folder, 3, forgets_parents=True)

@@ -11,7 +11,7 @@ import duckdb_extension_iceberg
 import fastavro
 
 from sluicegate.lakes.iceberg.metadata import MAIN
-from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 
 _PACKAGES = {"avro": duckdb_extension_avro, "iceberg": duckdb_extension_iceberg}
 
@@ -28,21 +28,19 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 def duck_rows(lake: IcebergLake, columns: str, where: str = "true", *values: Any) -> list[tuple[Any, ...]]:
     """Rows of the table as DuckDB reads them."""
-    query = f"SELECT {columns} FROM iceberg_scan('{local(lake.metadata.location)}') WHERE {where} ORDER BY ALL"
+    query = (
+        f"SELECT {columns} FROM iceberg_scan('{local(lake.metadata.location)}') WHERE {where} ORDER BY ALL"
+    )
     return duck().execute(query, values).fetchall()
-
-
-def local(location: str) -> str:
-    return location.removeprefix("file://")
 
 
 def avro(location: str) -> list[dict[str, Any]]:
     """Records of a manifest or of a manifest list."""
-    return [dict(each) for each in fastavro.reader(BytesIO(Path(local(location)).read_bytes()))]
+    return [dict(each) for each in fastavro.reader(BytesIO(local(location).read_bytes()))]
 
 
 def avro_header(location: str) -> dict[str, str]:
-    return dict(fastavro.reader(BytesIO(Path(local(location)).read_bytes())).metadata)
+    return dict(fastavro.reader(BytesIO(local(location).read_bytes())).metadata)
 
 
 def lines(lake: IcebergLake) -> list[dict[str, Any]]:

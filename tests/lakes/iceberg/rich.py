@@ -90,11 +90,15 @@ PARTITIONS: dict[str, tuple[tuple[str, Transform], ...]] = {
     "large decimal": (("amount", TruncateTransform(1_000)),),
     "times": (("at", IdentityTransform()), ("clock", IdentityTransform())),
     "buckets": (("id", BucketTransform(4)), ("name", BucketTransform(3)), ("instant", BucketTransform(2))),
-    "truncated": (("name", TruncateTransform(2)), ("small", TruncateTransform(10)), ("raw", TruncateTransform(1))),
+    "truncated": (
+        ("name", TruncateTransform(2)),
+        ("small", TruncateTransform(10)),
+        ("raw", TruncateTransform(1)),
+    ),
     "year": (("at", YearTransform()), ("day", MonthTransform())),
     "day": (("instant", DayTransform()),),
     "hour": (("at", HourTransform()), ("on", IdentityTransform())),
-    "bytes": (("code", IdentityTransform()), ("raw", IdentityTransform())),
+    "bytes": (("raw", IdentityTransform()), ("code", BucketTransform(2))),
     "void": (("name", VoidTransform()), ("on", IdentityTransform())),
     "real": (("real", IdentityTransform()),),
 }

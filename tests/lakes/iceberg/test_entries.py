@@ -115,7 +115,14 @@ def test_no_bytes_crash_the_check_or_change_what_is_committed(lake: IcebergLake)
             assert good.path in str(error)
             continue
         after = layout.decode(file.metadata)
-        for key in ("content", "file_path", "record_count", "file_size_in_bytes", "partition", "equality_ids"):
+        for key in (
+            "content",
+            "file_path",
+            "record_count",
+            "file_size_in_bytes",
+            "partition",
+            "equality_ids",
+        ):
             assert after[key] == before[key]
 
 

@@ -108,6 +108,8 @@ def test_lines_are_the_same_after_reading_and_writing(lake: IcebergLake, version
 def test_what_is_no_list_is_refused() -> None:
     lists = Lists(2, "null")
     out = BytesIO()
-    fastavro.writer(out, {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}, [{"a": 1}])
+    fastavro.writer(
+        out, {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}, [{"a": 1}]
+    )
     with pytest.raises((BadContainer, UnknownMetadata)):
         lists.read(out.getvalue())

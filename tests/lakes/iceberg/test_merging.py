@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.lakes.iceberg.metadata import MAIN
 from tests.contracts.lakes.harness import Stream
-from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 from tests.lakes.iceberg.reading import duck_rows, entries, lines
 
 LEAST = {"commit.manifest.min-count-to-merge": "5"}
@@ -57,7 +57,7 @@ def test_a_merge_changes_nothing_of_a_file(tmp_path: Path, version: int) -> None
     assert [number for (number,) in duck_rows(lake, "id")] == expected
     for line in lines(lake):
         assert line["added_files_count"] + line["existing_files_count"] > 0
-        assert Path(line["manifest_path"].removeprefix("file://")).stat().st_size == line["manifest_length"]
+        assert local(line["manifest_path"]).stat().st_size == line["manifest_length"]
 
 
 def test_row_ids_are_assigned_once_and_without_gaps(tmp_path: Path) -> None:

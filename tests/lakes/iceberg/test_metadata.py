@@ -10,7 +10,7 @@ from sluicegate.lakes.iceberg.ancestry import marker_property
 from sluicegate.lakes.iceberg.metadata import MAIN, parse
 from sluicegate.lakes.port import Absent, Ahead, Found, Unproven
 from tests.contracts.lakes.harness import USER, Stream
-from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_log_of_metadata_files_has_a_limit(tmp_path: Path) -> None:
     assert log == before[-3:]
     numbers = [int(Path(location).name.split("-")[0]) for location in (*before, lake.metadata.location)]
     assert numbers == list(range(8))
-    assert all(Path(location.removeprefix("file://")).exists() for location in before)
+    assert all(local(location).exists() for location in before)
 
 
 def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
     stream.commit(2, [2])
     location = lake.metadata.location
     assert location.endswith(".gz.metadata.json")
-    raw = Path(location.removeprefix("file://")).read_bytes()
+    raw = local(location).read_bytes()
     assert raw.startswith(b"\x1f\x8b")
     assert len(parse(location, raw).snapshots) == 2
     assert lake.ids() == [1, 2]
@@ -71,7 +71,7 @@ def test_what_is_rendered_is_what_was_parsed(lake: IcebergLake) -> None:
         stream.commit(decision, [decision], watermark=decision)
         lake.foreign([100 + decision])
     metadata = lake.metadata
-    raw = Path(metadata.location.removeprefix("file://")).read_bytes()
+    raw = local(metadata.location).read_bytes()
     assert json.loads(metadata.render()) == json.loads(raw)
     again = parse(metadata.location, metadata.render())
     assert (again.fields, again.snapshots) == (metadata.fields, metadata.snapshots)

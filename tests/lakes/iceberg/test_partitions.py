@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
+from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
 from tests.lakes.iceberg.reading import duck_rows, entries, lines
-from sluicegate.lakes.port import Published
 
 NUMBERS = range(24)
 

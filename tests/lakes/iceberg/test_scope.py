@@ -1,16 +1,19 @@
 """Tables with features that are not supported are refused at the opening, by the feature's name."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, TimestampType, UUIDType
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import FixedType, LongType, NestedField, TimestampType, UUIDType
 
-from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Refused, TableRefused
 from tests.contracts.lakes.harness import USER
-from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 
 Fields = dict[str, Any]
 
@@ -80,6 +83,19 @@ def test_a_feature_without_support_is_refused_by_its_name(tmp_path: Path, name: 
         lake.adapter.open_writer(table, None)
 
 
+def test_a_partition_that_products_write_in_two_ways_is_refused(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "code", FixedType(4)))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "by_code"))
+    lake = IcebergLake(tmp_path, schema=schema, spec=spec)
+    table = lake.adapter.parse_table(lake.location)
+    for opened in (
+        partial(lake.adapter.open_committer, table, USER),
+        partial(lake.adapter.open_writer, table, None),
+    ):
+        with pytest.raises(TableRefused, match=r"by_code has the type fixed\[4\]"):
+            opened()
+
+
 @pytest.mark.parametrize("kind", [UUIDType()])
 def test_a_type_that_only_the_writer_lacks_is_refused_by_the_writer(tmp_path: Path, kind: Any) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "odd", kind))
@@ -120,9 +136,7 @@ def test_a_table_that_is_not_there_is_refused_with_the_way_out(tmp_path: Path) -
         ({"catalog": "other"}, "the catalog other has no table"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused(
-    tmp_path: Path, options: dict[str, str], words: str
-) -> None:
+def test_options_that_cannot_be_used_are_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
     lake = IcebergLake(tmp_path)
     with pytest.raises(TableRefused, match=words):
         lake.adapter.open_committer(lake.adapter.parse_table(lake.location, options), USER)
@@ -139,7 +153,7 @@ def test_metadata_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path)
     committer = lake.committer()
     table = committer.inspect().identity
-    path = Path(lake.metadata.location.removeprefix("file://"))
+    path = local(lake.metadata.location)
     content = path.read_bytes()
     for bad in (b"", b"{}", b"[]", b"\x1f\x8b\x00", content[:100]):
         path.write_bytes(bad)
@@ -151,12 +165,12 @@ def test_metadata_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_table_that_becomes_unfit_refuses_the_commit(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, schema=Schema(NestedField(1, "id", LongType()), NestedField(2, "t", TimestampType())))
+    lake = IcebergLake(
+        tmp_path, schema=Schema(NestedField(1, "id", LongType()), NestedField(2, "t", TimestampType()))
+    )
     committer = lake.committer()
     state = committer.inspect()
     lake.edit(_property("write.wap.enabled", "true"))
-    from sluicegate.lakes.port import CommitRequest, Refused
-
     outcome = committer.publish(CommitRequest(1, "d", state.head, None, []))
     assert isinstance(outcome, Refused)
     assert "write.wap.enabled" in outcome.reason

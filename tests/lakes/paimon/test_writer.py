@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.arrow import conform
+from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.writer import PaimonWriter
 from sluicegate.lakes.port import LakeUnavailable, Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.harness import Stream
