@@ -29,7 +29,6 @@ TIMEOUT: Final = (10.0, 60.0)
 
 _OK: Final = 200
 _UNCHANGED: Final = 304
-_BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _EXPIRED: Final = (401, 419)
@@ -89,11 +88,8 @@ class RestTable:
             return True
         if code >= _SERVER:
             raise Uncertain(str(self._refusal("changed, perhaps", answer)))
-        if code in _EXPIRED:
-            self._renew()
-        if code in (_BAD_REQUEST, _CONFLICT):
-            # A proxy may have repeated a request that had succeeded.
-            self._check_absent(change, answer)
+        # A proxy may have repeated a request that had succeeded: then the repetition is refused.
+        self._check_absent(change, answer)
         if code == _CONFLICT:
             return False
         raise self._refusal("changed", answer)

@@ -121,11 +121,11 @@ class IcebergJava:
         files: list[dict[str, Any]] = self._ask("files", where, metadata=metadata)
         return files
 
-    def change(self, change: str, catalog: Mapping[str, str], table: str, **more: Any) -> None:
+    def change(self, change: str, catalog: Mapping[str, str], table: str, /, **more: Any) -> None:
         """Change a table as a foreign writer, or as its maintenance."""
         self._ask(change, None, catalog=dict(catalog), table=table, **more)
 
-    def _ask(self, op: str, where: Mapping[str, Any] | None, **more: Any) -> Any:
+    def _ask(self, op: str, where: Mapping[str, Any] | None, /, **more: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {"op": op, **more, **({"filter": where} if where is not None else {})}
