@@ -10,10 +10,12 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_rest_lake import RestLake
+from tests.lakes.iceberg.reading import entries
 from tests.integration.waiting import BACKSTOP, wait_until
 
 COMMITS = 25
-PAUSE = "0.003"
+PAUSE = "0.01"
 
 Racer = subprocess.Popen[str]
 
@@ -22,7 +24,9 @@ def start(lake: IcebergLake, user: str, events: list[FilesWritten], folder: Path
     """Start a process that is about to commit these events."""
     prepared = folder / f"{user}-{len(list(folder.iterdir()))}.jsonl"
     prepared.write_text("\n".join(event.model_dump_json() for event in events))
-    command = [sys.executable, str(Path(__file__).with_name("racer.py")), lake.uri, user]
+    kind = "rest" if isinstance(lake, RestLake) else "sql"
+    program = str(Path(__file__).with_name("racer.py"))
+    command = [sys.executable, program, kind, lake.uri, *lake.table_name.namespace, user]
     pipe = subprocess.PIPE
     return subprocess.Popen([*command, str(prepared), PAUSE], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -52,8 +56,15 @@ def decisions(lake: IcebergLake) -> list[int]:
     return [int(each["summary"]["sluicegate.decision"]) for each in lake.fields()["snapshots"]]
 
 
-def test_two_streams_on_one_table_lose_nothing(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path)
+@pytest.fixture(params=["sql-v2", "rest-v3"])
+def lake(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> IcebergLake:
+    kind, version = request.param.split("-v")
+    if kind == "sql":
+        return IcebergLake(tmp_path, int(version))
+    return RestLake(request.getfixturevalue("iceberg_rest"), unique, tmp_path, int(version))
+
+
+def test_two_streams_on_one_table_lose_nothing(lake: IcebergLake, tmp_path: Path) -> None:
     ours = [lake.event([number]) for number in range(COMMITS)]
     theirs = [lake.event([1_000 + number]) for number in range(COMMITS)]
     racers = (start(lake, "a", ours, tmp_path), start(lake, "b", theirs, tmp_path))
@@ -64,25 +75,24 @@ def test_two_streams_on_one_table_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("racers", [2, 3])
-def test_coordinators_of_one_stream_double_nothing(tmp_path: Path, racers: int) -> None:
-    lake = IcebergLake(tmp_path)
+def test_coordinators_of_one_stream_double_nothing(
+    lake: IcebergLake, tmp_path: Path, racers: int
+) -> None:
     events = [lake.event([number]) for number in range(COMMITS)]
     started = [start(lake, "a", events, tmp_path) for _ in range(racers)]
     go(*started)
     finish(*started)
     assert decisions(lake) == list(range(1, COMMITS + 1))
     assert lake.ids() == list(range(COMMITS))
-    paths = [task.file.file_path for task in lake.table.scan().plan_files()]
-    assert len(paths) == len(set(paths)) == COMMITS
+    assert len(entries(lake)) == COMMITS
 
 
 def committed(lake: IcebergLake) -> int:
     return len(lake.metadata.snapshots)
 
 
-def test_a_killed_committer_leaves_all_or_nothing(tmp_path: Path) -> None:
+def test_a_killed_committer_leaves_all_or_nothing(lake: IcebergLake, tmp_path: Path) -> None:
     """Killed at arbitrary points three times, the last one finishes the work."""
-    lake = IcebergLake(tmp_path)
     events = [lake.event([number]) for number in range(COMMITS)]
     racers = [start(lake, "a", events, tmp_path) for _ in range(4)]
     for kill_at, racer in zip((3, 11, 19), racers[:3], strict=True):
