@@ -52,19 +52,16 @@ class Tables:
         """Roll the table back, before a decision that the log has as committed, or its unresolved one."""
         table, made = self.world.table, self.truth.open
         committed = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome == "committed"]
-        if made is not None and dice.chance(0.5):
-            lost = [each for each in table.snapshots if is_ours(each, made.body.decision)]
-            most = 1
-        else:
-            lost = [each for each in table.snapshots if committed and is_ours(each, committed[-1])]
-            most = 3
+        newest = made.body.decision if made is not None and dice.chance(0.5) else 0
+        unresolved = [each for each in table.snapshots if is_ours(each, newest)]
+        lost = unresolved or [each for each in table.snapshots if committed and is_ours(each, committed[-1])]
         kept = [each.id for each in table.snapshots if lost and each.id < lost[0].id]
         if not kept or self.world.rolled_back:
             return False
-        if most == 1:
+        if unresolved:
             self.world.saw("a commit without outcome is rolled back")
         self.world.rolled_back = table.history
-        table.rollback(dice.pick(kept[-most:]))
+        table.rollback(dice.pick(kept[-1:] if unresolved else kept[-3:]))
         return True
 
     def unfit(self, dice: Dice) -> bool:

@@ -132,7 +132,7 @@ IN_COMMITS: Final = (
         "a named head that is older than the newest commit",
         always(False),
         ("I1",),
-        ("roll back", "expire", "old record"),
+        ("roll back", "expire", "old record", "record lost", "crash", "freeze"),
     ),
     Defect(
         "a statement about the head needs no inspection",
