@@ -114,8 +114,8 @@ def load_existing(table: TableRef, catalog: Catalog) -> Metadata:
         return catalog.load()
     except NoTable:
         raise TableRefused(
-            f"the catalog {table.options.get('catalog', DEFAULT_CATALOG)} has no table {identifier_of(table)}; "
-            "create the table first, or correct the options identifier and catalog"
+            f"the catalog {table.options.get('catalog', DEFAULT_CATALOG)} has no table "
+            f"{identifier_of(table)}; create the table first, or correct the options identifier and catalog"
         ) from None
 
 
@@ -124,8 +124,8 @@ def checked_table(table: TableRef, metadata: Metadata, branch: str) -> TableView
     view = TableView(metadata)
     if table.location != view.event_location:
         raise TableRefused(
-            f"the table {identifier_of(table)} keeps its data in {view.data_location}, not in {table.location}. "
-            "Set `table` to that location"
+            f"the table {identifier_of(table)} keeps its data in {view.data_location}, not in "
+            f"{table.location}. Set `table` to that location"
         )
     try:
         metadata.head(branch)

@@ -107,7 +107,7 @@ class Drafts:
     def _chunks(
         self, draft: Draft, entries: Iterable[tuple[int, Entry]]
     ) -> Iterator[tuple[int, Sequence[Entry]]]:
-        """Split the entries by spec, so that no manifest is much larger than the target before compression."""
+        """Split the entries by spec, into manifests of about the target size before compression."""
         chunks: dict[int, list[Entry]] = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
         for spec_id, entry in entries:
@@ -169,7 +169,8 @@ class Drafts:
             sizes = [int(line.fields["manifest_length"]) for line in fitting]
             chosen = [[fitting[at] for at in group] for group in groups(sizes, self._target, self._least)]
             # The line of a foreign manifest may look like ours. Without it, the groups are others.
-            if all([self._learn(spec_id, line, parts) for group in chosen for line in group]):
+            foreign = [line for group in chosen for line in group if not self._learn(spec_id, line, parts)]
+            if not foreign:
                 return [[parts[line.path] for line in group] for group in chosen]
 
     def _fits(self, line: Line, spec_id: int) -> bool:

@@ -22,8 +22,12 @@ _SUMMARY_NAMES: Final = {
     511: "upper_bound",
 }
 _DEFAULTS: Final = {
-    "content": 0, "sequence_number": 0, "min_sequence_number": 0,
-    "partitions": None, "key_metadata": None, "first_row_id": None,
+    "content": 0,
+    "sequence_number": 0,
+    "min_sequence_number": 0,
+    "partitions": None,
+    "key_metadata": None,
+    "first_row_id": None,
 }
 _REQUIRED: Final = (
     *("manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id"),

@@ -100,8 +100,8 @@ class IcebergMaintenance:
             size = source.size(file.path)
             if size is None:
                 raise BadFiles(
-                    f"the file {file.path} is not in {event.location} any more: a rewrite has replaced it and "
-                    "its snapshots have expired, or it was deleted"
+                    f"the file {file.path} is not in {event.location} any more: a rewrite has replaced it "
+                    "and its snapshots have expired, or it was deleted"
                 )
             if size != file.size:
                 raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
@@ -111,8 +111,9 @@ class IcebergMaintenance:
             return
         if event.schema_id not in view.schemas or event.spec_id not in view.specs:
             raise BadFiles(
-                f"the files of {event.location} were written with schema {event.schema_id} and partition spec "
-                f"{event.spec_id}, which {self.location} lacks: let the new table be made by this command"
+                f"the files of {event.location} were written with schema {event.schema_id} and partition "
+                f"spec {event.spec_id}, which {self.location} lacks: let the new table be made by this "
+                "command"
             )
 
     def adopt(self, event: FilesWritten) -> FilesWritten:
@@ -130,8 +131,7 @@ class IcebergMaintenance:
     def _adopted(self, view: TableView, event: FilesWritten, file: FileInfo) -> FileInfo:
         """Return a file as of this table. Raises BadFiles."""
         try:
-            if not path_in(file.metadata).endswith(f"/{file.path}"):
-                raise ValueError("it has the path of another file")
+            _check_path(file)
             record = with_path(file.metadata, f"{view.data_location}/{file.path}")
         except ValueError as error:
             raise BadFiles(
@@ -151,6 +151,12 @@ class IcebergMaintenance:
                 f"the catalog has no table for {self.location}: it was dropped or renamed. Make it again, or "
                 "correct the options identifier and catalog"
             ) from None
+
+
+def _check_path(file: FileInfo) -> None:
+    """Check that a record has the path of its file. Raises ValueError."""
+    if not path_in(file.metadata).endswith(f"/{file.path}"):
+        raise ValueError("it has the path of another file")
 
 
 def _is_data_file(view: TableView, path: str) -> bool:

@@ -13,7 +13,7 @@ from sluicegate.lakes.iceberg.summaries import merged_summaries, summaries_of
 from sluicegate.lakes.iceberg.table import TableView
 
 _RECORDS: Final = "sluicegate.records"
-"""Entry of a manifest's header: length in bytes and rows of each record, so that records can be told apart."""
+"""Entry of a manifest's header: length in bytes and rows of each record, by which records are separated."""
 
 _EXISTING: Final = write_long(0)
 _ADDED: Final = write_long(1)

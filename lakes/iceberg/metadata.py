@@ -177,8 +177,8 @@ def parse(location: str, raw: bytes) -> Metadata:
         return from_fields(location, fields)
     except (ValueError, TypeError, KeyError, AttributeError, OSError, EOFError) as error:
         raise LakeUnavailable(
-            f"{location} is no metadata of an Iceberg table: {error!r}. Restore the file, or correct the table "
-            "in its catalog"
+            f"{location} is no metadata of an Iceberg table: {error!r}. Restore the file, or correct the "
+            "table in its catalog"
         ) from error
 
 

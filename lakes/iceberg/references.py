@@ -34,8 +34,8 @@ class References:
         for snapshot in metadata.snapshots:
             if "manifest-list" not in snapshot:
                 raise LakeUnavailable(
-                    f"the snapshot {snapshot['snapshot-id']} of {metadata.table_location} has no manifest list, "
-                    "as only format version 1 allows: what it refers to cannot be told. Expire it"
+                    f"the snapshot {snapshot['snapshot-id']} of {metadata.table_location} has no manifest "
+                    "list, as only format version 1 allows: what it refers to cannot be told. Expire it"
                 )
             path = str(snapshot["manifest-list"])
             if path in self._known:

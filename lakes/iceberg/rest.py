@@ -123,8 +123,8 @@ class RestTable:
             self._known = from_fields(location, body["metadata"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LakeUnavailable(
-                f"the catalog's answer for {self._identifier} has no metadata of a table: {error!r}. See whether "
-                f"{self._options.get('uri')} is a REST catalog"
+                f"the catalog's answer for {self._identifier} has no metadata of a table: {error!r}. See "
+                f"whether {self._options.get('uri')} is a REST catalog"
             ) from error
         self._tag = answer.headers.get("ETag", "")
         return self._known
@@ -170,14 +170,14 @@ class RestTable:
 
     def _unreachable(self, error: Exception) -> str:
         return (
-            f"the catalog {self._options.get('uri')} gives no answer for {self._identifier}: {error}. See whether "
-            "it can be reached, and whether the credentials are valid"
+            f"the catalog {self._options.get('uri')} gives no answer for {self._identifier}: {error}. See "
+            "whether it can be reached, and whether the credentials are valid"
         )
 
     def _refusal(self, what: str, answer: Response) -> LakeUnavailable:
         return LakeUnavailable(
-            f"the catalog entry of {self._identifier} cannot be {what}: {answer.status_code} {_words(answer)}. "
-            f"See the log of the catalog {self._options.get('uri')}"
+            f"the catalog entry of {self._identifier} cannot be {what}: {answer.status_code} "
+            f"{_words(answer)}. See the log of the catalog {self._options.get('uri')}"
         )
 
 

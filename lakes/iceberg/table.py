@@ -67,8 +67,8 @@ class TableView:
             self.spec = self.specs[fields["default-spec-id"]]
         except (KeyError, TypeError, ValueError) as error:
             raise TableRefused(
-                f"{metadata.table_location}: its schemas and partition specs cannot be read: {error!r}; look at "
-                f"the file {metadata.location}"
+                f"{metadata.table_location}: its schemas and partition specs cannot be read: {error!r}; look "
+                f"at the file {metadata.location}"
             ) from error
         self.version: int = metadata.version
         self.properties: Mapping[str, str] = metadata.properties

@@ -282,8 +282,8 @@ def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
     codec = properties.get("write.parquet.compression-codec", "zstd").lower()
     if codec != "uncompressed" and not _is_codec(codec):
         raise TableRefused(
-            f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, gzip, "
-            "lz4, brotli or uncompressed"
+            f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, "
+            "gzip, lz4, brotli or uncompressed"
         )
     level = properties.get("write.parquet.compression-level", "")
     return {

@@ -18,8 +18,8 @@ from pypaimon.table.row.generic_row import GenericRow
 from pypaimon.write.commit_message import CommitMessage
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.event_time import event_time_range, in_milliseconds
 from sluicegate.lakes.arrow import conform
+from sluicegate.lakes.event_time import event_time_range, in_milliseconds
 from sluicegate.lakes.paimon.buckets import hash_once, layout
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder

@@ -253,7 +253,8 @@ class IcebergLake:
 
     def place(self, ref: SnapshotRef) -> int:
         self._learn()
-        place, snapshot = 0, int(ref.identity)
+        place = 0
+        snapshot: int | None = int(ref.identity)
         while snapshot is not None:
             place, snapshot = place + 1, self._parents[snapshot]
         return place

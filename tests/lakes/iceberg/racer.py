@@ -1,7 +1,7 @@
 """A process that commits prepared events while another one does so too; see test_races.
 
-Usage: racer.py sql|rest CATALOG NAMESPACE USER EVENTS PAUSE_SECONDS, with one FilesWritten in JSON per line of
-EVENTS. It prints "ready", waits for a line, commits, and prints the number of conflicts.
+Usage: racer.py sql|rest CATALOG NAMESPACE USER EVENTS PAUSE_SECONDS, with one FilesWritten in JSON per line
+of EVENTS. It prints "ready", waits for a line, commits, and prints the number of conflicts.
 """
 
 import random
@@ -93,4 +93,5 @@ def main(kind: str, uri: str, namespace: str, user: str, events: str, most: floa
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:6], float(sys.argv[6]))
+    kind, uri, namespace, user, events, most = sys.argv[1:]
+    main(kind, uri, namespace, user, events, float(most))

@@ -27,10 +27,9 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 
 def duck_rows(lake: IcebergLake, columns: str, where: str = "true", *values: Any) -> list[tuple[Any, ...]]:
-    """Rows of the table as DuckDB reads them."""
-    query = (
-        f"SELECT {columns} FROM iceberg_scan('{local(lake.metadata.location)}') WHERE {where} ORDER BY ALL"
-    )
+    """Return rows of the table as DuckDB reads them. The texts are SQL of the tests."""
+    table = f"iceberg_scan('{local(lake.metadata.location)}')"
+    query = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY ALL"  # noqa: S608
     return duck().execute(query, values).fetchall()
 
 

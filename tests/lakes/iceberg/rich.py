@@ -3,6 +3,7 @@
 import datetime
 import decimal
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -83,7 +84,7 @@ ARROW = pa.schema(
     ]
 )
 SOURCES = {field.name: field.field_id for field in RICH.fields}
-PARTITIONS: dict[str, tuple[tuple[str, Transform], ...]] = {
+PARTITIONS: dict[str, tuple[tuple[str, Transform[Any, Any]], ...]] = {
     "name": (("name", IdentityTransform()),),
     "day and number": (("day", IdentityTransform()), ("small", IdentityTransform())),
     "decimal": (("price", IdentityTransform()),),

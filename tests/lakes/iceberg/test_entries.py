@@ -102,6 +102,14 @@ def test_an_event_of_another_table_is_refused(
         stream.committer.check([bad])
 
 
+def refusal_of(stream: Stream, event: FilesWritten) -> str | None:
+    try:
+        stream.committer.check([event])
+    except BadFiles as error:
+        return str(error)
+    return None
+
+
 def test_no_bytes_crash_the_check_or_change_what_is_committed(lake: IcebergLake) -> None:
     """Random damage: the check refuses it, or the record still describes the same file."""
     stream, event = Stream(lake), lake.write(rich.rows([1, 2]))
@@ -109,10 +117,9 @@ def test_no_bytes_crash_the_check_or_change_what_is_committed(lake: IcebergLake)
     before = layout.decode(good.metadata)
     for seed in range(3_000):
         file = good.model_copy(update={"metadata": _damaged(good.metadata, random.Random(seed))})
-        try:
-            stream.committer.check([event.model_copy(update={"files": (file,)})])
-        except BadFiles as error:
-            assert good.path in str(error)
+        refusal = refusal_of(stream, event.model_copy(update={"files": (file,)}))
+        if refusal is not None:
+            assert good.path in refusal
             continue
         after = layout.decode(file.metadata)
         for key in (

@@ -13,8 +13,8 @@ from sluicegate.lakes.iceberg.lists import Lists, UnknownMetadata
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.port import NotPublished, Published, Refused
 from tests.contracts.lakes.harness import Stream
-from tests.contracts.lakes.iceberg_lake import IcebergLake
-from tests.lakes.iceberg.reading import avro, duck_rows, lines, local
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
+from tests.lakes.iceberg.reading import avro, duck_rows, lines
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def lake(tmp_path: Path) -> IcebergLake:
 def head_list(lake: IcebergLake) -> Path:
     head = lake.metadata.head(MAIN)
     assert head is not None
-    return Path(local(head["manifest-list"]))
+    return local(head["manifest-list"])
 
 
 def rewrite(path: Path, change: Any) -> None:

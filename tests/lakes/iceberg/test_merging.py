@@ -1,5 +1,6 @@
 """Manifests are merged by bytes: files keep their snapshots, sequence numbers and row ids."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_row_ids_are_assigned_once_and_without_gaps(tmp_path: Path) -> None:
         stream.commit(decision, range(decision))
     ranges = sorted((first, first + rows) for *_, first, rows in described(lake).values())
     assert ranges[0][0] == 0
-    assert all(end == start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(end == start for (_, end), (start, _) in pairwise(ranges))
     assert lake.fields()["next-row-id"] == ranges[-1][1] == sum(range(18))
     snapshots = lake.fields()["snapshots"]
     assert [each["added-rows"] for each in snapshots] == list(range(1, 18))

@@ -11,8 +11,8 @@ import pytest
 from sluicegate.events.models import FilesWritten
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import RestLake
-from tests.lakes.iceberg.reading import entries
 from tests.integration.waiting import BACKSTOP, wait_until
+from tests.lakes.iceberg.reading import entries
 
 COMMITS = 25
 PAUSE = "0.01"
@@ -75,9 +75,7 @@ def test_two_streams_on_one_table_lose_nothing(lake: IcebergLake, tmp_path: Path
 
 
 @pytest.mark.parametrize("racers", [2, 3])
-def test_coordinators_of_one_stream_double_nothing(
-    lake: IcebergLake, tmp_path: Path, racers: int
-) -> None:
+def test_coordinators_of_one_stream_double_nothing(lake: IcebergLake, tmp_path: Path, racers: int) -> None:
     events = [lake.event([number]) for number in range(COMMITS)]
     started = [start(lake, "a", events, tmp_path) for _ in range(racers)]
     go(*started)

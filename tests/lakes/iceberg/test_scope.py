@@ -120,8 +120,8 @@ def test_a_table_that_is_not_there_is_refused_with_the_way_out(tmp_path: Path) -
     lake = IcebergLake(tmp_path)
     with pytest.raises(TableRefused, match=r"no table db\.others"):
         lake.adapter.open_committer(lake.adapter.parse_table(str(lake.root.parent / "others")), USER)
+    options = {"identifier": "db.numbers"}
     with pytest.raises(TableRefused, match="keeps its data in"):
-        options = {"identifier": "db.numbers"}
         lake.adapter.open_committer(lake.adapter.parse_table(str(tmp_path), options), USER)
 
 

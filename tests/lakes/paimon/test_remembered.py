@@ -70,7 +70,7 @@ def test_every_word_of_an_event_counts(lake: PaimonLake) -> None:
 
 def test_the_oldest_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "MOST_FILES", 5)
-    held = Remembered()
+    held: Remembered[Examined] = Remembered()
     found = {name: Examined((b"p",) * 2, (0,) * 2, 0) for name in (b"a", b"b", b"c")}
     for name, examined in found.items():
         held.keep(name, examined)
