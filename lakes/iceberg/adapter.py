@@ -8,6 +8,7 @@ from sluicegate.lakes.iceberg.catalog import (
     Catalog,
     NoTable,
     catalog_options,
+    check_options,
     identifier_of,
 )
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
@@ -17,7 +18,7 @@ from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
 from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.port import PORT_VERSION, LakeUnavailable, TableRef, TableRefused
+from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storages import location_uri
 
 if TYPE_CHECKING:
@@ -58,7 +59,11 @@ class IcebergAdapter:
         files = Files()
         catalog = open_catalog(table, files)
         branch = table.options.get("branch", MAIN)
-        checked_table(table, load_existing(table, catalog), branch)
+        try:
+            checked_table(table, load_existing(table, catalog), branch)
+        except LakeError:
+            catalog.close()
+            raise
         return IcebergCommitter(catalog, files, commit_user, branch)
 
     def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
@@ -90,6 +95,7 @@ class IcebergAdapter:
 
 def open_catalog(table: TableRef, files: Files) -> Catalog:
     """Return the catalog entry of a table. Raises TableRefused for catalogs without support."""
+    check_options(table)
     options = catalog_options(table)
     kind = options.get("type", "sql")
     if kind not in _CATALOGS:

@@ -1,5 +1,6 @@
 """The seam to a catalog: which metadata a table has, and the one conditional change of it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -9,6 +10,8 @@ from sluicegate.lakes.port import TableRef, TableRefused
 
 DEFAULT_CATALOG: Final = "default"
 _OWN: Final = ("identifier", "catalog", "branch")
+_OF_SQL: Final = ("type", "uri")
+_UPSERTS: Final = re.compile(r"upsert|equality|primary.?key|identifier.field", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,23 @@ def identifier_of(table: TableRef) -> Identifier:
             f"the option identifier of the table {table.name} must be NAMESPACE.TABLE, as in the catalog"
         )
     return Identifier(tuple(parts[:-1]), parts[-1])
+
+
+def check_options(table: TableRef) -> None:
+    """Raise TableRefused for options that would be ignored: each must mean something here."""
+    options = catalog_options(table)
+    upserts = sorted(key for key in options if _UPSERTS.search(key))
+    if upserts:
+        raise TableRefused(
+            f"the option {upserts[0]} of {table.name} is not supported: a commit here only appends, so rows "
+            "with one key would be there twice. Remove the option, and merge the rows after the commit"
+        )
+    unknown = sorted(options.keys() - set(_OF_SQL))
+    if unknown and options.get("type", "sql") == "sql":
+        raise TableRefused(
+            f"the option {unknown[0]} of {table.name} has no meaning for an SQL catalog; the options are "
+            f"{', '.join((*_OF_SQL, *_OWN))}. Remove it"
+        )
 
 
 def catalog_options(table: TableRef) -> dict[str, str]:

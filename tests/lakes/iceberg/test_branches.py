@@ -9,11 +9,12 @@ from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.port import Absent, Found, LakeUnavailable, Published, TableRefused
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_rest_lake import iceberg_of
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> IcebergLake:
-    lake = IcebergLake(tmp_path)
+@pytest.fixture(params=["iceberg", "iceberg-rest"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
+    lake = iceberg_of(request.param, request, tmp_path)
     Stream(lake).commit(1, [1])
     with lake.table.manage_snapshots() as snapshots:
         head = lake.metadata.head("main")

@@ -9,19 +9,16 @@ import pytest
 from sluicegate.lakes.port import Absent, Conflict, Found, Published, Unproven
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
-from tests.contracts.lakes.iceberg_rest_lake import RestLake
+from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, RestLake, iceberg_of
 from tests.iceberg_java.java import IcebergJava, sql_catalog
 from tests.lakes.iceberg.reading import duck_rows, lines
 
 Job = Callable[..., None]
 
 
-@pytest.fixture(params=["sql-v2", "sql-v3", "rest-v2", "rest-v3"])
-def lake(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> IcebergLake:
-    kind, version = request.param.split("-v")
-    if kind == "sql":
-        return IcebergLake(tmp_path, int(version))
-    return RestLake(request.getfixturevalue("iceberg_rest"), unique, tmp_path, int(version))
+@pytest.fixture(params=ICEBERG)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
+    return iceberg_of(request.param, request, tmp_path)
 
 
 @pytest.fixture
@@ -131,7 +128,7 @@ def test_files_of_an_older_schema_and_spec_are_committed(
     assert sorted(line["partition_spec_id"] for line in lines(lake)) == [0, 1]
 
 
-@pytest.mark.parametrize("lake", ["sql-v2", "rest-v2"], indirect=True)
+@pytest.mark.parametrize("lake", ["iceberg", "iceberg-rest"], indirect=True)
 def test_a_table_is_upgraded_while_files_wait(lake: IcebergLake, job: Job, iceberg_java: IcebergJava) -> None:
     stream = Stream(lake)
     stream.commit(1, [1, 2])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sluicegate.lakes.iceberg.metadata import MAIN
+from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 from tests.lakes.iceberg.reading import duck_rows, entries, lines
@@ -91,6 +92,21 @@ def test_manifests_of_others_stay_as_they_are(tmp_path: Path) -> None:
     assert theirs <= {line["manifest_path"] for line in lines(lake)}
     assert any(line["existing_files_count"] for line in lines(lake))
     assert lake.ids() == [*range(1, 13), *range(101, 112)]
+
+
+@pytest.mark.slow
+def test_never_more_than_130_manifests_stay(tmp_path: Path, version: int) -> None:
+    lake = IcebergLake(tmp_path, version)
+    stream = Stream(lake)
+    event = lake.event([1])
+    most = 0
+    for decision in range(1, 421):
+        # The same file again: only the manifests count here.
+        assert isinstance(stream.publish(decision, stream.head(decision), [event]), Published)
+        stream.recorded = stream.committer.inspect().head
+        most = max(most, len(lines(lake)))
+    assert most <= 130
+    assert sum(line["added_files_count"] + line["existing_files_count"] for line in lines(lake)) == 420
 
 
 def test_a_table_can_forbid_merges(tmp_path: Path) -> None:

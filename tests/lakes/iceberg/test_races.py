@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from tests.contracts.lakes.iceberg_lake import IcebergLake
-from tests.contracts.lakes.iceberg_rest_lake import RestLake
+from tests.contracts.lakes.iceberg_rest_lake import RestLake, iceberg_of
 from tests.integration.waiting import BACKSTOP, wait_until
 from tests.lakes.iceberg.reading import entries
 
@@ -56,12 +56,9 @@ def decisions(lake: IcebergLake) -> list[int]:
     return [int(each["summary"]["sluicegate.decision"]) for each in lake.fields()["snapshots"]]
 
 
-@pytest.fixture(params=["sql-v2", "rest-v3"])
-def lake(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> IcebergLake:
-    kind, version = request.param.split("-v")
-    if kind == "sql":
-        return IcebergLake(tmp_path, int(version))
-    return RestLake(request.getfixturevalue("iceberg_rest"), unique, tmp_path, int(version))
+@pytest.fixture(params=["iceberg", "iceberg-rest-v3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
+    return iceberg_of(request.param, request, tmp_path)
 
 
 def test_two_streams_on_one_table_lose_nothing(lake: IcebergLake, tmp_path: Path) -> None:
