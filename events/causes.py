@@ -30,6 +30,7 @@ class CauseCode(StrEnum):
     # The table does not take a commit.
     OTHER_WRITER = "other-writer"
     OTHER_TABLE = "other-table"
+    CHECKS_OUTDATED = "checks-outdated"
     SNAPSHOTS_GONE = "snapshots-gone"
     NO_HARD_LINKS = "no-hard-links"
     NO_CONDITIONAL_PUT = "no-conditional-put"

@@ -36,7 +36,7 @@ class WrittenEvent(NamedTuple):
 
 
 class Budget:
-    """Memory limit in bytes for the bodies of all partitions together."""
+    """Memory limit in bytes for the pending events of all partitions: their bodies, and what was checked."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -48,6 +48,11 @@ class Budget:
             return False
         self.held += size
         return True
+
+    @property
+    def room(self) -> int:
+        """Bytes that are not reserved."""
+        return self.most - self.held
 
     def give_back(self, size: int) -> None:
         """Release reserved memory."""

@@ -8,7 +8,7 @@ schema and codec.
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -116,8 +116,27 @@ class Header:
 
     def block(self, records: Sequence[bytes]) -> Block:
         """Compress encoded records into one block."""
-        packed = _COMPRESSORS[self.codec](b"".join(records))
-        return Block(len(records), write_long(len(records)) + write_long(len(packed)) + packed)
+        return self._pack(len(records), records)
+
+    def _pack(self, count: int, parts: Sequence[bytes]) -> Block:
+        packed = _COMPRESSORS[self.codec](b"".join(parts))
+        return Block(count, write_long(count) + write_long(len(packed)) + packed)
+
+    def grouped(self, groups: Iterable[tuple[int, bytes]]) -> Iterator[Block]:
+        """Compress groups of encoded records into blocks of about BLOCK_BYTES; no group is split.
+
+        Each group is the number of its records, and their bytes.
+        """
+        count = size = 0
+        parts: list[bytes] = []
+        for records, encoded in groups:
+            count, size = count + records, size + len(encoded)
+            parts.append(encoded)
+            if size >= BLOCK_BYTES:
+                yield self._pack(count, parts)
+                count, size, parts = 0, 0, []
+        if count:
+            yield self._pack(count, parts)
 
     def blocks(self, records: Sequence[bytes]) -> Iterator[Block]:
         """Compress encoded records into blocks of about BLOCK_BYTES."""

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.history import look_for, newest_decisions
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
 from sluicegate.lakes.memory_table import SCHEME, MarkerKind, MemoryTable, by_one
@@ -32,6 +33,7 @@ from sluicegate.lakes.port import (
     TableReplaced,
     TableState,
 )
+from sluicegate.lakes.twins import paths_of
 
 FORMAT: Final = "memory"
 FORMAT_VERSION: Final = 1
@@ -80,14 +82,27 @@ class MemoryCommitter:
     def identity(self) -> str:
         return self._table.identity
 
-    def check(self, files: Sequence[FilesWritten]) -> None:
+    def premises(self) -> str:
+        return repr((self._table.identity, self._table.columns))
+
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
         self._faults("check")
         problem = self._problem(files)
         if problem is not None:
             raise BadFiles(problem)
+        return [self._checked(event) for event in files]
 
-    def premises(self) -> str:
-        return repr((self._table.identity, self._table.columns))
+    def _checked(self, event: FilesWritten) -> Checked:
+        paths = paths_of(event)
+        return Checked(
+            premises=self.premises(),
+            files=len(event.files),
+            rows=sum(file.rows for file in event.files),
+            size=sum(file.size for file in event.files),
+            paths=paths,
+            content=event,
+            held=len(paths) + sum(len(file.metadata) for file in event.files),
+        )
 
     def publish(self, request: CommitRequest) -> Publication:
         try:
@@ -102,10 +117,14 @@ class MemoryCommitter:
             return early
         if self._identity not in (None, self._table.identity):
             return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
-        problem = self._problem(request.files)
+        given = list(request.files)
+        events = [_event(each) for each in given]
+        if any(isinstance(each, Checked) and each.premises != self.premises() for each in given):
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+        problem = self._problem(events)
         if problem is not None:
             return Refused(problem)
-        made = self._table.commit(self._user, request)
+        made = self._table.commit(self._user, request, events)
         if made is None:
             return self._ours(request) or Conflict()
         late = self._faults("publish.after")
@@ -140,6 +159,13 @@ class MemoryCommitter:
                     return f"the path {file.path} is not relative to the table"
                 seen.add(file.path)
         return None
+
+
+def _event(given: FilesWritten | Checked) -> FilesWritten:
+    event = given.content if isinstance(given, Checked) else given
+    if not isinstance(event, FilesWritten):
+        raise TypeError("the event was checked by a committer of another format")
+    return event
 
 
 class MemoryAdapter:

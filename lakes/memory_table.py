@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.history import Marker, NoParent, PastSnapshot
 from sluicegate.lakes.port import CommitRequest, SnapshotRef
 
@@ -194,14 +195,16 @@ class MemoryTable:
         self._visible[snapshot.id] = snapshot
         return snapshot.ref
 
-    def commit(self, commit_user: str, request: CommitRequest) -> MemorySnapshot | None:
-        """Put the snapshot on top of the head that the request names; None if that is not the head."""
+    def commit(
+        self, commit_user: str, request: CommitRequest, events: Sequence[FilesWritten] = ()
+    ) -> MemorySnapshot | None:
+        """Put a snapshot of these events on the head that the request names; None if that is not the head."""
         head = self.head
         if (head.ref if head else None) != request.head:
             return None
         before = head.watermark if head else None
         marks = [mark for mark in (before, request.watermark) if mark is not None]
-        files = [file for event in request.files for file in event.files]
+        files = [file for event in events for file in event.files]
         snapshot = self._snapshot(
             head,
             (commit_user, request.decision, request.digest),

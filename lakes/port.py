@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.checked import Checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sluicegate.lakes.history import TableHistory
 
-CHECK_LASTS: Final = 600.0
-"""Seconds for which a check that files exist counts. Cleaners of orphans wait longer before they delete."""
 PORT_VERSION: Final = 1
 """Version of the protocols in this module; rises when adapters of older releases would not work any more."""
 
@@ -191,8 +190,10 @@ class CommitRequest:
     """The head that was asked; the commit is published directly on top of it or not at all."""
     watermark: int | None
     """Milliseconds since the Unix epoch."""
-    files: Sequence[FilesWritten]
-    """Events of the commit. They may exceed the memory and are read on each access: iterate once, in order.
+    files: Sequence[FilesWritten | Checked]
+    """Events of the commit; those that are not checked are checked on the way.
+
+    They may exceed the memory and are read on each access: iterate once, in order.
 
     The iteration may raise. Do not catch that, and make nothing visible before the iteration ends.
     """
@@ -221,8 +222,18 @@ class Committer(Protocol):
         """Return the identity of the table that is there now. Raises LakeUnavailable."""
         ...
 
-    def check(self, files: Sequence[FilesWritten]) -> None:
-        """Check before a decision that the files could be committed. Raises BadFiles or LakeUnavailable."""
+    def premises(self) -> str:
+        """Return what checks depend on beside the files: the table's identity, and its schema.
+
+        Raises LakeUnavailable or TableRefused.
+        """
+        ...
+
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
+        """Check that the files could be committed, each once. Raises BadFiles, LakeUnavailable, TableRefused.
+
+        It may be long before the decision that includes them, and in parts.
+        """
         ...
 
     def publish(self, request: CommitRequest) -> Publication:
@@ -234,19 +245,6 @@ class Committer(Protocol):
 
     def close(self) -> None:
         """Release what the committer holds."""
-        ...
-
-
-@runtime_checkable
-class ChecksEarly(Committer, Protocol):
-    """Capability: events are checked one by one, long before the decision that includes them."""
-
-    def premises(self) -> str:
-        """Return what the checks depend on beside the files: the table's identity, and its schema.
-
-        A check of a committer holds while this stays the same, for CHECK_LASTS at most. Raises
-        LakeUnavailable or TableRefused.
-        """
         ...
 
 

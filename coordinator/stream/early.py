@@ -6,14 +6,14 @@ decision uses what passed, and checks everything else. A failure is not remember
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from sluicegate.kafka.bodies import Bodies, WrittenEvent
-from sluicegate.lakes.port import CHECK_LASTS
-from sluicegate.lakes.twins import SIZE
+from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
+from sluicegate.lakes.checked import CHECK_LASTS, Checked
 
 log = structlog.get_logger(__name__)
 
@@ -32,33 +32,32 @@ class Passed(NamedTuple):
     """An event that passed its check."""
 
     terms: Terms
-    premises: str
-    """Those of the committer, as of the check."""
     at: float
     """Time of the check, by the monotonic clock."""
-    paths: bytes
-    """Digests of the paths, one after the other."""
+    checked: Checked
 
     def holds(self, terms: Terms, premises: str, now: float) -> bool:
         """Return True if the check would pass again, as far as can be known without it."""
-        return (self.terms, self.premises) == (terms, premises) and now - self.at < CHECK_LASTS
+        return (self.terms, self.checked.premises) == (terms, premises) and now - self.at < CHECK_LASTS
+
+
+class Known(NamedTuple):
+    """What the check before a decision may use."""
+
+    passed: Mapping[int, Passed] = MappingProxyType({})
+    """By offset."""
+    room: int = 0
+    """Bytes of memory for what passes now."""
 
 
 def usable(
     offsets: Iterable[int], passed: Mapping[int, Passed], terms: Terms, premises: str
 ) -> dict[int, Passed]:
-    """Return the checks of these events of one region that hold; none if a file is in two of them."""
+    """Return the checks of these events that hold."""
     now = time.monotonic()
     # Events may be forgotten meanwhile, as this runs in a thread.
     there = ((offset, passed.get(offset)) for offset in offsets)
-    found = {offset: each for offset, each in there if each is not None and each.holds(terms, premises, now)}
-    paths = [digest for each in found.values() for digest in digests_in(each.paths)]
-    return found if len(set(paths)) == len(paths) else {}
-
-
-def digests_in(paths: bytes) -> Iterator[bytes]:
-    """Yield the digests of the paths of an event that passed."""
-    yield from (paths[at : at + SIZE] for at in range(0, len(paths), SIZE))
+    return {offset: each for offset, each in there if each is not None and each.holds(terms, premises, now)}
 
 
 class Table(Protocol):
@@ -72,12 +71,15 @@ class Table(Protocol):
 class EarlyChecks:
     """The events of one stream that wait for a check, and those that passed."""
 
-    def __init__(self, table: Table, bodies: Bodies) -> None:
+    def __init__(self, table: Table, bodies: Bodies, budget: Budget) -> None:
+        """`budget` is the memory for what passed."""
         self.passed: dict[int, Passed] = {}
         """By offset."""
         self._table = table
         self._bodies = bodies
+        self._budget = budget
         self._waiting: dict[int, None] = {}
+        self._stopped = False
         self._task: asyncio.Task[None] | None = None
 
     def arrived(self, offset: int) -> None:
@@ -89,15 +91,37 @@ class EarlyChecks:
         for offset in offsets:
             self._waiting.pop(offset, None)
 
+    @property
+    def room(self) -> int:
+        """Bytes of memory that are free for what passes."""
+        return self._budget.room
+
+    def keep(self, found: Mapping[int, Passed]) -> None:
+        """Remember events that passed, as far as the memory allows. The others are checked again."""
+        for offset, each in found.items():
+            # Of those that were forgotten meanwhile, nothing is kept.
+            if self._stopped or self._bodies.size(offset) == 0:
+                continue
+            self._drop(offset)
+            if self._budget.take(each.checked.held):
+                self.passed[offset] = each
+
     def forget(self, offsets: Iterable[int]) -> None:
         """Forget events that are decided, or that no cut will include."""
         for offset in offsets:
             self._waiting.pop(offset, None)
-            self.passed.pop(offset, None)
+            self._drop(offset)
 
     def stop(self) -> None:
-        """Check nothing after the events that are checked now."""
+        """Check nothing after the events that are checked now, and release the memory."""
+        self._stopped = True
         self._waiting.clear()
+        self.forget(list(self.passed))
+
+    def _drop(self, offset: int) -> None:
+        known = self.passed.pop(offset, None)
+        if known is not None:
+            self._budget.give_back(known.checked.held)
 
     def start(self, terms: Terms) -> asyncio.Task[None] | None:
         """Begin to check the events that wait. None if that is under way, or if there are none."""
@@ -115,8 +139,7 @@ class EarlyChecks:
                 log.debug("early checks ended", reason=repr(error))
                 self._waiting.clear()
                 return
-            # Of those that were forgotten meanwhile, nothing is kept.
-            self.passed.update({at: each for at, each in found.items() if self._bodies.get(at) is not None})
+            self.keep(found)
 
     def _next_piece(self) -> dict[int, WrittenEvent]:
         """Take the next events whose bodies are in memory."""

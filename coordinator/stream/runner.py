@@ -38,7 +38,7 @@ from sluicegate.coordinator.ownership import Rivals
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
 from sluicegate.coordinator.stream.continuity import failed_at
-from sluicegate.coordinator.stream.early import EarlyChecks, Terms
+from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links
@@ -114,7 +114,7 @@ class StreamRunner:
         self._partition = partition
         self._kafka = StreamLog(self.stream, partition.number, links)
         self._table = StreamTable(settings, links.threads)
-        self._early = EarlyChecks(self._table, self.bodies)
+        self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._outcomes_count = True
@@ -271,7 +271,7 @@ class StreamRunner:
                 return await self._check(effect)
             case Publish():
                 with closing(self._supply(effect.offsets)) as bodies:
-                    return await self._table.publish(effect, bodies)
+                    return await self._table.publish(effect, bodies, self._early.passed)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case Append():
@@ -286,7 +286,9 @@ class StreamRunner:
         offsets = [offset for each in parts.values() for offset in each]
         self._early.leave(offsets)
         with closing(self._supply(offsets)) as bodies:
-            checked = await self._table.check(replace(effect, parts=parts), bodies, self._early.passed)
+            known = Known(self._early.passed, self._early.room)
+            checked = await self._table.check(replace(effect, parts=parts), bodies, known)
+        self._early.keep(self._table.take_passed())
         self._put_aside()
         if isinstance(checked, FilesChecked):
             return FilesChecked({**checked.problems, **too_much})

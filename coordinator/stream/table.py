@@ -20,7 +20,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.early import Passed, Terms, digests_in, usable
+from sluicegate.coordinator.stream.early import Known, Passed, Terms, usable
 from sluicegate.coordinator.stream.supply import BodySource
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
@@ -29,11 +29,12 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.port import (
     BadFiles,
-    ChecksEarly,
     CommitRequest,
     Committer,
+    LakeError,
     LakeUnavailable,
     OutcomeUnknown,
     Refused,
@@ -41,7 +42,7 @@ from sluicegate.lakes.port import (
     TableReplaced,
 )
 from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.twins import Twins, path_digest
+from sluicegate.lakes.twins import Twins
 
 T = TypeVar("T")
 
@@ -66,20 +67,26 @@ class Tally:
     rows: int = 0
     size: int = 0
 
-    def counted(self, read: Callable[[int], FilesWritten]) -> Callable[[int], FilesWritten]:
+    def counted(self, read: Callable[[int], "Event"]) -> Callable[[int], "Event"]:
         """Read events as before, each once, and count their files."""
 
-        def counting(offset: int) -> FilesWritten:
-            files = read(offset)
+        def counting(offset: int) -> Event:
+            event = read(offset)
             self.events += 1
-            self.rows += sum(each.rows for each in files.files)
-            self.size += sum(each.size for each in files.files)
-            return files
+            if isinstance(event, Checked):
+                self.rows += event.rows
+                self.size += event.size
+            else:
+                self.rows += sum(each.rows for each in event.files)
+                self.size += sum(each.size for each in event.files)
+            return event
 
         return counting
 
 
+Event = FilesWritten | Checked
 _NOTHING: Final[Mapping[int, Passed]] = {}
+_UNKNOWN: Final = Known()
 
 
 class StreamTable:
@@ -94,6 +101,15 @@ class StreamTable:
         """Of the last publication whose events were read."""
         self.broken: dict[int, tuple[bytes, Problem]] = {}
         """Bodies that turned out to be unreadable, by offset, with the problem."""
+        self._passed: dict[int, Passed] = {}
+        """Of the last check, by offset."""
+        self._room = 0
+        """Bytes of memory that are left for them."""
+
+    def take_passed(self) -> dict[int, Passed]:
+        """Return the events that passed the last check, as far as they were kept."""
+        taken, self._passed = self._passed, {}
+        return taken
 
     async def inspect(self, _: InspectTable) -> Result:
         """Open the table again and return its state."""
@@ -119,22 +135,25 @@ class StreamTable:
         """Return those of these events that pass a check. Raises LakeUnavailable or TableRefused."""
         return await self._call(lambda: self._check_early(events, terms))
 
-    async def check(
-        self, effect: CheckFiles, bodies: BodySource, passed: Mapping[int, Passed] = _NOTHING
-    ) -> Result:
+    async def check(self, effect: CheckFiles, bodies: BodySource, known: Known = _UNKNOWN) -> Result:
         """Check the events' files, except those of events that passed a check before.
 
         Raises KafkaError or TimeoutError if a body cannot be read now.
         """
         try:
-            return await self._call(lambda: self._check(effect, bodies, passed))
+            return await self._call(lambda: self._check(effect, bodies, known))
         except LakeUnavailable as error:
             return Failed(str(error))
 
-    async def publish(self, effect: Publish, bodies: BodySource) -> Result:
-        """Publish a commit; whatever is not known for sure is an unknown outcome."""
+    async def publish(
+        self, effect: Publish, bodies: BodySource, passed: Mapping[int, Passed] = _NOTHING
+    ) -> Result:
+        """Publish a commit; whatever is not known for sure is an unknown outcome.
+
+        Events that passed a check before are not read again.
+        """
         try:
-            return await self._call(lambda: self._publish(effect, bodies))
+            return await self._call(lambda: self._publish(effect, bodies, passed))
         except _Unusable as error:
             return Refused(error.problem.detail, _cause_of(error.problem))
         except BodyUnavailable as error:
@@ -168,59 +187,62 @@ class StreamTable:
         return state
 
     def _check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> dict[int, Passed]:
-        committer, found = self._committer, dict[int, Passed]()
-        if not isinstance(committer, ChecksEarly):
-            return found
-        # Read first: what changes afterwards makes the check count for nothing.
-        premises = committer.premises()
+        read: dict[int, FilesWritten] = {}
         for offset, event in events.items():
             # The check before the decision finds and reports what is wrong.
-            with suppress(_Unusable, BadFiles):
-                files = self._read(event, terms)
-                committer.check([files])
-                paths = b"".join(path_digest(file.path) for file in files.files)
-                found[offset] = Passed(terms, premises, time.monotonic(), paths)
-        return found
+            with suppress(_Unusable):
+                read[offset] = self._read(event, terms)
+        try:
+            return self._checked(read, terms)
+        except BadFiles:
+            found = dict[int, Passed]()
+            for offset, files in read.items():
+                with suppress(BadFiles):
+                    found |= self._checked({offset: files}, terms)
+            return found
 
-    def _check(
-        self, effect: CheckFiles, bodies: BodySource, passed: Mapping[int, Passed]
-    ) -> FilesChecked | TableReplaced:
-        problems = self._problems(effect, bodies, self._usable(effect, passed))
+    def _checked(self, events: Mapping[int, FilesWritten], terms: Terms) -> dict[int, Passed]:
+        """Check events together. Raises BadFiles, LakeUnavailable or TableRefused."""
+        started = time.monotonic()
+        checked = self._opened().check(list(events.values()))
+        passed = (Passed(terms, started, each) for each in checked)
+        return dict(zip(events, passed, strict=True))
+
+    def _check(self, effect: CheckFiles, bodies: BodySource, known: Known) -> FilesChecked | TableReplaced:
+        problems = self._problems(effect, bodies, known)
         # Asked last: the files of a table that was replaced are missing, and that is not what is wrong.
         identity = self._opened().identity()
         return FilesChecked(problems) if identity == effect.table else TableReplaced(identity)
 
-    def _usable(self, effect: CheckFiles, passed: Mapping[int, Passed]) -> dict[str, dict[int, Passed]]:
-        """Return, by region, the events that need no other check."""
-        committer, terms = self._opened(), Terms(effect.allowed_locations, effect.names_checked)
-        if not passed or not isinstance(committer, ChecksEarly):
+    def _usable(
+        self, effect: CheckFiles | Publish, offsets: Sequence[int], passed: Mapping[int, Passed]
+    ) -> dict[int, Passed]:
+        """Return the events that need no other check."""
+        if not passed:
             return {}
         try:
-            premises = committer.premises()
-        except TableRefused:
+            premises = self._opened().premises()
+        except LakeError:
             return {}
-        return {name: usable(offsets, passed, terms, premises) for name, offsets in effect.parts.items()}
+        return usable(offsets, passed, _terms(effect), premises)
 
-    def _problems(
-        self, effect: CheckFiles, bodies: BodySource, passed: Mapping[str, Mapping[int, Passed]]
-    ) -> dict[str, Problem]:
+    def _problems(self, effect: CheckFiles, bodies: BodySource, known: Known) -> dict[str, Problem]:
         """Read the log once, however many regions are in it, and hold a part of it at a time."""
-        done = {name: passed.get(name, _NOTHING) for name in effect.parts}
-        regions = {
-            offset: name
-            for name, offsets in effect.parts.items()
-            for offset in offsets
-            if offset not in done[name]
-        }
+        regions = {offset: name for name, offsets in effect.parts.items() for offset in offsets}
         problems: dict[str, Problem] = {}
-        checks = {name: _Check(self._opened(), each) for name, each in done.items()}
+        checks = {name: _Check(self, _terms(effect)) for name in effect.parts}
+        done = self._usable(effect, sorted(regions), known.passed)
+        self._room = known.room
         for offset in sorted(regions):
             region = regions[offset]
             if region in problems:
                 continue
             try:
+                # A file in two events is named by a check of both.
+                if offset in done and checks[region].skip(done[offset].checked):
+                    continue
                 event = bodies[offset]
-                checks[region].add(self._read_at(offset, event, effect), len(event.body))
+                checks[region].add(offset, self._read_at(offset, event, effect), len(event.body))
             except _Unusable as error:
                 problems[region] = error.problem
             except BodyUnavailable as error:
@@ -235,9 +257,19 @@ class StreamTable:
                 problems[region] = Problem(code=Code.FILES_EXCLUDED, detail=str(error))
         return problems
 
-    def _publish(self, effect: Publish, bodies: BodySource) -> Result:
-        def read(offset: int) -> FilesWritten:
-            return self._read(bodies[offset], effect)
+    def check_step(self, events: Mapping[int, FilesWritten], terms: Terms) -> None:
+        """Check events together, and keep what passed within the memory. Raises as `_checked` does."""
+        for offset, each in self._checked(events, terms).items():
+            self._room -= each.checked.held
+            if self._room >= 0:
+                self._passed[offset] = each
+
+    def _publish(self, effect: Publish, bodies: BodySource, passed: Mapping[int, Passed]) -> Result:
+        done = self._usable(effect, effect.offsets, passed)
+
+        def read(offset: int) -> Event:
+            known = done.get(offset)
+            return known.checked if known is not None else self._read(bodies[offset], effect)
 
         tally = Tally(effect.decision)
         result = self._opened().publish(
@@ -286,53 +318,59 @@ def _cause_of(problem: Problem) -> Cause:
     )
 
 
+def _terms(effect: CheckFiles | Publish) -> Terms:
+    return Terms(effect.allowed_locations, effect.names_checked)
+
+
 class _Check:
     """The check of one region's events, in steps of bounded size."""
 
-    def __init__(self, committer: Committer, passed: Mapping[int, Passed]) -> None:
-        """`passed` are the region's other events, by offset."""
-        self._committer = committer
+    def __init__(self, table: StreamTable, terms: Terms) -> None:
+        self._table = table
+        self._terms = terms
         self._twins = Twins()
-        for each in passed.values():
-            self._twins.add_digests(digests_in(each.paths))
-        self._events: list[FilesWritten] = []
+        self._events: dict[int, FilesWritten] = {}
         self._size = 0
 
-    def add(self, event: FilesWritten, size: int) -> None:
+    def skip(self, event: Checked) -> bool:
+        """Take an event that needs no other check. Return False if another event has one of its files."""
+        return self._twins.add_checked(event)
+
+    def add(self, offset: int, event: FilesWritten, size: int) -> None:
         """Take an event whose body has so many bytes. Raises BadFiles, LakeUnavailable."""
         self._twins.add(event)
-        self._events.append(event)
+        self._events[offset] = event
         self._size += size
         if self._size >= STEP:
             self.finish()
 
     def finish(self) -> None:
         """Check what has not been checked yet. Raises BadFiles, LakeUnavailable."""
-        events, self._events, self._size = self._events, [], 0
+        events, self._events, self._size = self._events, {}, 0
         if events:
-            self._committer.check(events)
+            self._table.check_step(events, self._terms)
 
 
-class _Events(Sequence[FilesWritten]):
+class _Events(Sequence[Event]):
     """The events of a commit, made from their bodies each time that one is asked for."""
 
-    def __init__(self, offsets: Sequence[int], read: Callable[[int], FilesWritten]) -> None:
+    def __init__(self, offsets: Sequence[int], read: Callable[[int], Event]) -> None:
         self._offsets = offsets
         self._read = read
 
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def __iter__(self) -> Iterator[FilesWritten]:
+    def __iter__(self) -> Iterator[Event]:
         return map(self._read, self._offsets)
 
     @overload
-    def __getitem__(self, index: int) -> FilesWritten: ...
+    def __getitem__(self, index: int) -> Event: ...
 
     @overload
     def __getitem__(self, index: slice) -> "_Events": ...
 
-    def __getitem__(self, index: int | slice) -> "FilesWritten | _Events":
+    def __getitem__(self, index: int | slice) -> "Event | _Events":
         if isinstance(index, slice):
             return _Events(self._offsets[index], self._read)
         return self._read(self._offsets[index])

@@ -45,6 +45,7 @@ _OF_PUBLICATIONS: Final[Mapping[CauseCode, str]] = {
         "[, and snapshot {snapshot} was put meanwhile][ by user {first}]"
     ),
     CauseCode.OTHER_TABLE: "the table was replaced by another one",
+    CauseCode.CHECKS_OUTDATED: "the table has another schema since the files were checked",
     CauseCode.SNAPSHOTS_GONE: (
         "the table has no snapshot any more[, and had snapshot {expected}]: it was rolled back"
     ),

@@ -3,12 +3,14 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.checked import Checked, Outdated
 from sluicegate.lakes.history import Marker, PastSnapshot
 from sluicegate.lakes.iceberg.ancestry import (
     DECISION,
@@ -23,13 +25,12 @@ from sluicegate.lakes.iceberg.ancestry import (
 )
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_totals
-from sluicegate.lakes.iceberg.entries import Examined, Examiner
+from sluicegate.lakes.iceberg.entries import Entries, Examiner
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.lists import UnknownMetadata
-from sluicegate.lakes.iceberg.looks import Looks
-from sluicegate.lakes.iceberg.manifests import Entry
+from sluicegate.lakes.iceberg.looks import look
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, Snapshot
-from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.iceberg.table import TableView, parts_of
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
@@ -46,35 +47,27 @@ from sluicegate.lakes.port import (
     TableReplaced,
     TableState,
 )
-from sluicegate.lakes.remembered import Remembered, content_digest
 from sluicegate.lakes.storage import Uncertain
-from sluicegate.lakes.twins import Twins
+from sluicegate.lakes.twins import Twins, paths_of
+
+_NUMBERS_BYTES: Final = 16
+"""Memory for the two numbers of each file."""
 
 
 class IcebergCommitter:
     """Committer for one branch of one table and one commit user. Not safe for concurrent calls."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        files: Files,
-        commit_user: str,
-        branch: str,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, catalog: Catalog, files: Files, commit_user: str, branch: str) -> None:
         self._catalog = catalog
         self._files = files
         self._user = commit_user
         self._branch = branch
-        self._identity: str | None = None
+        self._identity = ""
         """Of the table that was asked last."""
         self._viewed: tuple[str, TableView] | None = None
         """View of one metadata file, by its location."""
-        self._opened: tuple[str, Examiner] | None = None
-        """Examiner of one state of the schemas and specs, by its key."""
-        self._drafts: tuple[TableView, Drafts] | None = None
-        self._looks = Looks(clock)
-        self._examined = Remembered[Examined]()
+        self._opened: tuple[TableView, Examiner, Drafts] | None = None
+        """What was prepared for one state of the schemas, specs and properties."""
 
     def inspect(self) -> TableState:
         metadata = self._load()
@@ -94,17 +87,20 @@ class IcebergCommitter:
     def identity(self) -> str:
         return self._load().identity
 
-    def check(self, files: Sequence[FilesWritten]) -> None:
-        view = self._view(self._load())
-        twins = Twins()
-        for event in files:
-            self._examined.keep(*self._examine(view, event))
-            self._looks.look(self._files.folder(view.data_location), event)
-            twins.add(event)
-
     def premises(self) -> str:
-        metadata = self._load()
-        return f"{metadata.identity} {self._view(metadata).key()}"
+        return self._view(self._load()).premises
+
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
+        return self._check(self._view(self._load()), files)
+
+    def _check(self, view: TableView, files: Sequence[FilesWritten]) -> list[Checked]:
+        twins = Twins()
+        examiner = self._open(view)[1]
+        found = [_checked(event, view.premises, examiner) for event in files]
+        for event in files:
+            twins.add(event)
+        look(self._files.folder(view.data_location), files)
+        return found
 
     def publish(self, request: CommitRequest) -> Publication:
         try:
@@ -114,6 +110,8 @@ class IcebergCommitter:
             return NotPublished(str(error))
         except TableRefused as error:
             return Refused(str(error))
+        except Outdated:
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
 
     def _publish(self, request: CommitRequest) -> Publication:
         metadata = self._load()
@@ -123,19 +121,16 @@ class IcebergCommitter:
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (ref_of(head) if head is not None else None) != request.head:
             return self._ours(request, metadata) or _overtaken(request.head, head)
-        self._looks.forget_old()
         new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head)
-        reading = _Reading(request.files)
         try:
             view = self._view(metadata)
-            draft = self._drafts_of(view).compose(metadata, new, self._entries(view, reading))
+            reading = _Reading(request.files, partial(self._check, view), view.premises)
+            draft = self._open(view)[2].compose(metadata, new, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
         return self._put(request, metadata, self._append(request, metadata, new, draft, reading.size), draft)
 
     def close(self) -> None:
-        self._looks.clear()
-        self._examined.clear()
         self._catalog.close()
 
     def _put(self, request: CommitRequest, metadata: Metadata, change: Append, draft: Draft) -> Publication:
@@ -150,8 +145,8 @@ class IcebergCommitter:
             self._files.discard(draft.files)
             raise
         if put:
-            if self._drafts is not None:
-                self._drafts[1].remember(draft)
+            if self._opened is not None:
+                self._opened[2].remember(draft)
             return Published(ref_of(change.snapshot))
         hit(Failpoint.LAKE_DISCARD_BEFORE)
         self._files.discard(draft.files)
@@ -239,43 +234,16 @@ class IcebergCommitter:
     def _view(self, metadata: Metadata) -> TableView:
         """Return the parts of a state that commits depend on. Raises TableRefused if it is out of scope."""
         if self._viewed is None or self._viewed[0] != metadata.location:
-            view = TableView(metadata)
             known = self._viewed[1] if self._viewed is not None else None
             # Most changes add a snapshot, so what was prepared for the former state still holds.
-            same = known is not None and known.key() == view.key()
-            self._viewed = metadata.location, known if known is not None and same else view
+            same = known is not None and known.parts == parts_of(metadata)
+            self._viewed = metadata.location, known if known is not None and same else TableView(metadata)
         return self._viewed[1]
 
-    def _drafts_of(self, view: TableView) -> Drafts:
-        if self._drafts is None or self._drafts[0] is not view:
-            self._drafts = view, Drafts(self._files, view)
-        return self._drafts[1]
-
-    def _examiner(self, view: TableView) -> Examiner:
-        if self._opened is None or self._opened[0] != view.key():
-            self._opened = view.key(), Examiner(view)
-            # Earlier examinations used the previous schema.
-            self._examined.clear()
-        return self._opened[1]
-
-    def _entries(self, view: TableView, reading: "_Reading") -> Iterator[tuple[int, Entry]]:
-        for event in reading:
-            # The check is missing or too old after a change of the coordinator or an outage of the table, or
-            # in a very large commit.
-            if not self._looks.has(event):
-                self._looks.look(self._files.folder(view.data_location), event)
-            _, examined = self._examine(view, event)
-            for file, partition in zip(event.files, examined.partitions, strict=True):
-                yield examined.spec_id, Entry(file.metadata, partition, file.rows)
-
-    def _examine(self, view: TableView, event: FilesWritten) -> tuple[bytes, Examined]:
-        """Return the digest of an event's content and its examination, which is cached by that digest.
-
-        Raises BadFiles.
-        """
-        content, examiner = content_digest(event), self._examiner(view)
-        examined = self._examined.take(content)
-        return content, examined if examined is not None else examiner.examine(event)
+    def _open(self, view: TableView) -> tuple[TableView, Examiner, Drafts]:
+        if self._opened is None or self._opened[0] is not view:
+            self._opened = view, Examiner(view), Drafts(self._files, view)
+        return self._opened
 
 
 def _new_id(metadata: Metadata) -> int:
@@ -301,17 +269,42 @@ def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
     )
 
 
-class _Reading:
-    """Single iteration over the events of a commit. It detects duplicate files and adds up sizes."""
+def _checked(event: FilesWritten, premises: str, examiner: Examiner) -> Checked:
+    """Check all that an event itself can prove. Raises BadFiles."""
+    entries, paths = examiner.examine(event), paths_of(event)
+    return Checked(
+        premises=premises,
+        files=len(event.files),
+        rows=sum(entries.rows),
+        size=sum(file.size for file in event.files),
+        paths=paths,
+        content=entries,
+        held=len(paths) + len(entries.encoded) + _NUMBERS_BYTES * len(event.files),
+    )
 
-    def __init__(self, events: Sequence[FilesWritten]) -> None:
+
+class _Reading:
+    """Single iteration over the entries of a commit. It detects duplicate files and adds up sizes."""
+
+    def __init__(
+        self,
+        events: Sequence[FilesWritten | Checked],
+        check: Callable[[Sequence[FilesWritten]], Sequence[Checked]],
+        premises: str,
+    ) -> None:
         self._events = events
+        self._check = check
+        self._premises = premises
         self._twins = Twins()
         self.size = 0
         """Of all files so far, in bytes."""
 
-    def __iter__(self) -> Iterator[FilesWritten]:
+    def __iter__(self) -> Iterator[Entries]:
         for event in self._events:
-            self._twins.add(event)
-            self.size += sum(file.size for file in event.files)
-            yield event
+            checked = event if isinstance(event, Checked) else self._check([event])[0]
+            if checked.premises != self._premises or not isinstance(checked.content, Entries):
+                raise Outdated
+            if not self._twins.add_checked(checked):
+                raise BadFiles("a file is there twice, in two events of the commit")
+            self.size += checked.size
+            yield checked.content

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluicegate.lakes.avro import BadContainer
+from sluicegate.lakes.iceberg.entries import Entries
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import Partition
 from sluicegate.lakes.iceberg.lists import Line, Lists
 from sluicegate.lakes.iceberg.manifests import (
-    Entry,
     Manifest,
     Part,
     SpecManifests,
@@ -75,8 +75,8 @@ class Drafts:
         self._known: tuple[str, list[Line]] = "", []
         """Location and lines of the newest list that was read or made."""
 
-    def compose(self, metadata: Metadata, new: NewSnapshot, entries: Iterable[tuple[int, Entry]]) -> Draft:
-        """Compose all files of a commit. `entries` are the files, each with its partition spec.
+    def compose(self, metadata: Metadata, new: NewSnapshot, entries: Iterable[Entries]) -> Draft:
+        """Compose all files of a commit.
 
         Raises LakeUnavailable, UnknownMetadata or TableRefused, and the errors of the iteration.
         """
@@ -104,18 +104,19 @@ class Drafts:
         """Keep the lines of a list that was committed, so that the next commit does not read it."""
         self._known = draft.list_path, draft.lines
 
-    def _chunks(
-        self, draft: Draft, entries: Iterable[tuple[int, Entry]]
-    ) -> Iterator[tuple[int, Sequence[Entry]]]:
+    def _chunks(self, draft: Draft, entries: Iterable[Entries]) -> Iterator[tuple[int, Sequence[Entries]]]:
         """Split the entries by spec, into manifests of about the target size before compression."""
-        chunks: dict[int, list[Entry]] = defaultdict(list)
+        chunks: dict[int, list[Entries]] = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
-        for spec_id, entry in entries:
-            draft.added_files += 1
-            draft.added_rows += entry.rows
-            draft.partitions.add((spec_id, entry.partition))
-            chunks[spec_id].append(entry)
-            sizes[spec_id] += len(entry.encoded)
+        for each in entries:
+            if not each.lengths:
+                continue
+            spec_id = each.spec_id
+            draft.added_files += len(each.lengths)
+            draft.added_rows += sum(each.rows)
+            draft.partitions.update((spec_id, partition) for partition in each.partitions)
+            chunks[spec_id].append(each)
+            sizes[spec_id] += len(each.encoded)
             if sizes[spec_id] >= self._target:
                 yield spec_id, chunks.pop(spec_id)
                 del sizes[spec_id]

@@ -4,8 +4,10 @@ The committer copies the bytes of a record that passed, so no field can be lost.
 """
 
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
@@ -19,16 +21,27 @@ from sluicegate.lakes.port import BadFiles, TableRefused
 
 _COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
+_NUMBERS: Final = "q"
 _FILE_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """Properties of an event's files that a commit needs in addition to their bytes."""
+class Entries:
+    """The files of an event: their encoded records, and what a commit needs in addition."""
 
-    partitions: tuple[Partition, ...]
-    """Partition of each file, in order. Files of one partition share one object."""
+    encoded: bytes
+    """Records, one after the other."""
+    lengths: Sequence[int]
+    """Bytes of each record."""
+    rows: Sequence[int]
+    """Rows of each file."""
+    partitions: frozenset[Partition]
     spec_id: int
+
+    def records(self) -> list[bytes]:
+        """Return the records."""
+        ends = list(accumulate(self.lengths))
+        return [self.encoded[end - length : end] for end, length in zip(ends, self.lengths, strict=True)]
 
 
 class Examiner:
@@ -38,7 +51,7 @@ class Examiner:
         self._table = table
         self._layouts: dict[tuple[int, int], _Checks] = {}
 
-    def examine(self, event: FilesWritten) -> Examined:
+    def examine(self, event: FilesWritten) -> Entries:
         """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
         if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
             raise BadFiles(
@@ -49,7 +62,11 @@ class Examiner:
             there = self._table.event_location
             raise BadFiles(f"the files are in {event.location}, but the table keeps its data in {there}")
         checks = self._checks_for(event)
-        return Examined(tuple([checks.examine(file) for file in event.files]), checks.layout.spec.spec_id)
+        partitions = frozenset([checks.examine(file) for file in event.files])
+        records = [file.metadata for file in event.files]
+        rows = array(_NUMBERS, [file.rows for file in event.files])
+        lengths = array(_NUMBERS, map(len, records))
+        return Entries(b"".join(records), lengths, rows, partitions, checks.layout.spec.spec_id)
 
     def _checks_for(self, event: FilesWritten) -> "_Checks":
         spec_id = event.spec_id or 0

@@ -2,12 +2,14 @@
 
 import base64
 import json
+import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sluicegate.lakes.avro import BadContainer, Container, Header, read_long, unpacked, write_long
+from sluicegate.lakes.avro import BadContainer, Container, Header, unpacked, write_long
+from sluicegate.lakes.iceberg.entries import Entries
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.summaries import merged_summaries, summaries_of
 from sluicegate.lakes.iceberg.table import TableView
@@ -21,16 +23,11 @@ _NULL: Final = write_long(0)
 _PRESENT: Final = write_long(1)
 """Branches of Avro's union of null and a value."""
 
+_GROUP: Final = 256
+"""Entries that stay in one block of a manifest."""
+
 _CODECS: Final = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
 """Codecs by their names in the properties of a table. In place of others, deflate is used."""
-
-
-class Entry(NamedTuple):
-    """One file of a commit. It is a tuple because a commit makes one for each of its files."""
-
-    encoded: bytes
-    partition: Partition
-    rows: int
 
 
 class Unmergeable(Exception):
@@ -76,18 +73,20 @@ class SpecManifests:
         self._spec_id = spec_id
         self._version = table.version
 
-    def added(self, entries: Sequence[Entry], snapshot_id: int, sequence_number: int) -> Manifest:
+    def added(self, entries: Sequence[Entries], snapshot_id: int, sequence_number: int) -> Manifest:
         """Compose the manifest of new files. Their sequence numbers are inherited from its list line."""
         start, end = _added_start(snapshot_id), _end(self._version)
-        encoded = [start + entry.encoded + end for entry in entries]
-        rows = [entry.rows for entry in entries]
-        partitions = {entry.partition for entry in entries}
+        more = len(start) + len(end)
+        lengths = [length + more for each in entries for length in each.lengths]
+        rows = [count for each in entries for count in each.rows]
+        partitions = frozenset[Partition]().union(*(each.partitions for each in entries))
         fields = self._fields(snapshot_id, sequence_number, sequence_number) | {
-            "added_files_count": len(entries),
+            "added_files_count": len(lengths),
             "added_rows_count": sum(rows),
             "partitions": summaries_of(self._layout, partitions),
         }
-        return Manifest(self._file(encoded, rows), fields)
+        header = self._header(lengths, rows)
+        return Manifest(header.file(list(header.grouped(_groups(entries, start, end)))), fields)
 
     def part(self, line: Mapping[str, Any], raw: bytes) -> Part:
         """Read a manifest that is to be merged. Raises Unmergeable if it is not one of ours."""
@@ -111,7 +110,8 @@ class SpecManifests:
             # All row ids are explicit. Without this field, readers would ignore them, and later commits
             # would assign other ones.
             fields["first_row_id"] = min(line["first_row_id"] for line in lines)
-        return Manifest(self._file(encoded, rows), fields)
+        header = self._header(list(map(len, encoded)), rows)
+        return Manifest(header.file(list(header.blocks(encoded))), fields)
 
     def _fields(self, snapshot_id: int, sequence_number: int, oldest: int) -> dict[str, Any]:
         return {
@@ -126,10 +126,10 @@ class SpecManifests:
             "first_row_id": None,
         }
 
-    def _file(self, encoded: Sequence[bytes], rows: Sequence[int]) -> bytes:
-        borders = _packed(zip(map(len, encoded), rows, strict=True))
-        header = Header(self._layout.entry_schema, self._codec, {**self._more, _RECORDS: borders})
-        return header.file(list(header.blocks(encoded)))
+    def _header(self, lengths: Sequence[int], rows: Sequence[int]) -> Header:
+        return Header(
+            self._layout.entry_schema, self._codec, {**self._more, _RECORDS: _packed(lengths, rows)}
+        )
 
     def _existing(self, line: Mapping[str, Any], raw: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield the entries of a manifest as those of files that were there before, with their rows."""
@@ -155,7 +155,7 @@ class SpecManifests:
             container = Container(raw)
             data = b"".join([unpacked(block, container.codec) for block in container.blocks])
             borders = _unpacked(container.meta.get(_RECORDS.encode(), b""))
-        except (BadContainer, ValueError, zlib.error) as error:
+        except (BadContainer, ValueError, struct.error, zlib.error) as error:
             raise Unmergeable from error
         schema = json.dumps(self._layout.entry_schema).encode()
         counts = (line["added_files_count"] + line["existing_files_count"], line["manifest_length"])
@@ -207,17 +207,24 @@ def _end(version: int, first_row: int | None = None) -> bytes:
     return row + _NULL + _NULL + _NULL
 
 
-def _packed(pairs: Iterable[tuple[int, int]]) -> str:
-    numbers = b"".join([write_long(number) for pair in pairs for number in pair])
+def _groups(entries: Sequence[Entries], start: bytes, end: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield groups of complete entries, each with the number of its entries."""
+    between = end + start
+    for each in entries:
+        records = each.records()
+        for at in range(0, len(records), _GROUP):
+            group = records[at : at + _GROUP]
+            yield len(group), start + between.join(group) + end
+
+
+def _packed(lengths: Sequence[int], rows: Sequence[int]) -> str:
+    numbers = struct.pack(f"<{2 * len(lengths)}q", *lengths, *rows)
     # As text, since other readers decode all entries of a header.
     return base64.b64encode(zlib.compress(numbers, 1)).decode()
 
 
 def _unpacked(text: bytes) -> list[tuple[int, int]]:
     raw = zlib.decompress(base64.b64decode(text, validate=True))
-    numbers: list[int] = []
-    at = 0
-    while at < len(raw):
-        number, at = read_long(raw, at)
-        numbers.append(number)
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
+    numbers = struct.unpack(f"<{len(raw) // 8}q", raw)
+    middle = len(numbers) // 2
+    return list(zip(numbers[:middle], numbers[middle:], strict=True))

@@ -1,5 +1,6 @@
 """Schemas, specs and locations of one state of an Iceberg table, and the features that are refused."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -42,8 +43,21 @@ _REFUSED_PROPERTIES: Final[dict[str, Callable[[str], bool]]] = {
     "write.format.default": _not_parquet,
 }
 """Properties that require features without support here, each with a test of its value."""
-_USED: Final = ("write.", "commit.", "gc.")
+_USED: Final = ("write.", "commit.", "gc.", "encryption.")
 """Beginnings of the names of the properties that commits depend on."""
+_PARTS: Final = (
+    *(
+        "table-uuid",
+        "format-version",
+        "location",
+        "schemas",
+        "current-schema-id",
+        "partition-specs",
+        "default-spec-id",
+    ),
+    *("sort-orders", "encryption-keys"),
+)
+"""Fields of metadata that commits depend on."""
 
 
 class TableView:
@@ -58,6 +72,10 @@ class TableView:
                 "one, or this one altered)"
             )
         fields = metadata.fields
+        self.parts = parts_of(metadata)
+        text = json.dumps(self.parts, sort_keys=True)
+        self.premises = f"{metadata.identity} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        """Changes with the table, and with everything that checks of files depend on."""
         try:
             self.raw_schemas = {int(each["schema-id"]): each for each in fields["schemas"]}
             self.schemas = {key: Schema.model_validate(each) for key, each in self.raw_schemas.items()}
@@ -98,15 +116,11 @@ class TableView:
                     f"{typed.field_type}, which products write in two ways. Partition by another column"
                 )
 
-    def key(self) -> str:
-        """Return a text that is equal as long as earlier examinations of files hold."""
-        properties = sorted(each for each in self.properties.items() if each[0].startswith(_USED))
-        return json.dumps(
-            [
-                *(self.version, self.data_location, self.schema.schema_id, self.spec.spec_id),
-                *(sorted(self.raw_schemas), sorted(self.raw_specs), self.sort_orders, properties),
-            ]
-        )
+
+def parts_of(metadata: Metadata) -> tuple[Any, ...]:
+    """Return the parts of metadata that a view depends on, to compare them."""
+    properties = {key: value for key, value in metadata.properties.items() if key.startswith(_USED)}
+    return (*(metadata.fields.get(name) for name in _PARTS), properties)
 
 
 def out_of_scope(fields: Mapping[str, Any]) -> str | None:

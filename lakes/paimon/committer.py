@@ -4,21 +4,20 @@ import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.checked import Checked, Outdated
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
-from sluicegate.lakes.paimon.entries import Examined, Examiner
-from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Entry, Manifests, UnknownMetadata
+from sluicegate.lakes.paimon.entries import Entries, Examiner
+from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Manifests, UnknownMetadata
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
-    CHECK_LASTS,
     Answer,
     BadFiles,
     CommitRequest,
@@ -36,27 +35,21 @@ from sluicegate.lakes.port import (
     TableState,
     Unproven,
 )
-from sluicegate.lakes.remembered import Remembered, content_digest
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
-from sluicegate.lakes.twins import Twins
+from sluicegate.lakes.twins import Twins, paths_of
 
 
 class PaimonCommitter:
     """Committer for one table and one commit user. Not safe for concurrent calls."""
 
-    def __init__(
-        self, storage: Storage, commit_user: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, storage: Storage, commit_user: str) -> None:
         self._storage = storage
         self._user = commit_user
         self._table = Table(storage)
         self._snapshots = Snapshots(storage)
         self._opened: tuple[int, Examiner, Manifests] | None = None
-        self._identity: str | None = None
-        self._clock = clock
-        self._looked: dict[int, float] = {}
-        """Time of the last file check of each event, by the hash of its paths."""
-        self._examined = Remembered[Examined]()
+        self._identity = ""
+        """Of the table that was asked last."""
 
     def inspect(self) -> TableState:
         self._open()
@@ -92,38 +85,51 @@ class PaimonCommitter:
     def identity(self) -> str:
         return self._table.identity()
 
-    def check(self, files: Sequence[FilesWritten]) -> None:
-        twins = Twins()
-        for event in files:
-            self._examined.keep(*self._examine(event))
-            self._look(event)
-            twins.add(event)
-
     def premises(self) -> str:
-        return f"{self._table.identity()} {self._table.newest().table_schema.id}"
+        return _premises(self._table.identity(), self._open()[0])
 
-    def _look(self, event: FilesWritten) -> None:
-        """Check that the event's files exist with the right size, inside the table after all links are
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
+        premises, twins = self.premises(), Twins()
+        found = [self._checked(event, premises) for event in files]
+        for event in files:
+            twins.add(event)
+        self._look(files)
+        return found
+
+    def _checked(self, event: FilesWritten, premises: str) -> Checked:
+        """Check all that an event itself can prove. Raises BadFiles."""
+        if not self._table.has_schema(event.schema_id):
+            raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
+        entries = self._open()[1].examine(event)
+        paths = paths_of(event)
+        return Checked(
+            premises=premises,
+            files=len(event.files),
+            rows=sum(file.rows for file in event.files),
+            size=sum(file.size for file in event.files),
+            paths=paths,
+            content=entries,
+            held=len(paths) + len(entries.encoded),
+        )
+
+    def _look(self, events: Sequence[FilesWritten]) -> None:
+        """Check that the events' files exist with the right size, inside the table after all links are
         resolved.
 
         Raises BadFiles.
         """
-        for folder in {posixpath.dirname(file.path) for file in event.files}:
+        files = [file for event in events for file in event.files]
+        for folder in {posixpath.dirname(file.path) for file in files}:
             if self._storage.leads_out(folder):
                 raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        sizes = self._storage.sizes([file.path for file in event.files])
-        for file, size in zip(event.files, sizes, strict=True):
+        sizes = self._storage.sizes([file.path for file in files])
+        for file, size in zip(files, sizes, strict=True):
             if size is None:
                 raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
             if size != file.size:
                 raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
             if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
                 raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
-        self._looked[_paths(event)] = self._clock()
-
-    def _forget_old_looks(self) -> None:
-        late = self._clock() - CHECK_LASTS
-        self._looked = {paths: seen for paths, seen in self._looked.items() if seen > late}
 
     def publish(self, request: CommitRequest) -> Publication:
         try:
@@ -132,6 +138,8 @@ class PaimonCommitter:
             # Only failures before the link raise LakeUnavailable. After the link, a failure makes the outcome
             # unknown.
             return NotPublished(str(error))
+        except Outdated:
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
 
     def _publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
@@ -140,20 +148,18 @@ class PaimonCommitter:
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (head.ref if head is not None else None) != request.head:
             return self._ours(request, head) or _overtaken(request.head, head)
-        self._forget_old_looks()
-        reading = _Reading(request.files)
         try:
             if head is not None:
                 _check_version(head)
             schema_id, _, manifests = self._open()
-            draft = manifests.compose(head, chain.from_iterable(map(self._entries_of, reading)))
+            reading = _Reading(request.files, self.check, _premises(self._identity, schema_id))
+            draft = manifests.compose(head, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
         return self._put(request, head, draft, schema_id, reading.rows)
 
     def close(self) -> None:
-        self._looked.clear()
-        self._examined.clear()
+        """Nothing is held."""
 
     def _put(
         self, request: CommitRequest, head: Snapshot | None, draft: Draft, schema_id: int, rows: int
@@ -259,32 +265,8 @@ class PaimonCommitter:
         schema_id = int(table.table_schema.id)
         if self._opened is None or self._opened[0] != schema_id:
             examiner = Examiner(table, self._storage.uri)
-            # Earlier examinations used the previous schema.
-            self._examined.clear()
             self._opened = (schema_id, examiner, Manifests(self._storage, table))
         return self._opened
-
-    def _entries_of(self, event: FilesWritten) -> Iterator[Entry]:
-        # The check is missing or too old after a change of the coordinator or an outage of the table, or in a
-        # very large commit.
-        if _paths(event) not in self._looked:
-            self._look(event)
-        _, examined = self._examine(event)
-        each = zip(event.files, examined.partitions, examined.buckets, strict=True)
-        return (Entry(file.metadata, partition, bucket, event.schema_id) for file, partition, bucket in each)
-
-    def _examine(self, event: FilesWritten) -> tuple[bytes, Examined]:
-        """Return the digest of an event's content and its examination, which is cached by that digest.
-
-        Raises BadFiles.
-        """
-        content = content_digest(event)
-        examined = self._examined.take(content)
-        if examined is None:
-            if not self._table.has_schema(event.schema_id):
-                raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
-            examined = self._open()[1].examine(event)
-        return content, examined
 
 
 def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
@@ -314,20 +296,31 @@ def _check_version(head: Snapshot) -> None:
         )
 
 
-def _paths(event: FilesWritten) -> int:
-    return hash(tuple(file.path for file in event.files))
+def _premises(identity: str, schema_id: int) -> str:
+    return f"{identity} {schema_id}"
 
 
 class _Reading:
-    """Single iteration over the events of a commit. It detects duplicate files and counts rows."""
+    """Single iteration over the entries of a commit. It detects duplicate files and counts rows."""
 
-    def __init__(self, events: Sequence[FilesWritten]) -> None:
+    def __init__(
+        self,
+        events: Sequence[FilesWritten | Checked],
+        check: Callable[[Sequence[FilesWritten]], Sequence[Checked]],
+        premises: str,
+    ) -> None:
         self._events = events
+        self._check = check
+        self._premises = premises
         self._twins = Twins()
         self.rows = 0
 
-    def __iter__(self) -> Iterator[FilesWritten]:
+    def __iter__(self) -> Iterator[Entries]:
         for event in self._events:
-            self._twins.add(event)
-            self.rows += sum(file.rows for file in event.files)
-            yield event
+            checked = event if isinstance(event, Checked) else self._check([event])[0]
+            if checked.premises != self._premises or not isinstance(checked.content, Entries):
+                raise Outdated
+            if not self._twins.add_checked(checked):
+                raise BadFiles("a file is there twice, in two events of the commit")
+            self.rows += checked.rows
+            yield checked.content

@@ -3,7 +3,8 @@
 The committer half never encodes an entry, so no field can be lost.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -31,14 +32,19 @@ ENTRY_SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """Properties of an event's entries that a commit needs in addition to their bytes."""
+class Entries:
+    """The entries of an event: their bytes, and what a commit needs in addition."""
 
-    partitions: tuple[bytes, ...]
-    """Binary partition of each file, in order."""
-    buckets: tuple[int, ...]
-    """Bucket of each file, in order."""
+    encoded: bytes
+    """Records, one after the other."""
+    partitions: Mapping[bytes, int]
+    """Number of the files of each binary partition."""
+    buckets: frozenset[int]
     schema_id: int
+
+    @property
+    def files(self) -> int:
+        return sum(self.partitions.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Examiner:
         self._folders: dict[tuple[bytes, int], PartitionFolder] = {}
         self._partitions: dict[bytes, bytes] = {}
 
-    def examine(self, event: FilesWritten) -> Examined:
+    def examine(self, event: FilesWritten) -> Entries:
         """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
         if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
             raise BadFiles(
@@ -82,8 +88,9 @@ class Examiner:
         if event.location != self._location:
             raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
         found = [self._entry(event, file) for file in event.files]
-        partitions, buckets = zip(*found, strict=True) if found else ((), ())
-        return Examined(partitions, buckets, event.schema_id)
+        encoded = b"".join([file.metadata for file in event.files])
+        partitions = Counter(partition for partition, _ in found)
+        return Entries(encoded, partitions, frozenset(bucket for _, bucket in found), event.schema_id)
 
     def _entry(self, event: FilesWritten, file: FileInfo) -> tuple[bytes, int]:
         """Return partition and bucket of a file, after checks of all its entry's fields. Raises BadFiles."""
@@ -118,7 +125,7 @@ class Examiner:
             raise BadFiles(f"the path {file.path} is not {there.folder}/{name}, where readers would look")
         if file.partition != there.values:
             raise BadFiles(f"{file.path} is in the partition {there.values}, not in {file.partition}")
-        # All files of a partition share one object, because examinations of many files may be cached.
+        # All files of a partition share one object, because the entries of many events may be in memory.
         return self._partitions.setdefault(partition, partition), bucket
 
     def _folder(self, partition: bytes, bucket: int, file: FileInfo) -> PartitionFolder:

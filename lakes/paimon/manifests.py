@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import fastavro
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
@@ -22,6 +22,7 @@ from sluicegate.lakes.avro import (
     supported_codec,
 )
 from sluicegate.lakes.paimon.buckets import layout
+from sluicegate.lakes.paimon.entries import Entries
 from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
 from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.snapshots import ListFile, Snapshot
@@ -42,15 +43,6 @@ class Damaged(LakeUnavailable):
 
 class UnknownMetadata(LakeError):
     """A manifest list contains fields unknown to this release, so it must not be rewritten."""
-
-
-class Entry(NamedTuple):
-    """One file of a commit. It is a tuple because a commit makes one for each of its files."""
-
-    encoded: bytes
-    partition: bytes
-    bucket: int
-    schema_id: int
 
 
 Files = dict[str, bytes]
@@ -82,7 +74,7 @@ class Manifests:
         # Names of manifests that were found unfit for a merge; they are not read again.
         self._unmergeable: set[str] = set()
 
-    def compose(self, head: Snapshot | None, entries: Iterable[Entry]) -> Draft:
+    def compose(self, head: Snapshot | None, entries: Iterable[Entries]) -> Draft:
         """Return all files to write before the snapshot. At most one manifest's entries are in memory at a
         time.
 
@@ -96,31 +88,36 @@ class Manifests:
         files[f"{name}-1"] = delta
         return Draft(files, ListFile(f"{name}-0", len(base)), ListFile(f"{name}-1", len(delta)))
 
-    def _chunks(self, entries: Iterable[Entry]) -> Iterator[Sequence[Entry]]:
-        """Split the entries, so that no manifest is much larger than the target size before compression."""
-        chunk: list[Entry] = []
+    def _chunks(self, entries: Iterable[Entries]) -> Iterator[Sequence[Entries]]:
+        """Split the entries between events, so that no manifest is much larger than the target size before
+        compression.
+        """
+        chunk: list[Entries] = []
         size = 0
-        for entry in entries:
-            chunk.append(entry)
-            size += len(entry.encoded)
+        for each in entries:
+            chunk.append(each)
+            size += len(each.encoded)
             if size >= self._target:
                 yield chunk
                 chunk, size = [], 0
-        if chunk:
+        if size:
             yield chunk
 
-    def _new_manifest(self, files: Files, entries: Sequence[Entry]) -> Meta:
-        blocks = list(self._entries.blocks([entry.encoded for entry in entries]))
+    def _new_manifest(self, files: Files, entries: Sequence[Entries]) -> Meta:
+        blocks = list(self._entries.grouped((each.files, each.encoded) for each in entries))
         name, size = self._add_manifest(files, blocks)
-        buckets = {entry.bucket for entry in entries}
+        buckets = frozenset[int]().union(*(each.buckets for each in entries))
+        partitions = Counter[bytes]()
+        for each in entries:
+            partitions.update(each.partitions)
         return {
             "_VERSION": 2,
             "_FILE_NAME": name,
             "_FILE_SIZE": size,
-            "_NUM_ADDED_FILES": len(entries),
+            "_NUM_ADDED_FILES": partitions.total(),
             "_NUM_DELETED_FILES": 0,
-            "_PARTITION_STATS": self._partition_stats(Counter(entry.partition for entry in entries)),
-            "_SCHEMA_ID": max(entry.schema_id for entry in entries),
+            "_PARTITION_STATS": self._partition_stats(partitions),
+            "_SCHEMA_ID": max(each.schema_id for each in entries if each.files),
             "_MIN_BUCKET": min(buckets),
             "_MAX_BUCKET": max(buckets),
             "_MIN_LEVEL": 0,

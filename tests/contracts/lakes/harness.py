@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Protocol
 
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.port import (
     Absent,
     Adapter,
@@ -111,7 +112,7 @@ class Stream:
         self,
         decision: int,
         head: SnapshotRef | None,
-        events: Sequence[FilesWritten] = (),
+        events: Sequence[FilesWritten | Checked] = (),
         watermark: int | None = None,
     ) -> Publication:
         request = CommitRequest(decision, f"digest-{decision}", head, watermark, events)
@@ -121,8 +122,7 @@ class Stream:
         self, decision: int, ids: Iterable[int] = (), watermark: int | None = None, record: bool = True
     ) -> SnapshotRef:
         """Ask and publish a decision for which nothing goes wrong."""
-        events = [self.lake.event(ids)]
-        self.committer.check(events)
+        events = self.committer.check([self.lake.event(ids)])
         outcome = self.publish(decision, self.head(decision), events, watermark)
         assert isinstance(outcome, Published), outcome
         if record:

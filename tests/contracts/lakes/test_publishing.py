@@ -1,6 +1,15 @@
 """The committer half of every table format: what publishing a decision does to the table."""
 
-from sluicegate.lakes.port import Absent, ChecksEarly, Conflict, Found, OtherDigest, Published, SnapshotRef
+from sluicegate.lakes.port import (
+    Absent,
+    Conflict,
+    Found,
+    NotPublished,
+    OtherDigest,
+    Published,
+    Refused,
+    SnapshotRef,
+)
 from tests.contracts.lakes.harness import Lake, Stream
 
 
@@ -131,20 +140,40 @@ def test_the_watermark_never_regresses(lake: Lake) -> None:
 def test_checks_of_files_hold_over_commits(lake: Lake) -> None:
     stream = Stream(lake)
     committer = stream.committer
-    assert isinstance(committer, ChecksEarly)
     event, premises = lake.event([9]), committer.premises()
-    committer.check([event])
+    checked = committer.check([event])
     stream.commit(1, [1])
     lake.foreign([100])
     assert committer.premises() == premises
     stream.recorded = lake.committer().inspect().head
-    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
+    assert isinstance(stream.publish(2, stream.head(2), checked), Published)
     assert lake.ids() == [1, 9, 100]
 
 
 def test_checks_of_files_do_not_hold_for_the_table_that_replaced_theirs(lake: Lake) -> None:
     committer = lake.committer()
-    assert isinstance(committer, ChecksEarly)
-    before = committer.premises()
+    checked, before = committer.check([lake.event([1])]), committer.premises()
     lake.replace()
     assert committer.premises() != before
+    stream = Stream(lake)
+    assert isinstance(stream.publish(1, stream.head(1), checked), NotPublished)
+    assert lake.ids() == []
+
+
+def test_a_checked_event_is_published_with_what_it_says(lake: Lake) -> None:
+    stream, event = Stream(lake), lake.event([1, 2, 3])
+    (checked,) = stream.committer.check([event])
+    assert checked.premises == stream.committer.premises()
+    assert checked.files == len(event.files)
+    assert checked.rows == 3
+    assert checked.size == sum(file.size for file in event.files)
+    assert checked.held > 0
+    assert isinstance(stream.publish(1, stream.head(1), [lake.event([4]), checked]), Published)
+    assert lake.ids() == [1, 2, 3, 4]
+
+
+def test_one_file_in_two_checked_events_is_refused(lake: Lake) -> None:
+    stream, event = Stream(lake), lake.event([1])
+    checked = [*stream.committer.check([event]), *stream.committer.check([event.model_copy()])]
+    assert isinstance(stream.publish(1, stream.head(1), checked), Refused)
+    assert lake.ids() == []

@@ -8,18 +8,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable
+from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, Publish
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream import early
-from sluicegate.coordinator.stream.early import EarlyChecks, Passed, Terms
+from sluicegate.coordinator.stream.early import EarlyChecks, Known, Passed, Terms
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
+from sluicegate.lakes.checked import CHECK_LASTS, Checked
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.memory_table import MemoryTable
-from sluicegate.lakes.port import CHECK_LASTS, LakeUnavailable
+from sluicegate.lakes.port import LakeUnavailable, Published
 from tests.integration.waiting import until
 
 STREAM = "early"
@@ -78,7 +79,7 @@ async def test_events_that_passed_are_not_read_before_the_decision() -> None:
         given = Given(at1=event(1, "a"), at2=event(2, "b"), at3=event(3, "c"))
         passed = await table.check_early({1: given.events[1], 2: given.events[2]}, TERMS)
         assert sorted(passed) == [1, 2]
-        found = await table.check(wanted(made, 1, 2, 3), given, passed)
+        found = await table.check(wanted(made, 1, 2, 3), given, Known(passed))
         assert found == FilesChecked({})
         assert given.read == [3]
 
@@ -88,7 +89,7 @@ async def test_what_fails_is_told_before_the_decision() -> None:
         given = Given(at1=event(1, "a"), at2=event(2, "b", location="memory://elsewhere"))
         passed = await table.check_early(given.events, TERMS)
         assert sorted(passed) == [1]
-        found = await table.check(wanted(made, 1, 2), given, passed)
+        found = await table.check(wanted(made, 1, 2), given, Known(passed))
         assert isinstance(found, FilesChecked)
         assert found.problems["r1"].code is Code.LOCATION_NOT_ALLOWED
 
@@ -97,7 +98,7 @@ async def test_other_terms_need_another_check() -> None:
     async with opened() as (table, made):
         given = Given(at1=event(1, "a"))
         passed = await table.check_early(given.events, TERMS)
-        found = await table.check(wanted(made, 1, allowed=("memory://other",)), given, passed)
+        found = await table.check(wanted(made, 1, allowed=("memory://other",)), given, Known(passed))
         assert isinstance(found, FilesChecked)
         assert found.problems["r1"].code is Code.LOCATION_NOT_ALLOWED
 
@@ -107,7 +108,7 @@ async def test_another_schema_needs_another_check() -> None:
         given = Given(at1=event(1, "a"))
         passed = await table.check_early(given.events, TERMS)
         made.columns = ("id", "more")
-        assert await table.check(wanted(made, 1), given, passed) == FilesChecked({})
+        assert await table.check(wanted(made, 1), given, Known(passed)) == FilesChecked({})
         assert given.read == [1]
 
 
@@ -116,7 +117,7 @@ async def test_an_old_check_is_repeated() -> None:
         given = Given(at1=event(1, "a"), at2=event(2, "b"))
         passed = dict(await table.check_early(given.events, TERMS))
         passed[2] = passed[2]._replace(at=passed[2].at - CHECK_LASTS)
-        assert await table.check(wanted(made, 1, 2), given, passed) == FilesChecked({})
+        assert await table.check(wanted(made, 1, 2), given, Known(passed)) == FilesChecked({})
         assert given.read == [2]
 
 
@@ -126,10 +127,13 @@ async def test_one_file_in_two_events_is_found_though_each_passed(late: tuple[in
         given = Given(at1=event(1, "a", "b"), at2=event(2, "c", "b"))
         passed = await table.check_early(given.events, TERMS)
         kept = {offset: each for offset, each in passed.items() if offset not in late}
-        found = await table.check(wanted(made, 1, 2), given, kept)
+        found = await table.check(wanted(made, 1, 2), given, Known(kept))
         assert isinstance(found, FilesChecked)
         assert found.problems["r1"].code is Code.FILES_EXCLUDED
         assert "the file b is there twice" in found.problems["r1"].detail
+
+
+CHECKED = Checked(premises="", files=1, rows=1, size=1, paths=b"p" * 16, content=None, held=100)
 
 
 class Slow:
@@ -145,7 +149,7 @@ class Slow:
         await self.go.acquire()
         if self.error is not None:
             raise self.error
-        return {offset: Passed(terms, "", 0.0, b"") for offset in events}
+        return {offset: Passed(terms, 0.0, CHECKED) for offset in events}
 
 
 def held(*offsets: int) -> Bodies:
@@ -159,7 +163,7 @@ def held(*offsets: int) -> Bodies:
 async def test_events_are_checked_in_pieces_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(early, "PIECE", 2 * len(event(1, "f1").body))
     table, bodies = Slow(), held(1, 2, 3)
-    checks = EarlyChecks(table, bodies)
+    checks = EarlyChecks(table, bodies, Budget(1 << 20))
     assert checks.start(TERMS) is None
     for offset in (1, 2, 3):
         checks.arrived(offset)
@@ -180,7 +184,7 @@ async def test_an_event_that_is_left_or_dropped_meanwhile_is_not_kept(
 ) -> None:
     monkeypatch.setattr(early, "PIECE", 1)
     table, bodies = Slow(), held(1, 2, 3, 4)
-    checks = EarlyChecks(table, bodies)
+    checks = EarlyChecks(table, bodies, Budget(1 << 20))
     for offset in (1, 2, 3, 4):
         checks.arrived(offset)
     task = checks.start(TERMS)
@@ -200,7 +204,7 @@ async def test_an_event_that_is_left_or_dropped_meanwhile_is_not_kept(
 async def test_a_failure_leaves_the_events_to_the_check_before_the_decision(error: Exception) -> None:
     table, bodies = Slow(), held(1, 2)
     table.error = error
-    checks = EarlyChecks(table, bodies)
+    checks = EarlyChecks(table, bodies, Budget(1 << 20))
     checks.arrived(1)
     table.go.release()
     task = checks.start(TERMS)
@@ -239,3 +243,67 @@ async def test_an_effect_waits_for_the_call_that_runs_and_not_for_the_next_one()
         assert await check == FilesChecked({})
         await asyncio.gather(first, second)
         assert order == ["early", "check", "early again"]
+
+
+def publication(*offsets: int, allowed: tuple[str, ...] = ALLOWED) -> Publish:
+    return Publish(
+        decision=1,
+        digest="d",
+        head=None,
+        watermark=None,
+        offsets=offsets,
+        allowed_locations=allowed,
+        names_checked=False,
+    )
+
+
+async def test_events_that_passed_are_not_read_for_the_publication() -> None:
+    async with opened() as (table, made):
+        given = Given(at1=event(1, "a"), at2=event(2, "b"))
+        passed = await table.check_early({1: given.events[1]}, TERMS)
+        result = await table.publish(publication(1, 2), given, passed)
+        assert isinstance(result, Published)
+        assert given.read == [2]
+        assert made.files == ["a", "b"]
+        assert table.tally is not None
+        assert (table.tally.events, table.tally.rows, table.tally.size) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("change", ["old", "columns"])
+async def test_checks_that_do_not_hold_are_repeated_for_the_publication(change: str) -> None:
+    async with opened() as (table, made):
+        given = Given(at1=event(1, "a"))
+        passed = dict(await table.check_early(given.events, TERMS))
+        if change == "old":
+            passed[1] = passed[1]._replace(at=passed[1].at - CHECK_LASTS)
+        else:
+            made.columns = ("id", "more")
+        assert isinstance(await table.publish(publication(1), given, passed), Published)
+        assert given.read == [1]
+        assert made.files == ["a"]
+
+
+async def test_what_passes_before_the_decision_is_kept_within_the_memory() -> None:
+    async with opened() as (table, made):
+        given = Given(at1=event(1, "a"), at2=event(2, "b"))
+        await table.check(wanted(made, 1, 2), given, Known(room=20))
+        kept = table.take_passed()
+        assert sorted(kept) == [1]
+        assert table.take_passed() == {}
+        assert isinstance(await table.publish(publication(1, 2), given, kept), Published)
+        assert given.read == [1, 2, 2]
+
+
+async def test_events_that_passed_take_memory_and_give_it_back() -> None:
+    bodies, budget = held(1, 2, 3), Budget(250)
+    checks = EarlyChecks(Slow(), bodies, budget)
+    passed = Passed(TERMS, 0.0, CHECKED)
+    checks.keep(dict.fromkeys((1, 2, 3, 9), passed))
+    assert sorted(checks.passed) == [1, 2]
+    checks.keep({1: passed})
+    assert (budget.held, checks.room) == (200, 50)
+    checks.forget([1])
+    assert budget.held == 100
+    checks.stop()
+    checks.keep({3: passed})
+    assert (budget.held, checks.passed) == (0, {})

@@ -40,6 +40,7 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
     CauseCode.MARKER_ROLLED_BACK: ("snapshot", *_STRAY),
     CauseCode.OTHER_WRITER: ("snapshot", "expected", "first"),
     CauseCode.OTHER_TABLE: (),
+    CauseCode.CHECKS_OUTDATED: (),
     CauseCode.SNAPSHOTS_GONE: ("expected",),
     CauseCode.NO_HARD_LINKS: ("detail",),
     CauseCode.NO_CONDITIONAL_PUT: ("detail",),
@@ -69,19 +70,31 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
 }
 """By cause, the arguments that its sentence has; the place that finds the cause sets them."""
 SHOWN: Final = {**WHOLE, "names": "n1, n2", "first": "n1", "detail": DETAIL}
+
+
+def _between(first: CauseCode, last: CauseCode) -> list[CauseCode]:
+    """Return the causes from the first to the last, both included."""
+    codes = list(CauseCode)
+    return codes[codes.index(first) : codes.index(last) + 1]
+
+
+_TABLE = _between(CauseCode.TABLE_EMPTY, CauseCode.MARKER_ROLLED_BACK)
+_COMMIT = _between(CauseCode.OTHER_WRITER, CauseCode.TAKER_GONE)
+_BODY = _between(CauseCode.EVENT_ABSENT, CauseCode.NOT_AN_EVENT)
+_LOCATION = _between(CauseCode.CONTROL_CHARACTERS, CauseCode.UNKNOWN)
 _PLACES: Final = {
-    **dict.fromkeys(list(ARGUMENTS)[:9], (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)),
-    **dict.fromkeys(list(ARGUMENTS)[9:21], (Code.COMMIT_REFUSED, Code.RETRYING)),
+    **dict.fromkeys(_TABLE, (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)),
+    **dict.fromkeys(_COMMIT, (Code.COMMIT_REFUSED, Code.RETRYING)),
     CauseCode.LOG_ENDS_EARLIER: (Code.LOG_DISCONTINUOUS,),
     CauseCode.LOG_BEGINS_LATER: (Code.LOG_DISCONTINUOUS,),
     CauseCode.LOG_END_LOST: (Code.LOG_DISCONTINUOUS,),
     CauseCode.OTHER_EVENT: (Code.LOG_DISCONTINUOUS,),
     CauseCode.TOPIC_DELETES: (Code.RETENTION,),
     CauseCode.RELEASE_FAILED: (Code.RECORD_UNREADABLE,),
-    **dict.fromkeys(list(ARGUMENTS)[27:30], (Code.BODY_UNREADABLE, Code.COMMIT_REFUSED, Code.RETRYING)),
+    **dict.fromkeys(_BODY, (Code.BODY_UNREADABLE, Code.COMMIT_REFUSED, Code.RETRYING)),
     CauseCode.FILES_MISCOUNTED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
     CauseCode.PATH_REPEATED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
-    **dict.fromkeys(list(ARGUMENTS)[32:], (Code.LOCATION_AMBIGUOUS, Code.COMMIT_REFUSED)),
+    **dict.fromkeys(_LOCATION, (Code.LOCATION_AMBIGUOUS, Code.COMMIT_REFUSED)),
 }
 """By cause, the problems that have it."""
 

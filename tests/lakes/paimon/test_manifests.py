@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from pypaimon.table.row.generic_row import GenericRowDeserializer
 
-from sluicegate.lakes.paimon.manifests import FOLDER, Entry, Manifests
+from sluicegate.lakes.paimon.entries import Entries
+from sluicegate.lakes.paimon.manifests import FOLDER, Manifests
 from sluicegate.lakes.paimon.merge import MIN_COUNT
 from sluicegate.lakes.paimon.snapshots import Snapshot
 from sluicegate.lakes.paimon.table import Table
@@ -28,7 +29,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> PaimonLake:
 
 
 @pytest.fixture(scope="module")
-def entries(lake: PaimonLake) -> list[Entry]:
+def entries(lake: PaimonLake) -> list[Entries]:
     """One entry for each of many partitions, neither sorted by their values nor without nulls."""
     order = random.Random(7).sample(range(FILES), FILES)
     days = [None if number % 11 == 0 else f"{number:03d}" for number in order]
@@ -36,7 +37,11 @@ def entries(lake: PaimonLake) -> list[Entry]:
     event = lake.write(pa.record_batch({"id": order, "day": days, "hour": hours}, DAYS))
     committer = lake.committer()
     committer.inspect()
-    found = list(committer._entries_of(event))
+    found: list[Entries] = []
+    for file in event.files:
+        (checked,) = committer.check([event.model_copy(update={"files": (file,)})])
+        assert isinstance(checked.content, Entries)
+        found.append(checked.content)
     random.Random(8).shuffle(found)
     return found
 
@@ -68,7 +73,7 @@ def assert_ranges(lake: PaimonLake, line: dict[str, Any]) -> None:
     assert line["_FILE_SIZE"] == (lake.root / FOLDER / line["_FILE_NAME"]).stat().st_size
 
 
-def commit(lake: PaimonLake, head: Snapshot | None, entries: list[Entry]) -> Snapshot:
+def commit(lake: PaimonLake, head: Snapshot | None, entries: list[Entries]) -> Snapshot:
     """Write the manifests of a commit, and what of its snapshot the next commit reads."""
     draft = Manifests(lake.storage, Table(lake.storage).newest()).compose(head, entries)
     lake.storage.write(FOLDER, draft.files)
@@ -87,11 +92,11 @@ def lines(lake: PaimonLake, head: Snapshot) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("full_at", [(0,), (12,), (5, 20), (MIN_COUNT,), ()], ids=str)
 def test_merging_keeps_what_stands_before_between_and_behind_the_runs(
-    lake: PaimonLake, entries: list[Entry], full_at: tuple[int, ...]
+    lake: PaimonLake, entries: list[Entries], full_at: tuple[int, ...]
 ) -> None:
     """Full manifests at these places are no part of a run; everything else is merged sooner or later."""
     head: Snapshot | None = None
-    left, given, merged = list(entries), list[Entry](), 0
+    left, given, merged = list(entries), list[Entries](), 0
     for number in range(2 * MIN_COUNT + 8):
         size = 40 if number in full_at else 1
         now, left = left[:size], left[size:]
@@ -109,7 +114,7 @@ def test_merging_keeps_what_stands_before_between_and_behind_the_runs(
         assert_ranges(lake, line)
 
 
-def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entries: list[Entry]) -> None:
+def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entries: list[Entries]) -> None:
     """Whatever comes first and last in it."""
     for shift in range(6):
         chosen = entries[shift : shift + 5]
@@ -117,7 +122,9 @@ def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entri
         assert_ranges(lake, line)
 
 
-def test_the_range_of_merged_manifests_is_that_of_all_of_them(lake: PaimonLake, entries: list[Entry]) -> None:
+def test_the_range_of_merged_manifests_is_that_of_all_of_them(
+    lake: PaimonLake, entries: list[Entries]
+) -> None:
     head: Snapshot | None = None
     for number in range(MIN_COUNT + 1):
         head = commit(lake, head, entries[2 * number : 2 * number + 2])

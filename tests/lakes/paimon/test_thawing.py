@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.lakes.paimon import entries
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.port import CHECK_LASTS, Absent, Found, OutcomeUnknown, Published, Refused, Unproven
+from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Refused, Unproven
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
@@ -141,23 +142,11 @@ def test_a_stray_whose_lists_were_cleaned_away_is_no_obstacle(lake: PaimonLake) 
     assert isinstance(stream.ask(2), Unproven)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_files_that_vanish_while_a_commit_waits_are_refused(lake: PaimonLake) -> None:
-    clock = Clock()
-    stream = Stream(lake, PaimonCommitter(lake.storage, USER, clock))
-    event = lake.event([1])
-    stream.committer.check([event])
+def test_files_that_vanish_before_they_are_checked_are_refused(lake: PaimonLake) -> None:
+    stream, event = Stream(lake), lake.event([1])
     head = stream.head(1)
     gone = lake.root / event.files[0].path
     gone.rename(lake.root / "away")
-    clock.now += CHECK_LASTS + 1
     outcome = stream.publish(1, head, [event])
     assert isinstance(outcome, Refused)
     assert event.files[0].path in outcome.reason
@@ -179,10 +168,9 @@ def test_a_successor_looks_at_files_that_it_has_never_seen(lake: PaimonLake) -> 
 
 
 def test_what_was_seen_is_not_looked_at_again(lake: PaimonLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check and the publication are given the same events, read anew from their bodies."""
     stream = Stream(lake)
     event = lake.event([1])
-    stream.committer.check([event])
+    checked = stream.committer.check([event])
     looked: list[str] = []
     size = LocalStorage.size
 
@@ -190,6 +178,10 @@ def test_what_was_seen_is_not_looked_at_again(lake: PaimonLake, monkeypatch: pyt
         looked.append(name)
         return size(self, name)
 
+    def never(_: object) -> None:
+        raise AssertionError("an entry was decoded again")
+
     monkeypatch.setattr(LocalStorage, "size", watched)
-    assert isinstance(stream.publish(1, stream.head(1), [event.model_copy()]), Published)
+    monkeypatch.setattr(entries, "_decode", never)
+    assert isinstance(stream.publish(1, stream.head(1), checked), Published)
     assert event.files[0].path not in looked
