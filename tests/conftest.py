@@ -1,5 +1,6 @@
 """Fixtures for every test: real servers, names that no other test uses, and the flag of the golden cases."""
 
+import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tests.doubles.s3 import S3Double
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
 from tests.s3proxy import S3Proxy, s3_server
 from tests.servers import kafka_server, redis_server
+from tests.spark_judge.judge import REASON, SKIPPED, SparkJudge
 
 # A slow machine is no defect: no example has a time limit, and none may take too long to be drawn.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,8 +23,18 @@ settings.load_profile("any-machine")
 
 WITH_SERVERS: Final = frozenset(
     {
-        *("iceberg_java", "iceberg_rest", "kafka", "kafka_bootstrap", "own_kafka", "own_valkey"),
-        *("redis", "redis_url", "s3", "s3proxy", "spark"),
+        "iceberg_java",
+        "iceberg_rest",
+        "kafka",
+        "kafka_bootstrap",
+        "own_kafka",
+        "own_valkey",
+        "redis",
+        "redis_url",
+        "s3",
+        "s3proxy",
+        "spark",
+        "spark_judge",
     }
 )
 """Fixtures and marks that start a server, a Spark session or a process of the product."""
@@ -117,6 +129,15 @@ def iceberg_java() -> Iterator[IcebergJava]:
     """Give Iceberg's Java library, which shares no code with the product."""
     with IcebergJava() as java:
         yield java
+
+
+@pytest.fixture(scope="session")
+def spark_judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkJudge]:
+    """Give a Spark that reads and writes tables beside us. It is in an environment of its own."""
+    if os.environ.get(SKIPPED) == "no":
+        pytest.skip(REASON)
+    with SparkJudge(tmp_path_factory.mktemp("spark-judge")) as judge:
+        yield judge
 
 
 @pytest.fixture

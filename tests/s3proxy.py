@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import ClassVar, Final
 
 from sluicegate.embedded.jars import fetched_jars
@@ -45,6 +46,11 @@ class S3Proxy(EmbeddedServer):
         """Address for clients."""
         return f"http://{LOOPBACK}:{self.port}"
 
+    @property
+    def bucket(self) -> Path:
+        """Folder of the bucket, in which each object is a file."""
+        return self.data_dir / "objects" / BUCKET
+
     def environment(self) -> dict[str, str]:
         """Return the variables with which a process uses this server."""
         return {
@@ -60,14 +66,14 @@ class S3Proxy(EmbeddedServer):
         main = f"s3proxy-{VERSION}-jar-with-dependencies.jar"
         (jar,) = fetched_jars(java, "S3Proxy", "s3proxy", VERSION, _MODULE, main)
         # A folder of the base directory is a bucket.
-        (self.data_dir / "objects" / BUCKET).mkdir(parents=True, exist_ok=True)
+        self.bucket.mkdir(parents=True, exist_ok=True)
         properties = {
             "s3proxy.endpoint": self.endpoint,
             "s3proxy.authorization": "aws-v4",
             "s3proxy.identity": ACCESS_KEY,
             "s3proxy.credential": SECRET_KEY,
             "jclouds.provider": "filesystem-nio2",
-            "jclouds.filesystem.basedir": str(self.data_dir / "objects"),
+            "jclouds.filesystem.basedir": str(self.bucket.parent),
         }
         path = self.data_dir / "s3proxy.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")

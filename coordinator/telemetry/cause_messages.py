@@ -29,7 +29,7 @@ _OF_HISTORY: Final[Mapping[CauseCode, str]] = {
     CauseCode.RECORDED_OVERWRITTEN: (
         "snapshot {snapshot} is not the one that was recorded: the table was rolled back, or a writer "
         "without a lock has overwritten the snapshot. In an object store, give every other writer of the "
-        "table a catalog with lock.enabled=true, or a REST catalog"
+        "table a lock or conditional puts; docs/formats/object-stores.md names the settings"
     ),
     CauseCode.SNAPSHOT_MISSING: (
         "the snapshot before {snapshot} is missing between the recorded one and the head"

@@ -41,6 +41,7 @@ class Feed:
             region=self.region,
             regions=self.regions,
             incarnation=f"q-{self.region}",
+            lake=where.lake,
         )
         await self.job.__aenter__()
         self._registration = asyncio.create_task(self._register(), name=f"registration of {self.region}")

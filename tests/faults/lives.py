@@ -44,6 +44,8 @@ class Deployment:
     session: float = SESSION
     prefix: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:10]}")
     table_options: Mapping[str, str] = field(default_factory=dict)
+    lake: str = "paimon"
+    """Format of the tables."""
     compacted: bool = False
     """Whether another process compacts the tables."""
     lives: int = 0
@@ -55,7 +57,9 @@ class Deployment:
         self.folder = self.root / self.prefix
         self.folder.mkdir(parents=True)
         self.hits = self.hits or self.folder / "hits"
-        self.tables = {name: create_table(self.folder, name, **self.table_options) for name in self.streams}
+        self.tables = {
+            name: create_table(self.folder, name, self.lake, **self.table_options) for name in self.streams
+        }
 
     async def prepare(self) -> None:
         """Make the topics."""
@@ -81,7 +85,7 @@ class Deployment:
             f"port = {port}",
         ]
         for name in self.streams:
-            lines += [f"[streams.{name}]", f'table = "{self.tables[name]}"']
+            lines += [f"[streams.{name}]", f'table = "{self.tables[name]}"', f'format = "{self.lake}"']
             lines += [f"{key} = {json.dumps(value)}" for key, value in self.policy.items()]
         return "\n".join(lines) + "\n"
 

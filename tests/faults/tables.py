@@ -3,41 +3,22 @@
 import json
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from pypaimon import CatalogFactory, Schema
 
 from sluicegate.demo.reader import read_table
+from tests.faults import delta_tables
+from tests.faults.tallies import Inexact, Tally
 from tests.integration.job import SCHEMA
 
-
-class Inexact(Exception):
-    """A table is not what it must be; the text has the tally and where to look."""
+__all__ = ["Inexact", "Tally", "create_table", "head", "rows_told", "tally"]
 
 
-@dataclass(frozen=True)
-class Tally:
-    """What a table holds, against what it should hold."""
-
-    rows: int
-    commits: int
-    missing: tuple[int, ...]
-    doubled: tuple[int, ...]
-    foreign: tuple[int, ...]
-    """Ids that nobody has written."""
-    disorder: str = ""
-    """What is wrong with the decisions' ids, if anything."""
-    others: int = 0
-    """Commits of other users."""
-
-    @property
-    def exact(self) -> bool:
-        return not (self.missing or self.doubled or self.foreign or self.disorder)
-
-
-def create_table(warehouse: Path, name: str, **options: str) -> Path:
-    """Make an append table that is partitioned by `origin`; returns its folder."""
+def create_table(warehouse: Path, name: str, lake: str = "paimon", **options: str) -> Path:
+    """Make an append table of a format that is partitioned by `origin`; returns its folder."""
+    if lake == "delta":
+        return delta_tables.create_table(warehouse, name)
     catalog = CatalogFactory.create({"warehouse": str(warehouse)})
     catalog.create_database("db", ignore_if_exists=True)
     schema = Schema.from_pyarrow_schema(
@@ -48,7 +29,9 @@ def create_table(warehouse: Path, name: str, **options: str) -> Path:
 
 
 def tally(table: Path, expected: Collection[int], user: str, *, compacted: bool = False) -> Tally:
-    """Read the table with the reader that shares no code with any writer. Raises TableDamaged."""
+    """Read the table with a reader that shares no code with any writer. Raises TableDamaged."""
+    if _is_delta(table):
+        return delta_tables.tally(table, expected, user)
     contents = read_table(table, compacted=compacted)
     ids = contents.rows["id"].to_pylist() if contents.rows.num_rows else []
     found = Counter(ids)
@@ -68,12 +51,16 @@ def tally(table: Path, expected: Collection[int], user: str, *, compacted: bool 
 
 def head(table: Path) -> int:
     """The number of the newest snapshot, 0 if there is none."""
+    if _is_delta(table):
+        return delta_tables.head(table)
     names = [path.name for path in (table / "snapshot").glob("snapshot-*")]
     return max((int(name.removeprefix("snapshot-")) for name in names), default=0)
 
 
 def rows_told(table: Path) -> int:
     """How many rows the newest snapshot says that the table has."""
+    if _is_delta(table):
+        return delta_tables.rows_told(table)
     number = head(table)
     if not number:
         return 0
@@ -82,3 +69,7 @@ def rows_told(table: Path) -> int:
     except FileNotFoundError:
         return 0
     return told
+
+
+def _is_delta(table: Path) -> bool:
+    return (table / "_delta_log").is_dir()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sluicegate.coordinator
-import sluicegate.lakes.paimon
+import sluicegate.lakes
 import sluicegate.writer_hooks
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions
@@ -52,8 +52,11 @@ async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make: Maker) ->
 
 
 def _sources() -> Iterator[Path]:
-    for package in (sluicegate.coordinator, sluicegate.lakes.paimon, sluicegate.writer_hooks):
-        yield from Path(str(package.__file__)).parent.rglob("*.py")
+    for package in (sluicegate.coordinator, sluicegate.lakes, sluicegate.writer_hooks):
+        for source in Path(str(package.__file__)).parent.rglob("*.py"):
+            # The storage of object stores passes the places of the one of local files.
+            if source.name != "storage_objects.py":
+                yield source
 
 
 def _named(source: Path) -> Iterator[str]:

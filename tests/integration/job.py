@@ -126,6 +126,8 @@ class Job:
     region: str = "r1"
     regions: tuple[str, ...] = ("r1",)
     incarnation: str = "q1"
+    lake: str = "paimon"
+    """Format of the table."""
     assignment: int = 0
     batch: int = 0
     base: Position | None = None
@@ -251,8 +253,8 @@ class Job:
         name = f"w-{attempt[:8]}"
         digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
-            table_ref = adapter("paimon").parse_table(self.location, writer_options)
-            writer = adapter("paimon").open_writer(table_ref, "at", digest)
+            table_ref = adapter(self.lake).parse_table(self.location, writer_options)
+            writer = adapter(self.lake).open_writer(table_ref, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
             for batch in table.cast(SCHEMA).to_batches():
                 writer.write(batch)
@@ -260,8 +262,8 @@ class Job:
             location, schema_id = writer.location, writer.schema_id
         self.writers[files[0].path] = name, attempt
         return FilesWritten(
-            format="paimon",
-            format_version=adapter("paimon").format_version,
+            format=self.lake,
+            format_version=adapter(self.lake).format_version,
             location=location,
             schema_id=schema_id,
             files=tuple(files),

@@ -20,7 +20,8 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.lakes import adapter
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import BadFiles, LakeUnavailable, NotPublished, Published, Refused, TableRefused
-from tests.contracts.lakes.harness import USER, Stream
+from tests.contracts.lakes.delta_lake import DeltaLake
+from tests.contracts.lakes.harness import USER, Lake, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon.test_buckets import alter, fixed, rows
 
@@ -262,12 +263,12 @@ def test_a_format_that_is_not_known_is_set_to_one_that_is(tmp_path: Path) -> Non
     said = str(raised.value)
     assert said.endswith("Set `format` to one")
     known = said.partition("this release knows: ")[2].partition(".")[0].split(", ")
-    lake = PaimonLake(tmp_path)
-    for name in known:
-        Stream(lake, adapter(name).open_committer(adapter(name).parse_table(lake.location), USER)).commit(
-            1, [1]
-        )
-    assert lake.ids() == [1]
+    lakes: dict[str, Lake] = {"delta": DeltaLake(tmp_path), "paimon": PaimonLake(tmp_path)}
+    assert known == sorted(lakes)
+    for name, lake in lakes.items():
+        committer = adapter(name).open_committer(adapter(name).parse_table(lake.location), USER)
+        Stream(lake, committer).commit(1, [1])
+        assert lake.ids() == [1]
 
 
 def test_a_schema_that_cannot_be_read_is_looked_at_and_mended(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.repository.advice import ROOT, problem, sentences, stale, unplayed
 PLACES = (
     *("cli", "coordinator", "coordinator/dead_letters", "coordinator/membership", "coordinator/runtime"),
     *("coordinator/settings", "coordinator/stream", "coordinator/telemetry", "events", "failpoints", "kafka"),
-    *("lakes", "lakes/paimon", "replay", "writer_hooks", "writer_hooks/spark"),
+    *("lakes", "lakes/delta", "lakes/paimon", "replay", "writer_hooks", "writer_hooks/spark"),
 )
 TOOLS = {"diagrams.py", "schemas.py", "memory.py"}
 """For who develops, or tests."""

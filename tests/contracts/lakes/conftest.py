@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from sluicegate.lakes.memory_table import MarkerKind
+from tests.contracts.lakes.delta_objects import DELTA, delta_of
 from tests.contracts.lakes.harness import Lake
 from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, iceberg_of
 from tests.contracts.lakes.memory_lake import MemoryLake
@@ -14,7 +15,7 @@ from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
 
 MARKERS: Final[dict[str, MarkerKind]] = {"memory-with-property": "property", "memory-with-state": "state"}
 """Tables in memory with gaps between positions and with a marker, by name."""
-MARKED: Final = (*MARKERS, *ICEBERG)
+MARKED: Final = (*MARKERS, *DELTA, *ICEBERG)
 """Names of the tables with a marker."""
 UNMARKED: Final = ("memory", "memory-with-gaps", *PAIMON)
 
@@ -28,6 +29,8 @@ def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
         return MemoryLake(lambda: dice.randint(1, 9), MARKERS.get(name, "none"))
     if name in ICEBERG:
         return iceberg_of(name, request, folder)
+    if name.startswith("delta"):
+        return delta_of(name, request, folder)
     return paimon_of(name, request, folder)
 
 

@@ -198,7 +198,7 @@ def test_a_snapshot_that_another_writer_has_overwritten_is_noticed(table: Object
     assert answer.cause == Cause(code=CauseCode.RECORDED_OVERWRITTEN, snapshot=2)
     sentence = format_cause(answer.cause)
     assert "a writer without a lock has overwritten the snapshot" in sentence
-    assert "lock.enabled=true, or a REST catalog" in sentence
+    assert "give every other writer of the table a lock" in sentence
 
 
 def test_a_snapshot_that_is_overwritten_before_its_outcome_is_known(

@@ -1,0 +1,93 @@
+"""Entry of Delta in the registry of table formats."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from sluicegate.lakes.delta.checkpointing import Checkpointing
+from sluicegate.lakes.delta.committer import DeltaCommitter
+from sluicegate.lakes.delta.decisions import RESERVED
+from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.delta.log import Log, NoTable, State
+from sluicegate.lakes.delta.maintenance import DeltaMaintenance
+from sluicegate.lakes.delta.scope import refuse_out_of_scope
+from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
+from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storages import location_uri, open_storage
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.delta.writer import DeltaWriter
+
+CHECKPOINTS: Final = "checkpoints"
+"""Option: `off` leaves all checkpoints to other engines."""
+_OF_UPSERTS: Final = ("key", "upsert", "merge", "identifier", "delete", "overwrite", "mode")
+"""Parts of the names of options that ask for more than an append."""
+
+
+class DeltaAdapter:
+    """Adapter for append tables. A location is the table's folder."""
+
+    name = FORMAT
+    format_version = FORMAT_VERSION
+    port_version = PORT_VERSION
+
+    def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
+        """Read a path or a URI of a table's folder. Raises TableRefused for other storage or options."""
+        for name, value in (options or {}).items():
+            _refuse_option(name, value)
+        return TableRef(text, location_uri(text), dict(options or {}))
+
+    def open_committer(self, table: TableRef, commit_user: str) -> DeltaCommitter:
+        """Open the committer half. Raises TableRefused or LakeUnavailable."""
+        if not commit_user or RESERVED.fullmatch(commit_user):
+            raise TableRefused(
+                f"{commit_user!r} cannot be a commit user: it is empty, or ends as the names of transactions "
+                "of another one do. Set `commit_user` to another name"
+            )
+        storage = open_storage(table.location)
+        # Raises TableRefused early if the table is out of scope.
+        _open(storage)
+        own = table.options.get(CHECKPOINTS) != "off"
+        return DeltaCommitter(storage, commit_user, Checkpointing(storage.root) if own else None)
+
+    def open_maintenance(self, table: TableRef) -> DeltaMaintenance:
+        """Open the maintenance; the table need not exist yet. Raises TableRefused."""
+        return DeltaMaintenance(open_storage(table.location))
+
+    def open_writer(
+        self,
+        table: TableRef,
+        event_time_column: str | None,
+        digest: str | None = None,
+    ) -> "DeltaWriter":
+        """Open the writer half. Raises TableRefused or LakeUnavailable."""
+        # This import loads Parquet, which would delay the start of a coordinator.
+        from sluicegate.lakes.delta.writer import DeltaWriter
+
+        storage = open_storage(table.location)
+        return DeltaWriter(storage, _open(storage), event_time_column, digest)
+
+
+def _open(storage: Storage) -> State:
+    """Return the newest state of a table in scope. Raises TableRefused or LakeUnavailable."""
+    try:
+        state = Log(storage).load()
+    except NoTable as error:
+        raise TableRefused(str(error)) from error
+    refuse_out_of_scope(state, storage.uri)
+    return state
+
+
+def _refuse_option(name: str, value: str) -> None:
+    if name == CHECKPOINTS:
+        if value in ("on", "off"):
+            return
+        raise TableRefused(f"the option {CHECKPOINTS} = {value} is neither on nor off. Set it to one of them")
+    if any(part in name.lower() for part in _OF_UPSERTS):
+        raise TableRefused(
+            f"the option {name} asks for upserts or replaced rows. Delta tables of this release only take "
+            "appended rows: leave the option out, append the changes, and merge them downstream"
+        )
+    raise TableRefused(f"Delta tables have no option {name}. Leave it out, or correct its name")
+
+
+ADAPTER: Final = DeltaAdapter()

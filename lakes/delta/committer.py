@@ -1,0 +1,279 @@
+"""Committer half of the adapter: searches a Delta table for a decision, and publishes one."""
+
+import posixpath
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.delta.actions import Metadata, Protocol
+from sluicegate.lakes.delta.ancestry import Ancestry, head_of
+from sluicegate.lakes.delta.checkpointing import Checkpointing
+from sluicegate.lakes.delta.checkpoints import FOLDER
+from sluicegate.lakes.delta.decisions import mark_of, past_of
+from sluicegate.lakes.delta.entries import Entries
+from sluicegate.lakes.delta.examinations import Examinations
+from sluicegate.lakes.delta.log import Log, State, Version, commit_name
+from sluicegate.lakes.delta.scope import refuse_out_of_scope
+from sluicegate.lakes.delta.versions import Draft
+from sluicegate.lakes.port import (
+    Answer,
+    BadFiles,
+    CommitRequest,
+    Conflict,
+    Found,
+    LakeUnavailable,
+    NotPublished,
+    OutcomeUnknown,
+    Publication,
+    Published,
+    Refused,
+    SnapshotRef,
+    TableRefused,
+    TableReplaced,
+    TableState,
+    Unproven,
+)
+from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
+from sluicegate.lakes.twins import Twins, paths_of
+
+
+class DeltaCommitter:
+    """Committer for one table and one commit user. Not safe for concurrent calls."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        commit_user: str,
+        checkpointing: Checkpointing | None = None,
+    ) -> None:
+        self._storage = storage
+        self._user = commit_user
+        self._log = Log(storage)
+        self._known: State | None = None
+        """Newest state that was read; later versions are read on top of it."""
+        self._in_scope: tuple[Protocol, Metadata] | None = None
+        """Newest protocol and metadata that were found to be supported."""
+        self._identity: str | None = None
+        self._examinations = Examinations(self._log, storage.uri)
+        self._checkpointing = checkpointing
+
+    def inspect(self) -> TableState:
+        self._known = None
+        state = self._newest()
+        self._refuse_out_of_scope(state)
+        self._identity = state.metadata.id
+        newest = self._ancestry(state).newest_decisions()
+        return TableState(
+            self._identity, head_of(state), newest.decision, newest.made, by_marker=newest.by_marker
+        )
+
+    def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
+        state = self._newest()
+        if state.metadata.id != table:
+            return TableReplaced(state.metadata.id)
+        self._identity = table
+        answer = self._ancestry(state).look_for((decision, digest), recorded)
+        if isinstance(answer, Found):
+            # The process that put the version may have died before its name was durable.
+            self._storage.settle(FOLDER)
+        return self._with_overwriting(answer)
+
+    def _with_overwriting(self, answer: Answer) -> Answer:
+        """Name the usual cause in an object store, where a writer without a lock replaces versions."""
+        if not self._storage.object_store or not isinstance(answer, Unproven):
+            return answer
+        cause = answer.cause
+        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
+            return answer
+        return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
+
+    def identity(self) -> str:
+        return self._newest().metadata.id
+
+    def premises(self) -> str:
+        return self._examinations.premises(self._newest())
+
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
+        state, twins = self._newest(), Twins()
+        premises = self._examinations.premises(state)
+        # First what the events themselves prove: no path outside of the table is looked at.
+        found = [self._checked(state, premises, event) for event in files]
+        for event in files:
+            twins.add(event)
+        self._look(files)
+        return found
+
+    def _checked(self, state: State, premises: str, event: FilesWritten) -> Checked:
+        """Check all that an event itself can prove. Raises BadFiles or LakeUnavailable."""
+        entries, paths = self._examinations.examine(state, event), paths_of(event)
+        return Checked(
+            premises=premises,
+            files=len(event.files),
+            rows=sum(entries.rows),
+            size=sum(file.size for file in event.files),
+            paths=paths,
+            content=entries,
+            held=len(paths) + len(entries.lines),
+        )
+
+    def publish(self, request: CommitRequest) -> Publication:
+        try:
+            return self._publish(request)
+        except LakeUnavailable as error:
+            # Only failures before the put raise LakeUnavailable. After it, a failure makes the outcome
+            # unknown.
+            return NotPublished(str(error))
+        except Outdated:
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+
+    def close(self) -> None:
+        self._known = None
+
+    def _newest(self) -> State:
+        """Return the newest state. Raises LakeUnavailable."""
+        state = self._log.tail(self._known) if self._known is not None else None
+        self._known = self._log.load() if state is None else state
+        return self._known
+
+    def _refuse_out_of_scope(self, state: State) -> None:
+        """Raise TableRefused for a protocol or metadata that is not supported; equal ones are read once."""
+        protocol, metadata = self._in_scope or (None, None)
+        if state.protocol is not protocol or state.metadata is not metadata:
+            refuse_out_of_scope(state, self._storage.uri)
+            self._in_scope = (state.protocol, state.metadata)
+
+    def _ancestry(self, state: State) -> Ancestry:
+        return Ancestry(self._log, state, self._user)
+
+    def _look(self, events: Sequence[FilesWritten]) -> None:
+        """Check that the events' files exist with the right size, inside the table after all links are
+        resolved.
+
+        Raises BadFiles.
+        """
+        files = [file for event in events for file in event.files]
+        for folder in {posixpath.dirname(file.path) for file in files}:
+            if self._storage.leads_out(folder):
+                raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
+        sizes = self._storage.sizes([file.path for file in files])
+        for file, size in zip(files, sizes, strict=True):
+            if size is None:
+                raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
+            if size != file.size:
+                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+            if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
+                raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
+
+    def _publish(self, request: CommitRequest) -> Publication:
+        state = self._newest()
+        if state.metadata.id != self._identity:
+            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
+        # The decision was made on `request.head`: on another head, the request may be committed already.
+        if head_of(state) != request.head:
+            return self._ours(request, state) or self._overtaken(request.head, state.head)
+        made = mark_of(state, self._user)
+        if made is not None and made.decision >= request.decision and self._ancestry(state).has(made):
+            # Delta takes any number of a transaction. Decisions are made in order, so this one was published.
+            return self._overtaken(request.head, state.head)
+        try:
+            self._refuse_out_of_scope(state)
+            content = self._compose(state, request)
+        except (BadFiles, TableRefused) as error:
+            return Refused(str(error))
+        number = state.version + 1
+        try:
+            put = self._storage.put_if_absent(commit_name(number), content)
+        except Uncertain as error:
+            return OutcomeUnknown(str(error))
+        except CannotPut as error:
+            return Refused(str(error), Cause(code=error.code))
+        return self._settled(state, self._log.parse(number, content)) if put else self._taken(request, state)
+
+    def _compose(self, state: State, request: CommitRequest) -> bytes:
+        """Return the content of the version. Raises BadFiles, TableRefused, Outdated or LakeUnavailable."""
+        premises = self._examinations.premises(state)
+        twins, draft = Twins(), Draft(state)
+        for event in request.files:
+            checked = event if isinstance(event, Checked) else self.check([event])[0]
+            if checked.premises != premises or not isinstance(checked.content, Entries):
+                raise Outdated
+            if not twins.add_checked(checked):
+                raise BadFiles("a file is there twice, in two events of the commit")
+            draft.add(checked, checked.content)
+        return draft.render(self._user, request, time.time_ns() // 1_000_000)
+
+    def _settled(self, before: State, made: Version) -> Publication:
+        """Return the outcome of a version that was put. It counts only if it follows the requested head."""
+        number = made.ref.id
+        try:
+            follows = self._log.follows(before)
+        except LakeUnavailable as error:
+            return _unknown(CauseCode.POSITION_UNREADABLE, number, error)
+        if not follows:
+            # If clean-up had deleted the number, no reader uses this version. The next answer shows it.
+            self._known = None
+            return _unknown(CauseCode.POSITION_UNPROVEN, number)
+        self._known = before.after(made)
+        if self._checkpointing is not None:
+            self._checkpointing.consider(self._known)
+        return Published(made.ref)
+
+    def _taken(self, request: CommitRequest, before: State) -> Publication:
+        """Return the outcome if the version's number was taken.
+
+        It was taken by another writer, or by this same commit after a lost acknowledgement.
+        """
+        number = before.version + 1
+        try:
+            there = self._log.version(number)
+            self._storage.settle(FOLDER)
+        except LakeUnavailable as error:
+            return _unknown(CauseCode.TAKER_UNREADABLE, number, error)
+        if there is None:
+            return _unknown(CauseCode.TAKER_GONE, number)
+        if not self._is(there, request):
+            return self._overtaken(request.head, there)
+        return self._settled(before, there)
+
+    def _ours(self, request: CommitRequest, newest: State) -> Published | None:
+        """Return this request's own version if it already follows the requested head, else None."""
+        asked = request.head.id if request.head is not None else 0
+        if asked >= newest.version or asked + 1 < self._ancestry(newest).oldest:
+            return None
+        before = self._log.version(asked)
+        if request.head is not None and (before is None or before.ref != request.head):
+            return None
+        there = self._log.version(asked + 1)
+        if there is None or not self._is(there, request):
+            return None
+        self._storage.settle(FOLDER)
+        return Published(there.ref)
+
+    def _is(self, version: Version, request: CommitRequest) -> bool:
+        past = past_of(version, self._user)
+        return (past.commit_user, past.decision, past.digest) == (
+            self._user,
+            request.decision,
+            request.digest,
+        )
+
+    def _overtaken(self, asked: SnapshotRef | None, there: Version) -> Conflict:
+        expected = asked.id if asked is not None else None
+        if there.ref.id < (expected or 0):
+            return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
+        user = past_of(there, None).commit_user
+        return Conflict(
+            cause=Cause(
+                code=CauseCode.OTHER_WRITER,
+                snapshot=there.ref.id,
+                expected=expected,
+                names=(user,) if user else (),
+            )
+        )
+
+
+def _unknown(code: CauseCode, snapshot: int, error: LakeUnavailable | None = None) -> OutcomeUnknown:
+    return OutcomeUnknown(str(error or ""), Cause(code=code, snapshot=snapshot))

@@ -1,0 +1,166 @@
+"""Data files that are being written: Parquet, with the statistics of the log."""
+
+import contextlib
+import os
+import re
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sluicegate.events.models import FileInfo
+from sluicegate.lakes.delta.arrow import has_nan, physical_schema, renamed
+from sluicegate.lakes.delta.entries import encode
+from sluicegate.lakes.delta.log import State
+from sluicegate.lakes.delta.partitions import partition_folder
+from sluicegate.lakes.delta.schema import Column, TableSchema
+from sluicegate.lakes.delta.statistics import leaves, make_statistics
+from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.storage import Storage
+
+_CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
+"""Names of codecs that differ in pyarrow."""
+_DEFAULT_INDEXED: Final = 32
+_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
+
+Range = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Everything about the files of a table that its metadata decides."""
+
+    schema: TableSchema
+    parquet: pa.Schema
+    codec: str
+    page_version: str
+    indexed: frozenset[tuple[str, ...]]
+    """Paths of the columns that get statistics."""
+
+
+def layout_of(state: State, schema: TableSchema, clustering: Collection[tuple[str, ...]]) -> Layout:
+    """Return the layout of a table. `clustering` are the paths that it clusters by: they need statistics."""
+    configuration = state.metadata.configuration
+    codec = configuration.get("delta.parquet.compression.codec", "zstd").strip().lower()
+    pages = configuration.get("delta.parquet.format.version", "1.0.0")
+    return Layout(
+        schema,
+        physical_schema(schema.data),
+        _CODECS.get(codec, codec),
+        "2.0" if pages.startswith("2.") else "1.0",
+        frozenset({*_indexed(configuration, schema), *clustering}),
+    )
+
+
+def _indexed(configuration: Mapping[str, str], schema: TableSchema) -> list[tuple[str, ...]]:
+    paths = [leaf.path for leaf in leaves(schema.data)]
+    named = configuration.get("delta.dataSkippingStatsColumns")
+    if named is not None:
+        names = {name.strip().strip("`").split(".")[0].strip("`") for name in named.split(",")}
+        tops = {column.physical for column in schema.data if column.name in names}
+        return [path for path in paths if path and path[0] in tops]
+    said = configuration.get("delta.dataSkippingNumIndexedCols", "")
+    most = int(said) if _NUMBER.fullmatch(said) else _DEFAULT_INDEXED
+    return [path for path in (paths if most < 0 else paths[:most]) if path]
+
+
+class DataFile:
+    """One file that is being written, of one partition."""
+
+    def __init__(self, storage: Storage, layout: Layout, texts: Mapping[str, str | None], digest: str | None):
+        self._storage = storage
+        self._layout = layout
+        self._texts = texts
+        self._folder = partition_folder(layout.schema.partitions, texts)
+        self._name = f"data-{digest}-{uuid.uuid4()}.parquet" if digest else f"data-{uuid.uuid4()}.parquet"
+        self.path = f"{self._folder}/{self._name}" if self._folder else self._name
+        self._sink = self._open()
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            layout.parquet,
+            compression=layout.codec,
+            data_page_version=layout.page_version,
+            store_schema=False,
+            metadata_collector=self._footers,
+        )
+        self._floats = [each for each in layout.schema.data if each.kind in ("float", "double")]
+        self._unbounded = {
+            leaf.path
+            for leaf in leaves(layout.schema.data)
+            if len(leaf.path) > 1 and leaf.kind in ("float", "double")
+        }
+        """Columns that get no bounds: nested floats, and those with NaN, which readers order differently."""
+        self._times: Range = (None, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written so far."""
+        return int(self._sink.tell())
+
+    def write(self, rows: pa.Table, event_times: pa.ChunkedArray | None) -> None:
+        """Add rows of the partition, with the columns of data files. Raises OSError."""
+        for column in self._floats:
+            if (column.physical,) not in self._unbounded and has_nan(rows.column(column.name)):
+                self._unbounded.add((column.physical,))
+        if event_times is not None:
+            self._times = _joined(self._times, event_time_range(event_times))
+        self._writer.write_table(renamed(rows, self._layout.parquet))
+
+    def finish(self) -> FileInfo:
+        """Close the file and describe it. Raises OSError or LakeUnavailable."""
+        self._writer.close()
+        size = self.size
+        if isinstance(self._sink, pa.BufferOutputStream):
+            content = self._sink.getvalue().to_pybytes()
+            self._storage.write(self._folder or ".", {self._name: content})
+        else:
+            self._sink.close()
+        (footer,) = self._footers
+        said = make_statistics(footer, self._layout.schema.data, self._layout.indexed, self._unbounded)
+        values = {each.name: self._texts[each.physical] for each in self._layout.schema.partitions}
+        return FileInfo(
+            path=self.path,
+            size=size,
+            rows=footer.num_rows,
+            partition=values,
+            min_event_time=self._times[0],
+            max_event_time=self._times[1],
+            metadata=encode(self.path, self._texts, size, time.time_ns() // 1_000_000, said),
+        )
+
+    def abort(self) -> None:
+        """Close the file and delete it."""
+        with contextlib.suppress(OSError):
+            self._writer.close()
+            self._sink.close()
+        self._storage.discard(self._folder or ".", [self._name])
+
+    def _open(self) -> pa.NativeFile:
+        """Open the file; of an object store, its content is kept until it is complete. Raises OSError."""
+        if self._storage.object_store:
+            return pa.BufferOutputStream()
+        path = f"{self._storage.root}/{self.path}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return pa.OSFile(path, "wb")
+
+
+def _joined(one: Range, other: Range) -> Range:
+    lowest = [value for value in (one[0], other[0]) if value is not None]
+    highest = [value for value in (one[1], other[1]) if value is not None]
+    return min(lowest, default=None), max(highest, default=None)
+
+
+def columns_of(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Return the rows with these columns alone."""
+    return rows.select([column.name for column in columns])
+
+
+def unavailable(location: str, error: OSError) -> LakeUnavailable:
+    """Return the error of a file that cannot be written."""
+    return LakeUnavailable(f"cannot write data files to {location}: {error}")

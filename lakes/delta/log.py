@@ -1,0 +1,238 @@
+"""The log of a Delta table: its files, the state of the table at its newest version, and later versions.
+
+The table is never loaded: a state has no data files, and a new version costs one read.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from sluicegate.lakes.delta.actions import (
+    Actions,
+    Malformed,
+    Metadata,
+    Protocol,
+    Txn,
+    is_whole,
+    read_actions,
+)
+from sluicegate.lakes.delta.checkpoints import FOLDER, Checkpoint, Gone, read_checkpoint
+from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
+from sluicegate.lakes.storage import Storage
+
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+
+_COMMIT: Final = re.compile(r"([0-9]{20})\.json")
+_SINGLE: Final = re.compile(r"([0-9]{20})\.checkpoint(?:\.[0-9A-Za-z-]{36}\.(?:parquet|json)|\.parquet)")
+_PART: Final = re.compile(r"([0-9]{20})\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet")
+_TRIES: Final = 3
+"""Listings of a log that changes while it is listed."""
+
+
+class NoTable(LakeUnavailable):
+    """There is no Delta log at the location."""
+
+
+class Listing(NamedTuple):
+    """The files of a log."""
+
+    commits: tuple[int, ...]
+    """Versions with a commit file, in order."""
+    checkpoints: tuple[Checkpoint, ...]
+    """Complete ones, the newest first."""
+
+    @property
+    def oldest(self) -> int | None:
+        """The version where the history begins, None if the log has no beginning.
+
+        Clean-up deletes everything before a checkpoint. A commit file before the oldest checkpoint was put
+        too late, by a process that stood still; no reader uses it.
+        """
+        if self.commits and self.commits[0] == 0:
+            return 0
+        return min((each.version for each in self.checkpoints), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A commit file. Its digest identifies it, because it never changes."""
+
+    ref: SnapshotRef
+    actions: Actions
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The table at one version, without its data files."""
+
+    head: Version
+    protocol: Protocol
+    metadata: Metadata
+    txns: dict[str, Txn]
+    domains: dict[str, str | None]
+    watermark: int | None
+    """Highest one of the commits since the newest checkpoint, in milliseconds since the Unix epoch."""
+
+    @property
+    def version(self) -> int:
+        return self.head.ref.id
+
+    def after(self, version: Version) -> "State":
+        """Return the state after the next version."""
+        new = version.actions
+        return replace(
+            self,
+            head=version,
+            protocol=new.protocol or self.protocol,
+            metadata=new.metadata or self.metadata,
+            txns={**self.txns, **new.txns} if new.txns else self.txns,
+            domains={**self.domains, **new.domains} if new.domains else self.domains,
+            watermark=_higher(self.watermark, new.watermark),
+        )
+
+
+class Log:
+    """Reader of one log."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def exists(self) -> bool:
+        """Return True if the table has a log. Raises LakeUnavailable."""
+        found = self.listing()
+        return bool(found.commits or found.checkpoints)
+
+    def listing(self) -> Listing:
+        """List the log. Raises LakeUnavailable."""
+        names = self.storage.names(FOLDER)
+        commits = sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
+        return Listing(tuple(commits), tuple(sorted(_checkpoints(names), reverse=True)))
+
+    def version(self, number: int) -> Version | None:
+        """Return a version, None if it has no commit file (any more). Raises LakeUnavailable."""
+        raw = self.storage.read(commit_name(number)) if number >= 0 else None
+        return None if raw is None else self.parse(number, raw)
+
+    def parse(self, number: int, raw: bytes) -> Version:
+        """Return the version that a commit file makes. Raises LakeUnavailable if it makes none."""
+        try:
+            actions = read_actions(raw)
+        except Malformed as error:
+            raise self._damaged(f"{commit_name(number)} is no commit of Delta: {error}") from error
+        return Version(SnapshotRef(number, _digest(raw)), actions, len(raw))
+
+    def tail(self, known: State) -> State | None:
+        """Return the newest state from a known one; None if the known one is not in the log any more.
+
+        Raises LakeUnavailable.
+        """
+        there = self.storage.read(commit_name(known.version))
+        if there is None or _digest(there) != known.head.ref.identity:
+            return None
+        state = known
+        while (following := self.version(state.version + 1)) is not None:
+            state = state.after(following)
+        return state
+
+    def follows(self, before: State) -> bool:
+        """Return True if a version that was put after a state continues the table's history.
+
+        Its number may have been free although it was used before: clean-up deletes versions, and a process
+        may stand still. Clean-up leaves a newer checkpoint, and deletes the version before, too. False does
+        not prove the contrary. Raises LakeUnavailable.
+        """
+        if self.storage.size(commit_name(before.version)) != before.head.size:
+            return False
+        hint = self.storage.read(f"{FOLDER}/{LAST_CHECKPOINT}")
+        try:
+            fields = json.loads(hint) if hint else None
+        except (ValueError, RecursionError):
+            # Readers take an incomplete hint for none.
+            return True
+        newest = fields.get("version") if isinstance(fields, dict) else None
+        return not is_whole(newest) or newest <= before.version
+
+    def load(self) -> State:
+        """Return the newest state. Raises NoTable, or LakeUnavailable if the log is damaged."""
+        problem = ""
+        # Clean-up and commits may change the log between its listing and the reading of a file.
+        for _ in range(_TRIES):
+            listing = self.listing()
+            if not listing.commits and not listing.checkpoints:
+                raise NoTable(
+                    f"no Delta table at {self.storage.uri}: it has no log; create the table there first, "
+                    "mount its storage, or correct the table's location"
+                )
+            try:
+                return self._replay(listing)
+            except (Gone, Malformed) as error:
+                problem = str(error)
+        raise self._damaged(problem)
+
+    def _replay(self, listing: Listing) -> State:
+        """Read the newest usable checkpoint, and all versions after it. Raises Gone or Malformed."""
+        newest = max((*listing.commits, *(each.version for each in listing.checkpoints)))
+        found, following, problem = self._base(listing)
+        head: Version | None = None
+        watermark: int | None = None
+        # The commit file of the newest version gives its identity, also where a checkpoint has its content.
+        for number in range(min(following, newest), newest + 1):
+            head = self.version(number)
+            if head is None:
+                raise Gone(f"the commit file of version {number} is missing{problem}")
+            watermark = _higher(watermark, head.actions.watermark)
+            if number >= following:
+                found.update(head.actions)
+        if head is None or found.protocol is None or found.metadata is None:
+            raise Malformed("the log has no protocol or no metadata")
+        return State(head, found.protocol, found.metadata, found.txns, found.domains, watermark)
+
+    def _base(self, listing: Listing) -> tuple[Actions, int, str]:
+        """Return the newest usable checkpoint's content, the version after it, and the problems of others."""
+        problem = ""
+        for checkpoint in listing.checkpoints:
+            try:
+                return read_checkpoint(self.storage, checkpoint), checkpoint.version + 1, problem
+            except (Gone, Malformed) as error:
+                # An older one, with all versions after it, leads to the same state.
+                problem += f"; the checkpoint of version {checkpoint.version}: {error}"
+        return Actions(), 0, problem
+
+    def _damaged(self, problem: str) -> LakeUnavailable:
+        return LakeUnavailable(
+            f"the Delta log of {self.storage.uri} cannot be read: {problem}. Restore that file of its folder "
+            f"{FOLDER} from a backup"
+        )
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:32]
+
+
+def commit_name(number: int) -> str:
+    """Return the name of a version's commit file, relative to the table."""
+    return f"{FOLDER}/{number:020d}.json"
+
+
+def _checkpoints(names: list[str]) -> list[Checkpoint]:
+    """Return the complete checkpoints among the names. One that lacks a part is none."""
+    found = []
+    parts: dict[tuple[int, int], dict[int, str]] = {}
+    for name in names:
+        if single := _SINGLE.fullmatch(name):
+            found.append(Checkpoint(int(single[1]), (name,)))
+        elif part := _PART.fullmatch(name):
+            parts.setdefault((int(part[1]), int(part[3])), {})[int(part[2])] = name
+    for (version, number), there in parts.items():
+        # The number comes from a name, so nothing of that size is made before it is compared.
+        if len(there) == number and min(there) == 1 and max(there) == number:
+            found.append(Checkpoint(version, tuple(there[each] for each in sorted(there))))
+    return found

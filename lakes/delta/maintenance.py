@@ -1,0 +1,176 @@
+"""Upkeep of a Delta table beside its commits: history, file status, copies."""
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.delta.actions import Malformed
+from sluicegate.lakes.delta.ancestry import Ancestry
+from sluicegate.lakes.delta.checkpoints import FOLDER
+from sluicegate.lakes.delta.features import keeps_timestamps
+from sluicegate.lakes.delta.log import Log, State, commit_name
+from sluicegate.lakes.delta.references import References
+from sluicegate.lakes.delta.schema import read_schema
+from sluicegate.lakes.delta.versions import WRITER
+from sluicegate.lakes.history import TableHistory
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
+from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
+from sluicegate.lakes.storages import open_storage
+
+_OF_THE_LOG: Final = (
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
+"""Properties about versions of one log."""
+_DOMAINS: Final = ("delta.clustering",)
+"""Metadata domains that belong to the schema."""
+
+
+class DeltaMaintenance:
+    """The maintenance of one table."""
+
+    written_folders: Sequence[str] = ("", FOLDER)
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._log = Log(storage)
+        self._references: References | None = None
+        self._asked: set[str] = set()
+        self.location = storage.uri
+
+    def history(self) -> TableHistory:
+        return Ancestry(self._log, self._log.load()).history()
+
+    def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
+        data = [path for path in paths if is_data_file(path)]
+        names = {_name(path) for path in data}
+        if self._references is None or not names <= self._asked:
+            self._asked = names
+            self._references = References(self._log, names)
+        exists = not data or self._references.refresh()
+        found = dict.fromkeys(paths, FileStatus.OUTSIDE)
+        for path in data:
+            found[path] = self._status_of(path, self._references.found, exists=exists)
+        return found
+
+    def _status_of(self, path: str, referenced: set[str], *, exists: bool) -> FileStatus:
+        if _name(path) in referenced:
+            return FileStatus.REFERENCED
+        if self._storage.size(path) is None:
+            return FileStatus.GONE
+        if not exists:
+            raise LakeUnavailable(
+                f"{self.location} has no log, so it is unknown what refers to {path}. Mount its storage, or "
+                "restore its log"
+            )
+        return FileStatus.UNREFERENCED
+
+    def delete_unreferenced(self, path: str) -> FileStatus:
+        status = self.file_status([path])[path]
+        if status is not FileStatus.UNREFERENCED:
+            return status
+        return FileStatus.DELETED if self._storage.remove(path) else FileStatus.GONE
+
+    def create_like(self, source: TableRef) -> None:
+        if self._log.exists():
+            return
+        model = Log(open_storage(source.location)).load()
+        try:
+            # Of two that create the table at once, one wins. Both have the same schema.
+            self._storage.put_if_absent(commit_name(0), _creation(model))
+            self._storage.settle(FOLDER)
+        except (Uncertain, CannotPut) as error:
+            raise LakeUnavailable(f"cannot create the table {self.location}: {error}") from error
+
+    def examine(self, event: FilesWritten) -> None:
+        source = open_storage(event.location)
+        if self._log.exists():
+            self._refuse_other_schema(event)
+        for file in event.files:
+            if not is_data_file(file.path):
+                raise BadFiles(f"{file.path} is no place of a data file")
+            _look(source, file)
+
+    def adopt(self, event: FilesWritten) -> FilesWritten:
+        self.examine(event)
+        source = open_storage(event.location)
+        for file in event.files:
+            if self._storage.size(file.path) != file.size:
+                self._storage.copy(source, file.path)
+        self._storage.settle_files([file.path for file in event.files])
+        return event.model_copy(update={"location": self.location})
+
+    def _refuse_other_schema(self, event: FilesWritten) -> None:
+        try:
+            schema_id = read_schema(self._log.load().metadata).id
+        except Malformed as error:
+            raise LakeUnavailable(f"the schema of {self.location} cannot be read: {error}") from error
+        if schema_id != event.schema_id:
+            raise BadFiles(
+                f"the files of {event.location} were written with the schema {event.schema_id}, and "
+                f"{self.location} has another one: make the new table with the same schema, or let it be "
+                "made by naming a folder that is not there yet"
+            )
+
+
+def is_data_file(path: str) -> bool:
+    """Return True for a place of a data file: no hidden folder or name, unless it is one of a partition."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or parts[-1][0] in "._":
+        return False
+    return all("=" in part or part[0] not in "._" for part in parts[:-1]) and parts[0] != FOLDER
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _look(storage: Storage, file: FileInfo) -> None:
+    size = storage.size(file.path)
+    if size is None:
+        raise BadFiles(
+            f"the file {file.path} is not in {storage.uri} any more: compaction has rewritten it and it was "
+            "vacuumed, or it was deleted"
+        )
+    if size != file.size:
+        raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+
+
+def _creation(model: State) -> bytes:
+    """Return version 0 of a table with the schema, properties and features of another one."""
+    now_ms = time.time_ns() // 1_000_000
+    info: dict[str, Any] = {
+        "timestamp": now_ms,
+        "operation": "CREATE TABLE",
+        "operationParameters": {},
+        "engineInfo": WRITER,
+        "txnId": str(uuid.uuid4()),
+    }
+    if keeps_timestamps(model.protocol, model.metadata):
+        info["inCommitTimestamp"] = now_ms
+    protocol: dict[str, Any] = {
+        "minReaderVersion": model.protocol.reader,
+        "minWriterVersion": model.protocol.writer,
+    }
+    if model.protocol.reader >= 3:
+        protocol["readerFeatures"] = sorted(model.protocol.reader_features)
+    if model.protocol.writer >= 7:
+        protocol["writerFeatures"] = sorted(model.protocol.writer_features)
+    kept = {key: value for key, value in model.metadata.configuration.items() if key not in _OF_THE_LOG}
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": model.metadata.provider, "options": {}},
+        "schemaString": model.metadata.schema,
+        "partitionColumns": list(model.metadata.partition_columns),
+        "configuration": kept,
+        "createdTime": now_ms,
+    }
+    actions: list[dict[str, Any]] = [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}]
+    for domain in _DOMAINS:
+        if (configuration := model.domains.get(domain)) is not None:
+            said = {"domain": domain, "configuration": configuration, "removed": False}
+            actions.append({"domainMetadata": said})
+    return b"\n".join(json.dumps(action, separators=(",", ":")).encode() for action in actions) + b"\n"

@@ -1,0 +1,161 @@
+"""Writer half of the adapter: rows become Parquet files, and files become lines of the log."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sluicegate.events.models import FileInfo
+from sluicegate.lakes.arrow import conform
+from sluicegate.lakes.delta.arrow import by_partition, logical_schema
+from sluicegate.lakes.delta.evolution import has_default
+from sluicegate.lakes.delta.files import DataFile, columns_of, layout_of, unavailable
+from sluicegate.lakes.delta.log import State
+from sluicegate.lakes.delta.partitions import partition_text
+from sluicegate.lakes.delta.schema import read_schema
+from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.lakes.storage import Storage
+
+BUFFER_ROWS: Final = 1 << 20
+BUFFER_BYTES: Final = 64 << 20
+LARGEST: Final = 256 << 20
+"""Bytes after which the rows of a partition go to another file."""
+MOST_OPEN: Final = 64
+"""Files that are open at a time."""
+_CLUSTERING: Final = "delta.clustering"
+
+
+class DeltaWriter:
+    """Writer of one attempt of one task."""
+
+    def __init__(
+        self, storage: Storage, state: State, event_time_column: str | None, digest: str | None
+    ) -> None:
+        schema = read_schema(state.metadata)
+        self.location = storage.uri
+        self.schema_id = schema.id
+        self.spec_id = 0
+        self._storage = storage
+        self._layout = layout_of(state, schema, _clustering(state))
+        self._columns = logical_schema(schema.columns)
+        self._defaults = [column.name for column in schema.columns if has_default(column)]
+        self._event_time = event_time_column
+        self._digest = digest
+        if event_time_column is not None:
+            self._check_event_time(event_time_column)
+        self._buffer: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._open: dict[tuple[Any, ...], DataFile] = {}
+        """By partition; the one that was written to last is the last."""
+        self._infos: list[FileInfo] = []
+        self._described = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        names = batch.schema.names
+        if self._event_time is not None and self._event_time not in names:
+            raise SchemaMismatch(
+                f"the rows have no column {self._event_time}, which event times are to be taken from"
+            )
+        missing = [name for name in self._defaults if name not in names]
+        if missing:
+            raise SchemaMismatch(
+                f"the rows lack {missing}: these columns have defaults, which this writer does not compute"
+            )
+        # An empty batch is checked, too, so that a wrong schema fails early.
+        fitting = conform(batch, self._columns)
+        if fitting.num_rows == 0:
+            return
+        self._buffer.append(fitting)
+        self._rows += fitting.num_rows
+        self._bytes += fitting.nbytes
+        if self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES:
+            self._flush()
+
+    def finish(self) -> Iterator[FileInfo]:
+        self._flush()
+        while self._open:
+            self._close(next(iter(self._open)))
+        self._storage.settle_files([info.path for info in self._infos])
+        self._described = True
+        return iter(self._infos)
+
+    def abort(self) -> None:
+        self._buffer.clear()
+        if self._described:
+            return
+        for file in self._open.values():
+            file.abort()
+        # No event describes these files, so nothing can refer to them.
+        self._storage.discard(".", [info.path for info in self._infos])
+        self._open.clear()
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        rows = pa.Table.from_batches(self._buffer, schema=self._columns).combine_chunks()
+        self._buffer.clear()
+        self._rows = self._bytes = 0
+        schema = self._layout.schema
+        for values, part in by_partition(rows, schema.partition_names):
+            file = self._file(values)
+            times = part.column(self._event_time) if self._event_time is not None else None
+            try:
+                file.write(columns_of(part, schema.data), times)
+            except OSError as error:
+                raise unavailable(self.location, error) from error
+            if file.size >= LARGEST:
+                self._close(values)
+
+    def _file(self, values: tuple[Any, ...]) -> DataFile:
+        """Return the open file of a partition, now the last one in order. Raises LakeUnavailable."""
+        file = self._open.pop(values, None)
+        if file is None:
+            if len(self._open) >= MOST_OPEN:
+                self._close(next(iter(self._open)))
+            file = self._created(values)
+        self._open[values] = file
+        return file
+
+    def _created(self, values: tuple[Any, ...]) -> DataFile:
+        texts = {}
+        for column, value in zip(self._layout.schema.partitions, values, strict=True):
+            texts[column.physical] = text = partition_text(str(column.kind), value)
+            if text is None and not column.nullable:
+                raise SchemaMismatch(
+                    f"the partition column {column.name} must not be null. In Delta, an empty text is null"
+                )
+        try:
+            return DataFile(self._storage, self._layout, texts, self._digest)
+        except OSError as error:
+            raise unavailable(self.location, error) from error
+
+    def _close(self, values: tuple[Any, ...]) -> None:
+        try:
+            self._infos.append(self._open.pop(values).finish())
+        except OSError as error:
+            raise unavailable(self.location, error) from error
+
+    def _check_event_time(self, name: str) -> None:
+        if name not in self._columns.names:
+            raise TableRefused(f"{self.location} has no column {name} to take event times from")
+        try:
+            event_time_range(pa.nulls(0, self._columns.field(name).type))
+        except SchemaMismatch as error:
+            raise TableRefused(f"the column {name}: {error}") from error
+
+
+def _clustering(state: State) -> list[tuple[str, ...]]:
+    """Return the paths of the columns that the table clusters by."""
+    try:
+        parsed = json.loads(state.domains.get(_CLUSTERING) or "null")
+    except (ValueError, RecursionError):
+        return []
+    columns = parsed.get("clusteringColumns") if isinstance(parsed, dict) else None
+    found = []
+    for column in columns if isinstance(columns, list) else []:
+        names = [column] if isinstance(column, str) else column
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            found.append(tuple(names))
+    return found

@@ -1,0 +1,220 @@
+"""Delta under the contract, with deltalake itself as the reader and as the other writer."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.delta.actions import read_line
+from sluicegate.lakes.delta.adapter import ADAPTER
+from sluicegate.lakes.delta.committer import DeltaCommitter
+from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.delta.log import Log
+from sluicegate.lakes.delta.maintenance import DeltaMaintenance
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
+from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage_local import LocalStorage
+from tests.contracts.lakes.harness import USER, Fault
+
+PATIENT = CommitProperties(max_commit_retries=10_000)
+"""For commits of the library that may meet many others."""
+ID_ONLY = pa.schema([pa.field("id", pa.int64())])
+
+
+class FaultyStorage(LocalStorage):
+    """Fails once: at the link that decides a commit, or before it."""
+
+    def __init__(self, location: str, fault: Fault | None) -> None:
+        super().__init__(location)
+        self.fault = fault
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        if self.fault is Fault.AWAY:
+            self.fault = None
+            raise LakeUnavailable("injected")
+        return super().put_if_absent(name, content)
+
+    def link(self, draft: str, target: str) -> None:
+        fault, self.fault = self.fault, None
+        if fault is not Fault.LOST:
+            super().link(draft, target)
+        if fault is not None:
+            raise OSError(errno.EIO, "injected")
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing catches."""
+
+
+class ThawingStorage(LocalStorage):
+    """Stands still once, at the link that decides a commit, and may be killed right after it."""
+
+    def __init__(self, location: str, meanwhile: Callable[[], None], *, killed: bool = True) -> None:
+        super().__init__(location)
+        self._meanwhile: Callable[[], None] | None = meanwhile
+        self._killed = killed
+
+    def link(self, draft: str, target: str) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        super().link(draft, target)
+        if self._killed:
+            raise Killed
+
+
+class DeltaLake:
+    marked = True
+
+    def __init__(
+        self,
+        folder: Path,
+        schema: pa.Schema = ID_ONLY,
+        partition_keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.adapter = ADAPTER
+        self.root = folder / "numbers"
+        """Folder of the table's files."""
+        self.location = self.place_of(folder)
+        self._schema = schema
+        self._partition_keys = list(partition_keys)
+        self._properties = dict(properties or {})
+        self._create()
+
+    def place_of(self, folder: Path) -> str:
+        """Return the location of the table that is in this folder."""
+        return str(folder / "numbers")
+
+    @property
+    def access(self) -> dict[str, str] | None:
+        """Options with which the library reaches the table."""
+        return None
+
+    def storage(self, fault: Fault | None) -> Storage:
+        """Open the storage, with a fault of its next publication."""
+        return FaultyStorage(self.location, fault)
+
+    def _create(self) -> None:
+        DeltaTable.create(
+            self.location,
+            self._schema,
+            partition_by=self._partition_keys,
+            configuration=self._properties or None,
+            storage_options=self.access,
+        )
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.location, storage_options=self.access)
+
+    @property
+    def log(self) -> Path:
+        return self.root / "_delta_log"
+
+    def committer(self, user: str = USER, fault: Fault | None = None) -> DeltaCommitter:
+        return DeltaCommitter(self.storage(fault), user)
+
+    def maintenance(self, location: str | None = None) -> DeltaMaintenance:
+        return self.adapter.open_maintenance(self.adapter.parse_table(location or self.location))
+
+    def event(self, ids: Iterable[int]) -> FilesWritten:
+        return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
+
+    def write(self, *batches: pa.RecordBatch, event_time: str | None = None) -> FilesWritten:
+        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), event_time)
+        for batch in batches:
+            writer.write(batch)
+        return FilesWritten(
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            location=writer.location,
+            schema_id=writer.schema_id,
+            files=tuple(writer.finish()),
+        )
+
+    def ids(self) -> list[int]:
+        """Read the files that the library finds in the newest version."""
+        paths = [self.root / uri.partition("/numbers/")[2] for uri in self.table.file_uris()]
+        return sorted(number for path in paths for number in pq.ParquetFile(path).read()["id"].to_pylist())
+
+    def watermark(self) -> int | None:
+        return Log(self.storage(None)).load().watermark
+
+    def foreign(self, ids: Sequence[int] = ()) -> None:
+        self.foreign_write(pa.table({"id": pa.array(list(ids), pa.int64())}))
+
+    def foreign_write(self, rows: pa.Table, properties: CommitProperties = PATIENT) -> None:
+        if rows.num_rows:
+            write_deltalake(
+                self.location, rows, mode="append", commit_properties=properties, storage_options=self.access
+            )
+            return
+        # The library commits nothing for no rows.
+        table = self.table
+        table.create_write_transaction([], "append", table.schema(), self._partition_keys)
+
+    def impostor(self, decision: int, ids: Sequence[int]) -> None:
+        theirs = CommitProperties(app_transactions=[Transaction(USER, decision)])
+        self.foreign_write(pa.table({"id": pa.array(list(ids), pa.int64())}), theirs)
+
+    def place(self, ref: SnapshotRef) -> int:
+        return ref.id
+
+    def versions(self) -> list[int]:
+        names = (name for name in os.listdir(self.log) if name.endswith(".json"))
+        return sorted(int(name[:20]) for name in names if name[:20].isdigit() and len(name) == 25)
+
+    def commit_file(self, version: int) -> Path:
+        return self.log / f"{version:020d}.json"
+
+    def actions(self, version: int, kind: str) -> list[Mapping[str, object]]:
+        lines = self.commit_file(version).read_bytes().splitlines()
+        return [fields for line in lines for name, fields in read_line(line) if name == kind]
+
+    def lose(self, place: int) -> None:
+        # Without a newer checkpoint, nobody could read the table any more.
+        self.table.create_checkpoint()
+        self.commit_file(place).unlink()
+
+    def expire(self, keep: int) -> None:
+        """Do as clean-up does: keep a checkpoint, its own version, and everything after it."""
+        first = self.versions()[-keep:][0]
+        DeltaTable(self.location, version=first, storage_options=self.access).create_checkpoint()
+        for name in os.listdir(self.log):
+            if name[:20].isdigit() and int(name[:20]) < first:
+                (self.log / name).unlink()
+
+    def rollback(self, to: int) -> None:
+        for name in os.listdir(self.log):
+            if name[:20].isdigit() and int(name[:20]) > to:
+                (self.log / name).unlink()
+        hint = self.log / "_last_checkpoint"
+        if hint.exists() and json.loads(hint.read_bytes())["version"] > to:
+            hint.unlink()
+
+    def replace(self) -> None:
+        self.drop()
+        self._create()
+
+    def drop(self) -> None:
+        shutil.rmtree(self.root)
+
+    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
+        """Publish by a process that stands still right before its version appears, and dies right after.
+
+        What others do meanwhile lets the history at its place expire.
+        """
+        committer = DeltaCommitter(ThawingStorage(self.location, meanwhile), USER)
+        committer.check([event])
+        request = CommitRequest(decision, f"digest-{decision}", committer.inspect().head, None, [event])
+        with contextlib.suppress(Killed):
+            committer.publish(request)

@@ -1,0 +1,109 @@
+"""Upkeep of a Delta table: what refers to a file, and what may be deleted."""
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from sluicegate.lakes.delta.maintenance import is_data_file
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable
+from tests.contracts.lakes.delta_lake import DeltaLake
+from tests.contracts.lakes.harness import USER, Stream
+from tests.lakes.delta.making import column, info, metadata, put
+
+
+def test_a_removed_file_stays_referenced_while_an_old_version_has_it(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    stream = Stream(lake)
+    event = lake.event([1])
+    stream.publish(1, stream.head(1), [event])
+    lake.table.delete()
+    (file,) = event.files
+    maintenance = lake.maintenance()
+    assert maintenance.file_status([file.path]) == {file.path: FileStatus.REFERENCED}
+    # The tombstone goes on in checkpoints until it expires.
+    lake.foreign([2])
+    lake.expire(1)
+    assert lake.maintenance().file_status([file.path]) == {file.path: FileStatus.REFERENCED}
+
+
+def test_a_damaged_log_lets_no_file_be_deleted(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    Stream(lake).commit(1, [1])
+    (orphan,) = lake.event([2]).files
+    lake.foreign([3])
+    lake.table.create_checkpoint()
+    checkpoint = lake.log / f"{2:020d}.checkpoint.parquet"
+    for damaged in (lake.commit_file(1), checkpoint):
+        kept = damaged.read_bytes()
+        damaged.write_bytes(b"{")
+        with pytest.raises(LakeUnavailable, match="references are unknown"):
+            lake.maintenance().delete_unreferenced(orphan.path)
+        damaged.write_bytes(kept)
+    assert lake.maintenance().delete_unreferenced(orphan.path) is FileStatus.DELETED
+
+
+def test_without_a_log_no_file_is_deleted(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    (file,) = lake.event([1]).files
+    lake.log.rename(tmp_path / "away")
+    with pytest.raises(LakeUnavailable, match="has no log"):
+        lake.maintenance().delete_unreferenced(file.path)
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("data-x.parquet", True),
+        ("p=1/data-x.parquet", True),
+        ("_p=1/data-x.parquet", True),
+        ("_delta_log/00000000000000000001.json", False),
+        ("_delta_log/p=1/x.parquet", False),
+        ("_change_data/cdc.parquet", False),
+        ("p=1/_hidden", False),
+        (".hidden/x.parquet", False),
+        ("p=1/../x.parquet", False),
+        ("p=1//x.parquet", False),
+        ("", False),
+    ],
+)
+def test_places_of_data_files(tmp_path: Path, path: str, data: bool) -> None:
+    assert is_data_file(path) is data
+    expected = FileStatus.GONE if data else FileStatus.OUTSIDE
+    assert DeltaLake(tmp_path).maintenance().file_status([path]) == {path: expected}
+
+
+def test_a_table_like_another_has_its_features_and_an_identity_of_its_own(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path, properties={"delta.appendOnly": "true"})
+    maintenance = lake.maintenance(lake.location + "2")
+    maintenance.create_like(lake.adapter.parse_table(lake.location))
+    maintenance.create_like(lake.adapter.parse_table(lake.location))
+    copy = DeltaTable(maintenance.location.removeprefix("file://"))
+    assert copy.metadata().configuration == {"delta.appendOnly": "true"}
+    assert copy.schema() == lake.table.schema()
+    assert copy.protocol() == lake.table.protocol()
+    assert str(copy.metadata().id) != str(lake.table.metadata().id)
+
+
+def test_files_of_another_schema_are_not_taken_over(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    event = lake.event([1])
+    other = tmp_path / "other"
+    put(
+        other,
+        0,
+        info(),
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        metadata([column("x")]),
+    )
+    with pytest.raises(BadFiles, match="has another one"):
+        lake.maintenance(str(other)).adopt(event)
+
+
+def test_the_history_names_the_commit_user(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    Stream(lake).commit(1, [1])
+    lake.impostor(7, [2])
+    newest, ours = lake.maintenance().history().commits
+    assert (newest.commit_user, newest.decision, newest.digest) == (USER, 7, "")
+    assert (ours.commit_user, ours.decision, ours.digest) == (USER, 1, "digest-1")

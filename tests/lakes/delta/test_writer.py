@@ -1,0 +1,285 @@
+"""The writer half: rows of every type come back as they were, and bounds are never narrower than values."""
+
+import datetime
+import decimal
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.delta import writer as writing
+from sluicegate.lakes.delta.adapter import ADAPTER
+from sluicegate.lakes.delta.partitions import is_partition_text, partition_text
+from sluicegate.lakes.delta.schema import Column
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from tests.contracts.lakes.delta_lake import DeltaLake
+from tests.contracts.lakes.harness import Stream
+from tests.lakes.delta.making import ID, column, info, metadata, protocol, put
+
+UTC = datetime.UTC
+
+
+def stats_of(file: FileInfo) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.loads(file.metadata)["add"]["stats"])
+    return found
+
+
+def committed(lake: DeltaLake, event: FilesWritten) -> None:
+    stream = Stream(lake)
+    stream.committer.check([event])
+    stream.publish(1, stream.head(1), [event])
+
+
+VALUES: dict[str, tuple[pa.DataType, list[Any], Any, Any]] = {
+    "long": (pa.int64(), [-(2**63), 2**63 - 1, None], -(2**63), 2**63 - 1),
+    "integer": (pa.int32(), [-(2**31), 5], -(2**31), 5),
+    "short": (pa.int16(), [-300, 300], -300, 300),
+    "byte": (pa.int8(), [-128, 127], -128, 127),
+    "double": (pa.float64(), [-1.5, 1e300, None], -1.5, 1e300),
+    "float": (pa.float32(), [0.5, 2.0], 0.5, 2.0),
+    "boolean": (pa.bool_(), [True, False], None, None),
+    "binary": (pa.binary(), [b"\x00\xff", b""], None, None),
+    "string": (pa.string(), ["ä", "", "z"], "", "ä"),
+    "date": (pa.date32(), [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)], "0001-01-01", "9999-12-31"),
+    "timestamp": (
+        pa.timestamp("us", tz="UTC"),
+        [
+            datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+            datetime.datetime(2026, 1, 1, 0, 0, 0, 1, UTC),
+        ],
+        "1969-12-31T23:59:59.999Z",
+        "2026-01-01T00:00:00.001Z",
+    ),
+    "decimal": (
+        pa.decimal128(10, 2),
+        [decimal.Decimal("-1.25"), decimal.Decimal("99999999.99")],
+        -1.25,
+        99999999.99,
+    ),
+    "wide decimal": (pa.decimal128(38, 10), [decimal.Decimal("1.0000000001")], None, None),
+    "list": (pa.list_(pa.int64()), [[1, 2], None, []], None, None),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], None, None),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_of_a_type_come_back_with_their_bounds(tmp_path: Path, name: str) -> None:
+    kind, values, lowest, highest = VALUES[name]
+    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("v", kind)]))
+    batch = pa.record_batch({"id": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, kind)})
+    event = lake.write(batch)
+    committed(lake, event)
+    (file,) = event.files
+    stats = stats_of(file)
+    assert (stats["minValues"].get("v"), stats["maxValues"].get("v")) == (lowest, highest)
+    assert pq.ParquetFile(lake.root / file.path).read()["v"].to_pylist() == values
+    assert pa.table(lake.table.scan())["v"].to_pylist() == values
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_float_that_json_does_not_have_narrows_no_bound(tmp_path: Path, value: float) -> None:
+    lake = DeltaLake(tmp_path, pa.schema([("v", pa.float64())]))
+    event = lake.write(pa.record_batch({"v": [1.0, value, 2.0]}))
+    committed(lake, event)
+    stats = stats_of(event.files[0])
+    expected = {"minValues": {"v": 1.0}, "maxValues": {"v": 2.0}}
+    if math.isnan(value):
+        expected = {"minValues": {}, "maxValues": {}}
+    else:
+        expected["maxValues" if value > 0 else "minValues"] = {}
+    assert {key: stats[key] for key in expected} == expected
+
+
+def test_long_texts_have_short_bounds_around_them(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path, pa.schema([("v", pa.string())]))
+    for values in (["a" * 100, "b" * 100], ["x" * 32 + "\U0010ffff" * 3], ["m" * 32]):
+        event = lake.write(pa.record_batch({"v": values}))
+        stats = stats_of(event.files[0])
+        lowest, highest = stats["minValues"]["v"], stats["maxValues"].get("v", "\U0010ffff" * 40)
+        assert all(lowest.encode() <= value.encode() <= highest.encode() for value in values)
+        assert len(lowest) <= 32
+
+
+def test_columns_without_statistics_follow_the_table(tmp_path: Path) -> None:
+    columns = [column(name) for name in ("a", "b", "c")]
+    cases = {
+        "1": {"a"},
+        "-1": {"a", "b", "c"},
+        "0": set(),
+    }
+    for number, (said, expected) in enumerate(cases.items()):
+        root = tmp_path / str(number)
+        put(
+            root,
+            0,
+            info(),
+            protocol(),
+            metadata(columns, properties={"delta.dataSkippingNumIndexedCols": said}),
+        )
+        assert set(stats_of(written(root, a=1, b=2, c=3))["minValues"]) == expected
+    root = tmp_path / "named"
+    put(
+        root,
+        0,
+        info(),
+        protocol(),
+        metadata(columns, properties={"delta.dataSkippingStatsColumns": "c, `b`"}),
+    )
+    assert set(stats_of(written(root, a=1, b=2, c=3))["nullCount"]) == {"b", "c"}
+    root = tmp_path / "clustered"
+    clustering = {
+        "domain": "delta.clustering",
+        "configuration": '{"clusteringColumns":[["c"]]}',
+        "removed": False,
+    }
+    features = protocol(["clustering", "domainMetadata"])
+    properties = {"delta.dataSkippingNumIndexedCols": "1"}
+    put(root, 0, info(), features, metadata(columns, properties=properties), {"domainMetadata": clustering})
+    assert set(stats_of(written(root, a=1, b=2, c=3))["minValues"]) == {"a", "c"}
+
+
+def written(root: Path, **values: int) -> FileInfo:
+    writer = ADAPTER.open_writer(ADAPTER.parse_table(str(root)), None)
+    writer.write(pa.record_batch({name: pa.array([value], pa.int64()) for name, value in values.items()}))
+    (file,) = writer.finish()
+    return file
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4_raw", "uncompressed", None])
+def test_files_have_the_codec_of_the_table(tmp_path: Path, codec: str | None) -> None:
+    properties = {} if codec is None else {"delta.parquet.compression.codec": codec}
+    put(tmp_path, 0, info(), protocol(), metadata(ID, properties=properties))
+    file = written(tmp_path, id=1)
+    found = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0).column(0).compression
+    assert found == {None: "ZSTD", "lz4_raw": "LZ4"}.get(codec, str(codec).upper())
+
+
+def test_partitions_get_a_file_each_in_the_order_of_their_rows(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.int32()), ("q", pa.string())])
+    lake = DeltaLake(tmp_path, schema, ["p", "q"])
+    rows = {
+        "id": pa.array(range(6), pa.int64()),
+        "p": pa.array([1, 2, 1, None, 1, 1], pa.int32()),
+        "q": ["a", "a", "b", "a", "a", None],
+    }
+    event = lake.write(pa.record_batch(rows))
+    found = {
+        (file.partition["p"], file.partition["q"]): pq.ParquetFile(lake.root / file.path)
+        .read()["id"]
+        .to_pylist()
+        for file in event.files
+    }
+    assert found == {("1", "a"): [0, 4], ("2", "a"): [1], ("1", "b"): [2], (None, "a"): [3], ("1", None): [5]}
+    committed(lake, event)
+    assert sorted(pa.table(lake.table.scan())["p"].to_pylist(), key=str) == [1, 1, 1, 1, 2, None]
+
+
+def test_an_empty_text_is_a_null_partition(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.string())]), ["p"])
+    event = lake.write(pa.record_batch({"id": pa.array([1], pa.int64()), "p": [""]}))
+    assert event.files[0].partition == {"p": None}
+    committed(lake, event)
+
+
+PARTITIONS: tuple[tuple[str, Any, str], ...] = (
+    ("long", -5, "-5"),
+    ("boolean", True, "true"),
+    ("date", datetime.date(2026, 7, 1), "2026-07-01"),
+    ("timestamp", datetime.datetime(2026, 7, 1, 1, 2, 3, 4, UTC), "2026-07-01T01:02:03.000004Z"),
+    ("timestamp_ntz", datetime.datetime(2026, 7, 1, 1, 2, 3), "2026-07-01 01:02:03.000000"),
+    ("decimal(5,2)", decimal.Decimal("-1.50"), "-1.50"),
+    ("decimal(5,0)", decimal.Decimal("7"), "7"),
+    ("string", "a/b", "a/b"),
+)
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), PARTITIONS)
+def test_the_text_of_a_partition_value_is_recognized(kind: str, value: object, text: str) -> None:
+    there = Column("p", "p", None, kind, nullable=True, metadata={})
+    assert partition_text(kind, value) == text
+    assert is_partition_text(there, text)
+    assert is_partition_text(there, None)
+    assert not is_partition_text(there, "")
+    assert kind == "string" or not is_partition_text(there, text + "x")
+
+
+def test_large_attempts_are_split_and_few_files_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "BUFFER_ROWS", 10)
+    monkeypatch.setattr(writing, "MOST_OPEN", 2)
+    monkeypatch.setattr(writing, "LARGEST", 2_000)
+    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])
+    batches = [
+        pa.record_batch(
+            {
+                "id": pa.array(range(start, start + 10), pa.int64()),
+                "p": pa.array([number % 5 for number in range(10)], pa.int64()),
+            }
+        )
+        for start in range(0, 200, 10)
+    ]
+    event = lake.write(*batches)
+    committed(lake, event)
+    assert len(event.files) > 5
+    assert lake.ids() == list(range(200))
+    assert sum(file.rows for file in event.files) == 200
+
+
+def test_event_times_are_those_of_each_file(tmp_path: Path) -> None:
+    schema = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("p", pa.string())])
+    lake = DeltaLake(tmp_path, schema, ["p"])
+    times = pa.array([5_000, 9_000, 7_000], pa.timestamp("us", tz="UTC"))
+    event = lake.write(pa.record_batch({"t": times, "p": ["a", "b", "a"]}), event_time="t")
+    found = {file.partition["p"]: (file.min_event_time, file.max_event_time) for file in event.files}
+    assert found == {"a": (5, 7), "b": (9, 9)}
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", pa.string())]))
+    for rows in ({"other": [1]}, {"id": ["x"]}, {"id": pa.array([None], pa.int64())}, {"p": ["a"]}):
+        with pytest.raises(SchemaMismatch):
+            lake.write(pa.record_batch(rows))
+    table = ADAPTER.parse_table(lake.location)
+    with pytest.raises(TableRefused, match="no column t"):
+        ADAPTER.open_writer(table, "t")
+    with pytest.raises(TableRefused, match="the column p"):
+        ADAPTER.open_writer(table, "p")
+    with pytest.raises(SchemaMismatch, match="no column id"):
+        ADAPTER.open_writer(table, "id").write(pa.record_batch({"p": ["a"]}))
+
+
+def test_an_attempt_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
+    writer.write(pa.record_batch({"id": pa.array([1], pa.int64())}))
+    writer._flush()
+    assert list(lake.root.glob("*.parquet")) != []
+    writer.abort()
+    assert list(lake.root.glob("*.parquet")) == []
+
+
+def test_a_described_attempt_keeps_its_files(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None, "0f" * 16)
+    writer.write(pa.record_batch({"id": pa.array([1], pa.int64())}))
+    (file,) = writer.finish()
+    writer.abort()
+    assert file.path.startswith(f"data-{'0f' * 16}-")
+    assert (lake.root / file.path).stat().st_size == file.size
+
+
+def test_nested_columns_come_back(tmp_path: Path) -> None:
+    struct = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
+    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("s", struct)]))
+    values = [{"x": 1, "y": [{"z": "a"}]}, {"x": None, "y": []}, None]
+    rows = pa.record_batch({"id": pa.array([1, 2, 3], pa.int64()), "s": pa.array(values, struct)})
+    event = lake.write(rows)
+    committed(lake, event)
+    assert stats_of(event.files[0])["minValues"] == {"id": 1, "s": {"x": 1}}
+    assert pa.table(lake.table.scan())["s"].to_pylist() == values

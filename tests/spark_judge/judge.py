@@ -1,0 +1,102 @@
+"""A Spark with the runtimes of lake formats, which reads our commits and writes between them.
+
+It is another release than that of the jobs, since the runtimes exist for some releases only. So it has an
+environment of its own, which is made once for each user: about 450 MB.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sluicegate.embedded.cache import cached_directory
+from sluicegate.embedded.errors import FetchError
+from sluicegate.embedded.jars import fetched_jars
+from sluicegate.embedded.java import find_java
+
+SPARK: Final = "4.1.4"
+DELTA: Final = "4.4.0"
+SKIPPED: Final = "SLUICEGATE_TEST_SPARK_JUDGE"
+"""Variable of the environment that leaves these tests out with the value `no`."""
+REASON: Final = f"left out by {SKIPPED}=no: no Spark with the runtimes of lake formats reads these tables"
+
+_MAIN: Final = f"delta-spark_4.1_2.13-{DELTA}.jar"
+_WORKER: Final = Path(__file__).with_name("worker.py")
+_MODULE: Final = f"""\
+<ivy-module version="2.0">
+  <info organisation="sluicegate" module="spark-judge-for-tests"/>
+  <dependencies>
+    <dependency org="io.delta" name="delta-spark_4.1_2.13" rev="{DELTA}" transitive="false"/>
+    <dependency org="io.delta" name="delta-storage" rev="{DELTA}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+class SparkError(Exception):
+    """Spark's answer to a statement that failed."""
+
+
+class SparkJudge:
+    """One session in a child process. Use it as a context."""
+
+    def __init__(self, folder: Path) -> None:
+        home = cached_directory(f"pyspark-{SPARK}", _install)
+        jars = fetched_jars(find_java(), "Delta for Spark", "delta-spark", DELTA, _MODULE, _MAIN)
+        environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONNOUSERSITE": "1"}
+        environment.pop("SPARK_HOME", None)
+        with (folder / "spark.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_WORKER), ",".join(map(str, jars)), str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,
+                env=environment,
+            )
+        self._log = folder / "spark.log"
+        self.version: str = self._answer()[0][0]
+
+    def sql(self, statement: str) -> list[list[Any]]:
+        """Return the rows of a statement. Dates, times and decimals come as texts. Raises SparkError."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(statement) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> list[list[Any]]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SparkError(f"Spark has ended: {self._log.read_text(errors='replace')[-2000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise SparkError(answer["error"])
+        rows: list[list[Any]] = answer["rows"]
+        return rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Spark ends at the end of its input.
+        self._process.communicate()
+
+
+def _install(folder: Path) -> None:
+    """Install PySpark into a folder. Raises FetchError."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    made = subprocess.run(
+        [*command, "--target", str(folder), f"pyspark=={SPARK}"], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        raise FetchError(
+            f"could not install PySpark {SPARK} ({made.stderr.strip()[-300:]}); check the network, or set "
+            f"{SKIPPED}=no to leave its tests out"
+        )
