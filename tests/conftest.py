@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.doubles.s3 import S3Double
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
+from tests.postgres import postgres_server
 from tests.s3proxy import S3Proxy, s3_server
 from tests.servers import kafka_server, redis_server
 from tests.spark_judge.judge import REASON, SKIPPED, SparkJudge
@@ -29,6 +30,7 @@ WITH_SERVERS: Final = frozenset(
         "kafka_bootstrap",
         "own_kafka",
         "own_valkey",
+        "postgres",
         "redis",
         "redis_url",
         "s3",
@@ -122,6 +124,13 @@ def iceberg_rest() -> Iterator[RestCatalogServer]:
     """Give a REST catalog that all tests share; use namespaces of your own."""
     with rest_catalog() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Give the URI of a Postgres that all tests share; use namespaces of your own."""
+    with postgres_server() as uri:
+        yield uri
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ class IcebergAdapter:
                 "apart by it"
             )
         files = Files()
-        catalog = open_catalog(table, files)
+        catalog = open_catalog(table, files, pooled=True)
         branch = table.options.get("branch", MAIN)
         try:
             checked_table(table, load_existing(table, catalog), branch)
@@ -93,8 +93,11 @@ class IcebergAdapter:
         return IcebergWriter(view, event_time_column, digest)
 
 
-def open_catalog(table: TableRef, files: Files) -> Catalog:
-    """Return the catalog entry of a table. Raises TableRefused for catalogs without support."""
+def open_catalog(table: TableRef, files: Files, *, pooled: bool = False) -> Catalog:
+    """Return the catalog entry of a table. Raises TableRefused for catalogs without support.
+
+    `pooled`: connections stay open until it is closed.
+    """
     check_options(table)
     options = catalog_options(table)
     kind = options.get("type", "sql")
@@ -111,7 +114,7 @@ def open_catalog(table: TableRef, files: Files) -> Catalog:
         from sluicegate.lakes.iceberg.rest import RestTable
 
         return RestTable(options, name, identifier_of(table), files)
-    return SqlCatalog(options["uri"], name, identifier_of(table), files)
+    return SqlCatalog(options["uri"], name, identifier_of(table), files, pooled=pooled)
 
 
 def load_existing(table: TableRef, catalog: Catalog) -> Metadata:

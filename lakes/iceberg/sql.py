@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -30,15 +30,24 @@ _INSERT: Final = (
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :new)"
 )
+_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '60s'"
+"""Without it, a transaction that another writer leaves open would stop us for ever."""
+_POSTGRES: Final = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
+"""Seconds for a connection, milliseconds until a peer that does not answer is given up."""
 _TRIES: Final = 3
 
 
 class SqlCatalog:
     """One table in a database."""
 
-    def __init__(self, uri: str, catalog: str, identifier: Identifier, files: Files) -> None:
-        """Prepare the access; nothing is connected yet. Raises TableRefused for an unusable URI."""
-        self._engine = _engine(uri)
+    def __init__(
+        self, uri: str, catalog: str, identifier: Identifier, files: Files, *, pooled: bool = False
+    ) -> None:
+        """Prepare the access; nothing is connected yet. `pooled`: a connection stays open until `close`.
+
+        Raises TableRefused for an unusable URI.
+        """
+        self._engine = _engine(uri, pooled)
         self._files = files
         self._identifier = identifier
         self._key = {
@@ -108,6 +117,8 @@ class SqlCatalog:
             raise self._unavailable("changed", error) from error
         with connection:
             try:
+                if self._engine.dialect.name == "postgresql":
+                    connection.execute(text(_LOCK_TIMEOUT))
                 result = connection.execute(text(_UPDATE), {**self._key, "old": old, "new": new})
             except SQLAlchemyError as error:
                 # The transaction never reaches its commit.
@@ -134,12 +145,15 @@ class SqlCatalog:
         )
 
 
-def _engine(uri: str) -> Engine:
+def _engine(uri: str, pooled: bool) -> Engine:
     try:
         # A file needs no pool, and an open one would block the tools of its owner.
         if uri.startswith("sqlite"):
             return create_engine(uri, poolclass=NullPool)
-        return create_engine(uri, pool_pre_ping=True)
+        url = make_url(uri)
+        if url.get_backend_name() == "postgresql":
+            url = url.set(query={**_POSTGRES, **url.query})
+        return create_engine(url, pool_pre_ping=True) if pooled else create_engine(url, poolclass=NullPool)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise TableRefused(
             f"the option uri of the catalog cannot be used: {error}. Give the URI of a database as "

@@ -2,9 +2,8 @@
 
 import contextlib
 import json
-import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ from pyiceberg.catalog.sql import SqlCatalog as SqlLibraryCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Connection
+from sqlalchemy.pool import NullPool
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
@@ -134,7 +135,7 @@ class IcebergLake:
     def _connect(self, warehouse: Path) -> None:
         self.table_name = TABLE
         self.database = f"{warehouse}/catalog.db"
-        self.uri = f"sqlite:///{self.database}"
+        self.uri = self.database_uri = f"sqlite:///{self.database}"
         self.adapter = IcebergAdapter({"uri": self.uri})
         self.library: LibraryCatalog = SqlLibraryCatalog(
             "default", uri=self.uri, warehouse=f"file://{warehouse}"
@@ -142,17 +143,17 @@ class IcebergLake:
 
     def catalog(self, files: Files) -> Catalog:
         """Return the adapter's access to the catalog."""
-        return SqlCatalog(self.uri, "default", TABLE, files)
+        return SqlCatalog(self.uri, "default", self.table_name, files)
 
     def faulty(self, files: Files, fault: Fault | None) -> Catalog:
         """Return an access that fails once, where a commit is decided."""
-        catalog = FaultyCatalog(self.uri, "default", TABLE, files)
+        catalog = FaultyCatalog(self.uri, "default", self.table_name, files)
         catalog.fault = fault
         return catalog
 
     def thawing(self, files: Files, meanwhile: Callable[[], None]) -> Catalog:
         """Return an access of a process that stands still where a commit is decided, and is killed then."""
-        catalog = ThawingCatalog(self.uri, "default", TABLE, files)
+        catalog = ThawingCatalog(self.uri, "default", self.table_name, files)
         catalog.meanwhile = meanwhile
         return catalog
 
@@ -174,12 +175,20 @@ class IcebergLake:
 
     @property
     def metadata(self) -> Metadata:
-        with contextlib.closing(sqlite3.connect(self.database)) as connection:
-            found = connection.execute(
-                "SELECT metadata_location FROM iceberg_tables WHERE table_name = ? AND table_namespace = ?",
-                (self.table_name.name, *self.table_name.namespace),
-            ).fetchone()
-        return parse(found[0], local(found[0]).read_bytes())
+        query = (
+            "SELECT metadata_location FROM iceberg_tables WHERE table_name = :name AND table_namespace = :at"
+        )
+        names = {"name": self.table_name.name, "at": self.table_name.namespace[0]}
+        with self._database() as connection:
+            location = connection.execute(text(query), names).scalar_one()
+        return parse(location, local(location).read_bytes())
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[Connection]:
+        """Give a transaction in the database of the catalog."""
+        engine = create_engine(self.database_uri, poolclass=NullPool)
+        with engine.begin() as connection:
+            yield connection
 
     def fields(self) -> dict[str, Any]:
         """The metadata as JSON."""
@@ -194,11 +203,9 @@ class IcebergLake:
         change(fields)
         after = f"file://{self.root}/metadata/99999-{uuid.uuid4()}.metadata.json"
         local(after).write_text(json.dumps(fields))
-        with contextlib.closing(sqlite3.connect(self.database)) as connection:
-            connection.execute(
-                "UPDATE iceberg_tables SET metadata_location = ? WHERE metadata_location = ?", (after, before)
-            )
-            connection.commit()
+        update = "UPDATE iceberg_tables SET metadata_location = :after WHERE metadata_location = :before"
+        with self._database() as connection:
+            connection.execute(text(update), {"after": after, "before": before})
 
     def committer(self, user: str = USER, fault: Fault | None = None) -> IcebergCommitter:
         files = FaultyFiles()

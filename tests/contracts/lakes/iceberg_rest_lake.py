@@ -1,4 +1,4 @@
-"""Iceberg behind a REST catalog under the contract, and the choice of Iceberg's tables."""
+"""Iceberg behind a REST catalog and in a Postgres under the contract, and the choice of Iceberg's tables."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -6,13 +6,15 @@ from typing import Any, Final
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog as SqlLibraryCatalog
 from requests import Response
 
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.catalog import Catalog, Identifier
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.rest import RestTable
-from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.port import LakeUnavailable, TableRef
 from tests.contracts.lakes.harness import Fault
 from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
 from tests.iceberg_java.java import RestCatalogServer
@@ -69,6 +71,7 @@ class RestLake(IcebergLake):
     def _connect(self, warehouse: Path) -> None:
         self.table_name = Identifier((self._namespace,), "numbers")
         self.database = str(self._server.database)
+        self.database_uri = f"sqlite:///{self.database}"
         self.uri = self._server.uri
         self.options = {"type": "rest", "uri": self.uri}
         self.adapter = IcebergAdapter(self.options)
@@ -88,15 +91,55 @@ class RestLake(IcebergLake):
         return catalog
 
 
+class RecordingAdapter(IcebergAdapter):
+    """Remembers the committers, which keep connections open."""
+
+    def __init__(self, defaults: Mapping[str, str]) -> None:
+        super().__init__(defaults)
+        self.opened: list[IcebergCommitter] = []
+
+    def open_committer(self, table: TableRef, commit_user: str) -> IcebergCommitter:
+        self.opened.append(super().open_committer(table, commit_user))
+        return self.opened[-1]
+
+
+class PostgresLake(IcebergLake):
+    """A table of a catalog in a Postgres, in a namespace of its own."""
+
+    def __init__(self, uri: str, unique: str, warehouse: Path, version: int = 2) -> None:
+        self._given = uri
+        self._namespace = unique
+        super().__init__(warehouse, version)
+
+    def _connect(self, warehouse: Path) -> None:
+        self.table_name = Identifier((self._namespace,), "numbers")
+        self.database = ""
+        self.uri = self.database_uri = self._given
+        self.adapter = self._recording = RecordingAdapter({"uri": self.uri})
+        self.library = SqlLibraryCatalog("default", uri=self.uri, warehouse=f"file://{warehouse}")
+
+    def close(self) -> None:
+        """Close what is open, the library's connections included."""
+        for committer in self._recording.opened:
+            committer.close()
+        self.library.close()
+
+
 ICEBERG: Final = ("iceberg", "iceberg-v3", "iceberg-rest", "iceberg-rest-v3")
+"""Names of the tables of the contract suite that the library for Java can reach, too."""
+ALL_ICEBERG: Final = (*ICEBERG, "iceberg-postgres")
 """Names of the tables of the contract suite."""
 
 
 def iceberg_of(name: str, request: pytest.FixtureRequest, folder: Path) -> IcebergLake:
     """Return a fresh table."""
     version = 3 if name.endswith("v3") else 2
-    if "rest" not in name:
+    if name in ("iceberg", "iceberg-v3"):
         return IcebergLake(folder, version, forgets_parents=version == 3)
-    server: RestCatalogServer = request.getfixturevalue("iceberg_rest")
     unique: str = request.getfixturevalue("unique")
+    if name == "iceberg-postgres":
+        lake = PostgresLake(request.getfixturevalue("postgres"), unique, folder, version)
+        request.addfinalizer(lake.close)
+        return lake
+    server: RestCatalogServer = request.getfixturevalue("iceberg_rest")
     return RestLake(server, unique, folder, version)

@@ -56,7 +56,7 @@ def decisions(lake: IcebergLake) -> list[int]:
     return [int(each["summary"]["sluicegate.decision"]) for each in lake.fields()["snapshots"]]
 
 
-@pytest.fixture(params=["iceberg", "iceberg-rest-v3"])
+@pytest.fixture(params=["iceberg", "iceberg-postgres", "iceberg-rest-v3"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
     return iceberg_of(request.param, request, tmp_path)
 
