@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.doubles.s3 import S3Double
+from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
+from tests.postgres import postgres_server
 from tests.s3proxy import S3Proxy, s3_server
 from tests.servers import kafka_server, redis_server
 from tests.spark_judge.judge import REASON, SKIPPED, SparkJudge
@@ -22,10 +24,13 @@ settings.load_profile("any-machine")
 
 WITH_SERVERS: Final = frozenset(
     {
+        "iceberg_java",
+        "iceberg_rest",
         "kafka",
         "kafka_bootstrap",
         "own_kafka",
         "own_valkey",
+        "postgres",
         "redis",
         "redis_url",
         "s3",
@@ -112,6 +117,27 @@ def s3proxy() -> Iterator[S3Proxy]:
     """Give an S3 server that all tests share; use folders of your own."""
     with s3_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest() -> Iterator[RestCatalogServer]:
+    """Give a REST catalog that all tests share; use namespaces of your own."""
+    with rest_catalog() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Give the URI of a Postgres that all tests share; use namespaces of your own."""
+    with postgres_server() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def iceberg_java() -> Iterator[IcebergJava]:
+    """Give Iceberg's Java library, which shares no code with the product."""
+    with IcebergJava() as java:
+        yield java
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sluicegate.lakes.paimon import avro
+from sluicegate.lakes import avro
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 

@@ -12,7 +12,7 @@ from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 
-from sluicegate.lakes.paimon.avro import (
+from sluicegate.lakes.avro import (
     BadContainer,
     Block,
     Container,

@@ -64,13 +64,15 @@ def test_the_format_of_another_package_is_imported_when_it_is_asked_for(tmp_path
 
 def test_formats_of_other_packages_are_among_those_that_are_known(tmp_path: Path) -> None:
     install(tmp_path, ADAPTER.format(version=1))
-    said = "unknown table format 'hudi'; this release knows: acme, delta, paimon. Set `format` to one"
+    said = (
+        "unknown table format 'hudi'; this release knows: acme, delta, iceberg, paimon. Set `format` to one"
+    )
     assert ask(tmp_path, "hudi") == ["False", said, "False"]
 
 
 def test_the_format_for_tests_is_known_and_not_listed() -> None:
     assert adapter("memory").name == "memory"
-    with pytest.raises(TableRefused, match=r"this release knows: delta, paimon\. "):
+    with pytest.raises(TableRefused, match=r"this release knows: delta, iceberg, paimon\. "):
         adapter("hudi")
 
 

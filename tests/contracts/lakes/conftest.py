@@ -10,12 +10,13 @@ from sluicegate.lakes.evolution import EvolvesSchema
 from sluicegate.lakes.memory_table import MarkerKind
 from tests.contracts.lakes.delta_objects import DELTA, delta_of
 from tests.contracts.lakes.harness import EvolvingLake, Lake
+from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG, iceberg_of
 from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
 
 MARKERS: Final[dict[str, MarkerKind]] = {"memory-with-property": "property", "memory-with-state": "state"}
 """Tables in memory with gaps between positions and with a marker, by name."""
-MARKED: Final = (*MARKERS, *DELTA)
+MARKED: Final = (*MARKERS, *DELTA, *ALL_ICEBERG)
 """Names of the tables with a marker."""
 UNMARKED: Final = ("memory", "memory-with-gaps", *PAIMON)
 
@@ -27,6 +28,8 @@ def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:
     if name.startswith("memory"):
         dice = random.Random(request.node.nodeid)
         return MemoryLake(lambda: dice.randint(1, 9), MARKERS.get(name, "none"))
+    if name in ALL_ICEBERG:
+        return iceberg_of(name, request, folder)
     if name.startswith("delta"):
         return delta_of(name, request, folder)
     return paimon_of(name, request, folder)

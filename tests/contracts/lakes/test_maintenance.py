@@ -5,6 +5,7 @@ import pytest
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable
 from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.memory_lake import MemoryLake
 
 
@@ -82,7 +83,7 @@ def test_nothing_is_known_of_a_table_that_is_away(lake: Lake) -> None:
     lake.drop()
     with pytest.raises(LakeUnavailable):
         lake.maintenance().history()
-    if isinstance(lake, MemoryLake):
+    if isinstance(lake, MemoryLake | IcebergLake):
         with pytest.raises(LakeUnavailable):
             lake.maintenance().file_status([path])
     else:

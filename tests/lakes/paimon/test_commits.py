@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.lakes.paimon.avro import Container, Header
+from sluicegate.lakes.avro import Container, Header
 from sluicegate.lakes.paimon.manifests import Manifests
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import CommitRequest, Published

@@ -8,7 +8,7 @@ schema and codec.
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -24,7 +24,13 @@ BLOCK_BYTES: Final = 1 << 17
 _COMPRESSORS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
     "zstandard": zstd.compress,
-    "deflate": lambda raw: zlib.compress(raw, wbits=-15),
+    # The lowest level: entries of one commit are much alike, and a coordinator packs thousands of them.
+    "deflate": lambda raw: zlib.compress(raw, 1, wbits=-15),
+}
+_DECOMPRESSORS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "null": bytes,
+    "zstandard": zstd.decompress,
+    "deflate": lambda packed: zlib.decompress(packed, wbits=-15),
 }
 DEFAULT_CODEC: Final = "zstandard"
 
@@ -90,11 +96,13 @@ def supported_codec(name: str) -> str:
 class Header:
     """Header of files of one schema and codec. All files written with it share its sync marker."""
 
-    def __init__(self, schema: dict[str, Any], codec: str) -> None:
+    def __init__(self, schema: dict[str, Any], codec: str, more: Mapping[str, str] | None = None) -> None:
+        """Make a header; `more` are further entries of the file's metadata."""
         self.schema = json.dumps(schema).encode()
         self.codec = codec
         self.sync = os.urandom(SYNC_SIZE)
-        pairs = ((b"avro.codec", codec.encode()), (b"avro.schema", self.schema))
+        own = ((b"avro.codec", codec.encode()), (b"avro.schema", self.schema))
+        pairs = (*own, *((key.encode(), value.encode()) for key, value in (more or {}).items()))
         meta = b"".join(write_long(len(part)) + part for pair in pairs for part in pair)
         self.start = MAGIC + write_long(len(pairs)) + meta + b"\x00" + self.sync
 
@@ -151,6 +159,7 @@ class Container:
             raise BadContainer("not an Avro object container")
         meta, at = _read_meta(data, len(MAGIC))
         self.data = data
+        self.meta = meta
         self.schema = meta.get(b"avro.schema", b"")
         self.codec = meta.get(b"avro.codec", b"null").decode()
         self.sync = data[at : at + SYNC_SIZE]
@@ -170,6 +179,16 @@ class Container:
             found.append(Block(records, data[start:end]))
             start = end + SYNC_SIZE
         return found
+
+
+def unpacked(block: Block, codec: str) -> bytes:
+    """Return the encoded records of a block. Raises BadContainer."""
+    _, at = read_long(block.framed, 0)
+    _, at = read_long(block.framed, at)
+    try:
+        return _DECOMPRESSORS[codec](block.framed[at:])
+    except (KeyError, ValueError, zlib.error, zstd.ZstdError) as error:
+        raise BadContainer(f"a block of the codec {codec} cannot be unpacked ({error!r})") from error
 
 
 def records(data: bytes) -> list[dict[str, Any]]:

@@ -1,0 +1,146 @@
+"""Entry of Iceberg in the registry of table formats."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from sluicegate.lakes.iceberg.catalog import (
+    DEFAULT_CATALOG,
+    Catalog,
+    NoTable,
+    catalog_options,
+    check_options,
+    identifier_of,
+)
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
+from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
+from sluicegate.lakes.iceberg.sql import SqlCatalog
+from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, TableRef, TableRefused
+from sluicegate.lakes.storages import location_uri
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.iceberg.writer import IcebergWriter
+
+_CATALOGS: Final = ("rest", "sql")
+
+
+class IcebergAdapter:
+    """Adapter for append tables of format versions 2 and 3, in an SQL or REST catalog.
+
+    The setting `table` is the location of the data files, as the table's metadata names it. The option
+    `identifier` is its name in the catalog, `catalog` the name of the catalog, `branch` the branch that
+    commits go to. All other options are the catalog's own.
+    """
+
+    name = FORMAT
+    format_version = FORMAT_VERSION
+    port_version = PORT_VERSION
+
+    def __init__(self, defaults: Mapping[str, str] | None = None) -> None:
+        """Make an adapter; `defaults` are options of tables that do not set them."""
+        self._defaults = dict(defaults or {})
+
+    def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
+        """Read a path or a URI of the folder of a table's data. Raises TableRefused for other storage."""
+        table = TableRef(text, location_uri(text), {**self._defaults, **(options or {})})
+        identifier_of(table)
+        return table
+
+    def open_committer(self, table: TableRef, commit_user: str) -> IcebergCommitter:
+        """Open the committer half. Raises TableRefused or LakeUnavailable."""
+        if not commit_user or "@" in commit_user:
+            raise TableRefused(
+                f"the commit user {commit_user!r} must be a name without `@`: the table tells decisions "
+                "apart by it"
+            )
+        files = Files()
+        catalog = open_catalog(table, files, pooled=True)
+        branch = table.options.get("branch", MAIN)
+        try:
+            checked_table(table, load_existing(table, catalog), branch)
+        except LakeError:
+            catalog.close()
+            raise
+        return IcebergCommitter(catalog, files, commit_user, branch)
+
+    def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
+        """Open the maintenance; the table need not exist yet. Raises TableRefused."""
+        files = Files()
+        branch = table.options.get("branch", MAIN)
+        return IcebergMaintenance(
+            open_catalog(table, files), files, table, branch, lambda other: open_catalog(other, files)
+        )
+
+    def open_writer(
+        self,
+        table: TableRef,
+        event_time_column: str | None,
+        digest: str | None = None,
+    ) -> "IcebergWriter":
+        """Open the writer half. Raises TableRefused or LakeUnavailable."""
+        # This import loads libraries that a coordinator does not need.
+        from sluicegate.lakes.iceberg.writer import IcebergWriter
+
+        files = Files()
+        catalog = open_catalog(table, files)
+        try:
+            view = checked_table(table, load_existing(table, catalog), table.options.get("branch", MAIN))
+        finally:
+            catalog.close()
+        return IcebergWriter(view, event_time_column, digest)
+
+
+def open_catalog(table: TableRef, files: Files, *, pooled: bool = False) -> Catalog:
+    """Return the catalog entry of a table. Raises TableRefused for catalogs without support.
+
+    `pooled`: connections stay open until it is closed.
+    """
+    check_options(table)
+    options = catalog_options(table)
+    kind = options.get("type", "sql")
+    if kind not in _CATALOGS:
+        raise TableRefused(
+            f"the catalog type {kind} of {table.name} is not supported; this release knows "
+            f"{', '.join(_CATALOGS)}. Set the option type to one"
+        )
+    if not options.get("uri"):
+        raise TableRefused(f"the table {table.name} needs the option uri: the address of its catalog")
+    name = table.options.get("catalog", DEFAULT_CATALOG)
+    if kind == "rest":
+        # This import loads the library's client, which other catalogs do not need.
+        from sluicegate.lakes.iceberg.rest import RestTable
+
+        return RestTable(options, name, identifier_of(table), files)
+    return SqlCatalog(options["uri"], name, identifier_of(table), files, pooled=pooled)
+
+
+def load_existing(table: TableRef, catalog: Catalog) -> Metadata:
+    """Return the state of a table. Raises TableRefused if it does not exist, or LakeUnavailable."""
+    try:
+        return catalog.load()
+    except NoTable:
+        raise TableRefused(
+            f"the catalog {table.options.get('catalog', DEFAULT_CATALOG)} has no table "
+            f"{identifier_of(table)}; create the table first, or correct the options identifier and catalog"
+        ) from None
+
+
+def checked_table(table: TableRef, metadata: Metadata, branch: str) -> TableView:
+    """Return the view of a table that is in scope, and where its setting says. Raises TableRefused."""
+    view = TableView(metadata)
+    if table.location != view.event_location:
+        raise TableRefused(
+            f"the table {identifier_of(table)} keeps its data in {view.data_location}, not in "
+            f"{table.location}. Set `table` to that location"
+        )
+    try:
+        metadata.head(branch)
+    except LakeUnavailable as error:
+        raise TableRefused(str(error)) from error
+    return view
+
+
+ADAPTER: Final = IcebergAdapter()

@@ -1,0 +1,139 @@
+"""The history of a branch of an Iceberg table: snapshots name their parents."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sluicegate.lakes import history
+from sluicegate.lakes.history import Marker, Newest, NoParent, PastSnapshot, TableHistory
+from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, Snapshot
+from sluicegate.lakes.port import Answer, SnapshotRef
+
+USER: Final = "sluicegate.user"
+DECISION: Final = "sluicegate.decision"
+DIGEST: Final = "sluicegate.digest"
+WATERMARK: Final = "sluicegate.watermark"
+"""Keys of a snapshot's summary. The watermark is in milliseconds since the Unix epoch."""
+_COMMITTED: Final = "sluicegate.committed"
+
+
+class Ancestry:
+    """One branch of one state of a table, for questions about its history."""
+
+    def __init__(self, metadata: Metadata, branch: str) -> None:
+        """Find the head. Raises LakeUnavailable if the branch does not exist."""
+        self._metadata = metadata
+        self._branch = branch
+        self._head = metadata.head(branch)
+
+    def look_for(self, commit_user: str, asked: tuple[int, str], recorded: SnapshotRef | None) -> Answer:
+        """Answer whether a decision is in the history, as `history.look_for` does."""
+        marker = marker_of(self._metadata, commit_user, self._branch)
+        head = past_of(self._head) if self._head is not None else None
+        return history.look_for(head, self._parent, self._at, commit_user, asked, recorded, marker)
+
+    def newest_decisions(self, commit_user: str) -> Newest:
+        """Return the highest decisions of this user."""
+        marker = marker_of(self._metadata, commit_user, self._branch)
+        head = past_of(self._head) if self._head is not None else None
+        return history.newest_decisions(head, self._parent, self._at, commit_user, marker)
+
+    def history(self) -> TableHistory:
+        """Read the history back from its head."""
+        head = past_of(self._head) if self._head is not None else None
+        return history.read_history(self._metadata.identity, head, self._parent)
+
+    def child_of(self, ref: SnapshotRef | None) -> PastSnapshot | None:
+        """Return the snapshot of the history that was made on this one; None: on the empty branch."""
+        past: PastSnapshot | NoParent | None = past_of(self._head) if self._head is not None else None
+        while isinstance(past, PastSnapshot):
+            parent = self._parent(past)
+            if parent is NoParent.FIRST:
+                return past if ref is None else None
+            if isinstance(parent, PastSnapshot) and parent.ref == ref:
+                return past
+            past = parent
+        return None
+
+    def watermark(self) -> int | None:
+        """Return the newest watermark of the history, in milliseconds; None if there is none."""
+        snapshot = self._head
+        while snapshot is not None:
+            value = _number((snapshot.get("summary") or {}).get(WATERMARK))
+            if value is not None:
+                return value
+            before = self._before(snapshot)
+            snapshot = before if not isinstance(before, NoParent) else None
+        return None
+
+    def _parent(self, past: PastSnapshot) -> PastSnapshot | NoParent:
+        before = self._before(self._metadata.by_id[int(past.ref.identity)])
+        return before if isinstance(before, NoParent) else past_of(before)
+
+    def _before(self, snapshot: Snapshot) -> Snapshot | NoParent:
+        position, parent = ref_of(snapshot).id, snapshot.get("parent-snapshot-id")
+        if parent is None or parent == -1:
+            return NoParent.FIRST if self._nothing_expired_before(position) else NoParent.UNREADABLE
+        before = self._metadata.by_id.get(parent)
+        # Snapshots of format version 1 have no sequence numbers, so nothing shows their order.
+        if before is None or ref_of(before).id >= position:
+            return NoParent.UNREADABLE
+        return before
+
+    def _nothing_expired_before(self, sequence_number: int) -> bool:
+        """Return True if every lower sequence number is still there.
+
+        Some tools remove the name of the parent from a snapshot when they expire that parent. Such a snapshot
+        looks like the first one.
+        """
+        known = self._metadata.by_sequence
+        return all(number in known for number in range(1, sequence_number))
+
+    def _at(self, position: int) -> PastSnapshot | None:
+        found = self._metadata.by_sequence.get(position)
+        return past_of(found) if found is not None else None
+
+
+def ref_of(snapshot: Snapshot) -> SnapshotRef:
+    """Return a snapshot's position, which is its sequence number, and its identity."""
+    return SnapshotRef(int(snapshot.get("sequence-number") or 0), str(snapshot["snapshot-id"]))
+
+
+def past_of(snapshot: Snapshot) -> PastSnapshot:
+    """Return the commit that made a snapshot."""
+    summary: Mapping[str, Any] = snapshot.get("summary") or {}
+    user, decision = str(summary.get(USER) or ""), _number(summary.get(DECISION))
+    if not user or decision is None:
+        return PastSnapshot(ref_of(snapshot), str(summary.get("engine-name") or ""), 0, "")
+    return PastSnapshot(ref_of(snapshot), user, decision, str(summary.get(DIGEST) or ""))
+
+
+def marker_property(commit_user: str, branch: str) -> str:
+    """Return the name of the property with the newest commit of a user. Names cannot contain `@`."""
+    return f"{_COMMITTED}.{commit_user}" + ("" if branch == MAIN else f"@{branch}")
+
+
+def marker_text(identity: str, marker: Marker) -> str:
+    """Return the value of the property, for the table of this identity."""
+    ref = marker.snapshot
+    return f"{identity}:{marker.decision}:{ref.id}:{ref.identity}:{marker.digest}"
+
+
+def marker_of(metadata: Metadata, commit_user: str, branch: str) -> Marker | None:
+    """Return the table's mark of the newest commit of a user; None if there is none that can be read.
+
+    A copy of a table may copy its properties, so the value names its table.
+    """
+    parts = metadata.properties.get(marker_property(commit_user, branch), "").split(":", 4)
+    if len(parts) < 5 or parts[0] != metadata.identity:
+        return None
+    decision, position = _number(parts[1]), _number(parts[2])
+    if decision is None or position is None:
+        return None
+    return Marker(decision, parts[4], SnapshotRef(position, parts[3]))
+
+
+def _number(value: object) -> int | None:
+    try:
+        return int(str(value))
+    except ValueError:
+        return None

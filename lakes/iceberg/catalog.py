@@ -1,0 +1,92 @@
+"""The seam to a catalog: which metadata a table has, and the one conditional change of it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sluicegate.lakes.iceberg.metadata import Append, Metadata
+from sluicegate.lakes.port import TableRef, TableRefused
+
+DEFAULT_CATALOG: Final = "default"
+_OWN: Final = ("identifier", "catalog", "branch")
+_OF_SQL: Final = ("type", "uri")
+_UPSERTS: Final = re.compile(r"upsert|equality|primary.?key|identifier.field", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """Name of a table in its catalog."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join((*self.namespace, self.name))
+
+
+class NoTable(Exception):
+    """The catalog has no table of this name."""
+
+
+class Catalog(Protocol):
+    """One table in a catalog. Methods block; Uncertain and LakeUnavailable are as in the port."""
+
+    def load(self) -> Metadata:
+        """Return the current state. Raises NoTable, LakeUnavailable, or TableRefused for damaged metadata."""
+        ...
+
+    def commit(self, base: Metadata, change: Append) -> bool:
+        """Put a snapshot at the end of its branch, on exactly the head that it names.
+
+        Return False if the table has changed since `base`: then nothing is visible. Raises LakeUnavailable
+        if certainly nothing is visible, Uncertain if that is unknown, TableRefused if it never will be.
+        """
+        ...
+
+    def create(self, fields: Mapping[str, Any], location: str) -> None:
+        """Make the table with this metadata, unless it exists. Raises LakeUnavailable."""
+        ...
+
+    def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+def identifier_of(table: TableRef) -> Identifier:
+    """Return the name of a table in its catalog: the option `identifier`, else the end of its location.
+
+    Raises TableRefused if there is neither.
+    """
+    text = table.options.get("identifier", "")
+    parts = text.split(".") if text else table.location.rstrip("/").split("/")[-2:]
+    if not text and len(parts) == 2:
+        # Hive-like warehouses give the folder of a namespace this ending.
+        parts[0] = parts[0].removesuffix(".db")
+    if len(parts) < 2 or not all(parts):
+        raise TableRefused(
+            f"the option identifier of the table {table.name} must be NAMESPACE.TABLE, as in the catalog"
+        )
+    return Identifier(tuple(parts[:-1]), parts[-1])
+
+
+def check_options(table: TableRef) -> None:
+    """Raise TableRefused for options that would be ignored: each must mean something here."""
+    options = catalog_options(table)
+    upserts = sorted(key for key in options if _UPSERTS.search(key))
+    if upserts:
+        raise TableRefused(
+            f"the option {upserts[0]} of {table.name} is not supported: a commit here only appends, so rows "
+            "with one key would be there twice. Remove the option, and merge the rows after the commit"
+        )
+    unknown = sorted(options.keys() - set(_OF_SQL))
+    if unknown and options.get("type", "sql") == "sql":
+        raise TableRefused(
+            f"the option {unknown[0]} of {table.name} has no meaning for an SQL catalog; the options are "
+            f"{', '.join((*_OF_SQL, *_OWN))}. Remove it"
+        )
+
+
+def catalog_options(table: TableRef) -> dict[str, str]:
+    """Return the options that are the catalog's own."""
+    return {key: value for key, value in table.options.items() if key not in _OWN}

@@ -1,0 +1,310 @@
+"""Committer half of the adapter: searches an Iceberg table for a decision, and publishes one."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.models import FilesWritten
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.history import Marker, PastSnapshot
+from sluicegate.lakes.iceberg.ancestry import (
+    DECISION,
+    DIGEST,
+    USER,
+    WATERMARK,
+    Ancestry,
+    marker_property,
+    marker_text,
+    past_of,
+    ref_of,
+)
+from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
+from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_totals
+from sluicegate.lakes.iceberg.entries import Entries, Examiner
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.lists import UnknownMetadata
+from sluicegate.lakes.iceberg.looks import look
+from sluicegate.lakes.iceberg.metadata import Append, Metadata, Snapshot
+from sluicegate.lakes.iceberg.table import TableView, parts_of
+from sluicegate.lakes.port import (
+    Answer,
+    BadFiles,
+    CommitRequest,
+    Conflict,
+    LakeUnavailable,
+    NotPublished,
+    OutcomeUnknown,
+    Publication,
+    Published,
+    Refused,
+    SnapshotRef,
+    TableRefused,
+    TableReplaced,
+    TableState,
+)
+from sluicegate.lakes.storage import Uncertain
+from sluicegate.lakes.twins import Twins, paths_of
+
+_NUMBERS_BYTES: Final = 16
+"""Memory for the two numbers of each file."""
+
+
+class IcebergCommitter:
+    """Committer for one branch of one table and one commit user. Not safe for concurrent calls."""
+
+    def __init__(self, catalog: Catalog, files: Files, commit_user: str, branch: str) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._user = commit_user
+        self._branch = branch
+        self._identity = ""
+        """Of the table that was asked last."""
+        self._viewed: tuple[str, TableView] | None = None
+        """View of one metadata file, by its location."""
+        self._opened: tuple[TableView, Examiner, Drafts] | None = None
+        """What was prepared for one state of the schemas, specs and properties."""
+
+    def inspect(self) -> TableState:
+        metadata = self._load()
+        self._view(metadata)
+        head = metadata.head(self._branch)
+        self._identity = metadata.identity
+        newest = Ancestry(metadata, self._branch).newest_decisions(self._user)
+        return TableState(self._identity, ref_of(head) if head is not None else None, *newest)
+
+    def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
+        metadata = self._load()
+        if metadata.identity != table:
+            return TableReplaced(metadata.identity)
+        self._identity = metadata.identity
+        return Ancestry(metadata, self._branch).look_for(self._user, (decision, digest), recorded)
+
+    def identity(self) -> str:
+        return self._load().identity
+
+    def premises(self) -> str:
+        return self._view(self._load()).premises
+
+    def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
+        return self._check(self._view(self._load()), files)
+
+    def _check(self, view: TableView, files: Sequence[FilesWritten]) -> list[Checked]:
+        twins = Twins()
+        examiner = self._open(view)[1]
+        found = [_checked(event, view.premises, examiner) for event in files]
+        for event in files:
+            twins.add(event)
+        look(self._files.folder(view.data_location), files)
+        return found
+
+    def publish(self, request: CommitRequest) -> Publication:
+        try:
+            return self._publish(request)
+        except LakeUnavailable as error:
+            # Only failures before the change of the catalog raise it. Later ones make the outcome unknown.
+            return NotPublished(str(error))
+        except TableRefused as error:
+            return Refused(str(error))
+        except Outdated:
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+
+    def _publish(self, request: CommitRequest) -> Publication:
+        metadata = self._load()
+        if metadata.identity != self._identity:
+            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
+        head = metadata.head(self._branch)
+        # The decision was made on `request.head`: on another head, the request may be committed already.
+        if (ref_of(head) if head is not None else None) != request.head:
+            return self._ours(request, metadata) or _overtaken(request.head, head)
+        new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head)
+        try:
+            view = self._view(metadata)
+            reading = _Reading(request.files, partial(self._check, view), view.premises)
+            draft = self._open(view)[2].compose(metadata, new, reading)
+        except (BadFiles, TableRefused, UnknownMetadata) as error:
+            return Refused(str(error))
+        return self._put(request, metadata, self._append(request, metadata, new, draft, reading.size), draft)
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def _put(self, request: CommitRequest, metadata: Metadata, change: Append, draft: Draft) -> Publication:
+        """Write the manifests, then change the catalog, which makes them visible."""
+        try:
+            self._files.write(draft.files)
+            put = self._catalog.commit(metadata, change)
+        except Uncertain as error:
+            return OutcomeUnknown(str(error))
+        except (LakeUnavailable, TableRefused):
+            # Certainly nothing refers to these files.
+            self._files.discard(draft.files)
+            raise
+        if put:
+            if self._opened is not None:
+                self._opened[2].remember(draft)
+            return Published(ref_of(change.snapshot))
+        hit(Failpoint.LAKE_DISCARD_BEFORE)
+        self._files.discard(draft.files)
+        hit(Failpoint.LAKE_DISCARD_AFTER)
+        return self._overtaken_meanwhile(request)
+
+    def _overtaken_meanwhile(self, request: CommitRequest) -> Conflict:
+        try:
+            return _overtaken(request.head, self._load().head(self._branch))
+        except LakeUnavailable:
+            return Conflict()
+
+    def _append(
+        self, request: CommitRequest, metadata: Metadata, new: NewSnapshot, draft: Draft, size: int
+    ) -> Append:
+        """Return the change of the table for a draft. `size`: of all new files, in bytes."""
+        snapshot: dict[str, Any] = {"snapshot-id": new.snapshot_id}
+        if new.head is not None:
+            snapshot["parent-snapshot-id"] = new.head["snapshot-id"]
+        times = (metadata.fields.get("last-updated-ms", 0), (new.head or {}).get("timestamp-ms", 0))
+        snapshot |= {
+            "sequence-number": new.sequence_number,
+            # Clocks of writers differ, and readers expect times that do not fall.
+            "timestamp-ms": max(time.time_ns() // 1_000_000, *times),
+            "manifest-list": draft.list_path,
+            "summary": self._summary(request, metadata, new.head, draft, size),
+            "schema-id": metadata.fields["current-schema-id"],
+        }
+        if metadata.version > 2:
+            snapshot |= {"first-row-id": draft.first_row_id, "added-rows": draft.assigned_rows}
+        head = new.head["snapshot-id"] if new.head is not None else None
+        # It replaces any other mark: the answer to the question was that a higher one counts for nothing.
+        marker = Marker(request.decision, request.digest, ref_of(snapshot))
+        mark = {marker_property(self._user, self._branch): marker_text(metadata.identity, marker)}
+        return Append(snapshot, self._branch, head, mark)
+
+    def _summary(
+        self, request: CommitRequest, metadata: Metadata, head: Snapshot | None, draft: Draft, size: int
+    ) -> dict[str, str]:
+        added = {
+            "added-data-files": draft.added_files,
+            "added-records": draft.added_rows,
+            "added-files-size": size,
+            "changed-partition-count": len(draft.partitions),
+        }
+        totals = {
+            "total-data-files": draft.added_files,
+            "total-records": draft.added_rows,
+            "total-files-size": size,
+            **dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), 0),
+        }
+        marks = (Ancestry(metadata, self._branch).watermark(), request.watermark)
+        watermark = max((mark for mark in marks if mark is not None), default=None)
+        return {
+            "operation": "append",
+            **{name: str(number) for name, number in added.items() if number},
+            **summary_totals((head.get("summary") or {}) if head is not None else None, totals),
+            USER: self._user,
+            DECISION: str(request.decision),
+            DIGEST: request.digest,
+            **({WATERMARK: str(watermark)} if watermark is not None else {}),
+        }
+
+    def _ours(self, request: CommitRequest, metadata: Metadata) -> Published | None:
+        """Return this request's own snapshot if it already follows the requested head, else None."""
+        there = Ancestry(metadata, self._branch).child_of(request.head)
+        if there is None or not self._is(there, request):
+            return None
+        return Published(there.ref)
+
+    def _is(self, past: PastSnapshot, request: CommitRequest) -> bool:
+        made_by = (past.commit_user, past.decision, past.digest)
+        return made_by == (self._user, request.decision, request.digest)
+
+    def _load(self) -> Metadata:
+        """Return the table's state. Raises LakeUnavailable if it does not exist or cannot be read."""
+        try:
+            return self._catalog.load()
+        except NoTable:
+            raise LakeUnavailable(
+                "the catalog has no such table any more: it was dropped or renamed. Make it again, or "
+                "correct the stream's table"
+            ) from None
+
+    def _view(self, metadata: Metadata) -> TableView:
+        """Return the parts of a state that commits depend on. Raises TableRefused if it is out of scope."""
+        if self._viewed is None or self._viewed[0] != metadata.location:
+            known = self._viewed[1] if self._viewed is not None else None
+            # Most changes add a snapshot, so what was prepared for the former state still holds.
+            same = known is not None and known.parts == parts_of(metadata)
+            self._viewed = metadata.location, known if known is not None and same else TableView(metadata)
+        return self._viewed[1]
+
+    def _open(self, view: TableView) -> tuple[TableView, Examiner, Drafts]:
+        if self._opened is None or self._opened[0] is not view:
+            self._opened = view, Examiner(view), Drafts(self._files, view)
+        return self._opened
+
+
+def _new_id(metadata: Metadata) -> int:
+    """Return a random id that no snapshot of the table has."""
+    while True:
+        found = uuid.uuid4().int >> 65
+        if found and found not in metadata.by_id:
+            return found
+
+
+def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
+    expected = asked.id if asked is not None else None
+    if there is None:
+        return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
+    past = past_of(there)
+    return Conflict(
+        cause=Cause(
+            code=CauseCode.OTHER_WRITER,
+            snapshot=past.ref.id,
+            expected=expected,
+            names=(past.commit_user,) if past.commit_user else (),
+        )
+    )
+
+
+def _checked(event: FilesWritten, premises: str, examiner: Examiner) -> Checked:
+    """Check all that an event itself can prove. Raises BadFiles."""
+    entries, paths = examiner.examine(event), paths_of(event)
+    return Checked(
+        premises=premises,
+        files=len(event.files),
+        rows=sum(entries.rows),
+        size=sum(file.size for file in event.files),
+        paths=paths,
+        content=entries,
+        held=len(paths) + len(entries.encoded) + _NUMBERS_BYTES * len(event.files),
+    )
+
+
+class _Reading:
+    """Single iteration over the entries of a commit. It detects duplicate files and adds up sizes."""
+
+    def __init__(
+        self,
+        events: Sequence[FilesWritten | Checked],
+        check: Callable[[Sequence[FilesWritten]], Sequence[Checked]],
+        premises: str,
+    ) -> None:
+        self._events = events
+        self._check = check
+        self._premises = premises
+        self._twins = Twins()
+        self.size = 0
+        """Of all files so far, in bytes."""
+
+    def __iter__(self) -> Iterator[Entries]:
+        for event in self._events:
+            checked = event if isinstance(event, Checked) else self._check([event])[0]
+            if checked.premises != self._premises or not isinstance(checked.content, Entries):
+                raise Outdated
+            if not self._twins.add_checked(checked):
+                raise BadFiles("a file is there twice, in two events of the commit")
+            self.size += checked.size
+            yield checked.content

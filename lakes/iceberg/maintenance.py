@@ -1,0 +1,186 @@
+"""Upkeep of an Iceberg table beside its commits: history, file status, copies."""
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.history import TableHistory
+from sluicegate.lakes.iceberg.ancestry import Ancestry
+from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.metadata import Metadata
+from sluicegate.lakes.iceberg.records import path_in, with_path
+from sluicegate.lakes.iceberg.references import References
+from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
+from sluicegate.lakes.storage_local import local_path
+from sluicegate.lakes.storages import open_storage
+
+_DATA_FILE: Final = re.compile(r"(?!metadata/).+")
+_NOT_COPIED: Final = ("current-snapshot-id", "statistics", "partition-statistics")
+_COPIED_PROPERTIES: Final = re.compile(r"(?!sluicegate\.|write\.data\.path$|write\.metadata\.path$).*")
+
+
+class IcebergMaintenance:
+    """The maintenance of one branch of one table."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        files: Files,
+        table: TableRef,
+        branch: str,
+        open_other: Callable[[TableRef], Catalog],
+    ) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._branch = branch
+        self._open_other = open_other
+        self._references: References | None = None
+        self._asked: set[str] = set()
+        self.location = table.location
+
+    def history(self) -> TableHistory:
+        return Ancestry(self._load(), self._branch).history()
+
+    def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
+        view, metadata = self._view()
+        data = {path: f"{view.data_location}/{path}" for path in paths if _is_data_file(view, path)}
+        wanted = set(data.values())
+        if self._references is None or not wanted <= self._asked:
+            self._asked = wanted
+            self._references = References(self._files, wanted)
+        if data:
+            self._references.refresh(metadata)
+        outside = {path: FileStatus.OUTSIDE for path in paths if path not in data}
+        found = self._references.found
+        return outside | {path: self._status_of(view, path, full in found) for path, full in data.items()}
+
+    def _status_of(self, view: TableView, path: str, referenced: bool) -> FileStatus:
+        if referenced:
+            return FileStatus.REFERENCED
+        size = self._files.folder(view.data_location).size(path)
+        return FileStatus.GONE if size is None else FileStatus.UNREFERENCED
+
+    def delete_unreferenced(self, path: str) -> FileStatus:
+        status = self.file_status([path])[path]
+        view, _ = self._view()
+        # The property says that other tables may have the files, too.
+        shared = view.properties.get("gc.enabled", "true").strip().lower() == "false"
+        if status is not FileStatus.UNREFERENCED or shared:
+            return status
+        removed = self._files.folder(view.data_location).remove(path)
+        return FileStatus.DELETED if removed else FileStatus.GONE
+
+    def create_like(self, source: TableRef) -> None:
+        try:
+            self._catalog.load()
+        except NoTable:
+            pass
+        else:
+            return
+        model = self._open_other(source)
+        try:
+            fields = _copied(model.load(), local_path(self.location))
+        except NoTable:
+            raise LakeUnavailable(f"{source.name} has no metadata to make a table like it") from None
+        finally:
+            model.close()
+        location = f"{fields['location']}/metadata/00000-{uuid.uuid4()}.metadata.json"
+        self._catalog.create(fields, location)
+
+    def examine(self, event: FilesWritten) -> None:
+        source = open_storage(event.location)
+        for file in event.files:
+            if ".." in file.path.split("/") or file.path.startswith("metadata/"):
+                raise BadFiles(f"{file.path} is no place of a data file")
+            size = source.size(file.path)
+            if size is None:
+                raise BadFiles(
+                    f"the file {file.path} is not in {event.location} any more: a rewrite has replaced it "
+                    "and its snapshots have expired, or it was deleted"
+                )
+            if size != file.size:
+                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+        try:
+            view = TableView(self._catalog.load())
+        except NoTable:
+            return
+        if event.schema_id not in view.schemas or event.spec_id not in view.specs:
+            raise BadFiles(
+                f"the files of {event.location} were written with schema {event.schema_id} and partition "
+                f"spec {event.spec_id}, which {self.location} lacks: let the new table be made by this "
+                "command"
+            )
+
+    def adopt(self, event: FilesWritten) -> FilesWritten:
+        self.examine(event)
+        view, _ = self._view()
+        source, target = open_storage(event.location), self._files.folder(view.data_location)
+        adopted = [self._adopted(view, event, file) for file in event.files]
+        for file in event.files:
+            if target.size(file.path) != file.size:
+                target.copy(source, file.path)
+        target.settle_files([file.path for file in event.files])
+        changes = {"location": view.event_location, "files": tuple(adopted)}
+        return event.model_copy(update=changes)
+
+    def _adopted(self, view: TableView, event: FilesWritten, file: FileInfo) -> FileInfo:
+        """Return a file as of this table. Raises BadFiles."""
+        try:
+            _check_path(file)
+            record = with_path(file.metadata, f"{view.data_location}/{file.path}")
+        except ValueError as error:
+            raise BadFiles(
+                f"the record of {file.path} in {event.location} cannot be read: {error}"
+            ) from error
+        return file.model_copy(update={"metadata": record})
+
+    def _view(self) -> tuple[TableView, Metadata]:
+        metadata = self._load()
+        return TableView(metadata), metadata
+
+    def _load(self) -> Metadata:
+        try:
+            return self._catalog.load()
+        except NoTable:
+            raise LakeUnavailable(
+                f"the catalog has no table for {self.location}: it was dropped or renamed. Make it again, or "
+                "correct the options identifier and catalog"
+            ) from None
+
+
+def _check_path(file: FileInfo) -> None:
+    """Check that a record has the path of its file. Raises ValueError."""
+    if not path_in(file.metadata).endswith(f"/{file.path}"):
+        raise ValueError("it has the path of another file")
+
+
+def _is_data_file(view: TableView, path: str) -> bool:
+    if ".." in path.split("/") or not path.startswith(view.data_prefix):
+        return False
+    return _DATA_FILE.fullmatch(path) is not None
+
+
+def _copied(metadata: Metadata, location: str) -> dict[str, Any]:
+    """Return metadata of a new table with the schemas, specs and properties of another one."""
+    fields = {key: value for key, value in metadata.fields.items() if key not in _NOT_COPIED}
+    properties = {key: value for key, value in metadata.properties.items() if _COPIED_PROPERTIES.match(key)}
+    fields |= {
+        "table-uuid": str(uuid.uuid4()),
+        # Not a canonical URI: Iceberg encodes nothing in its locations.
+        "location": f"file://{location}",
+        "last-sequence-number": 0,
+        "last-updated-ms": time.time_ns() // 1_000_000,
+        "properties": properties,
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+        "refs": {},
+    }
+    if metadata.version > 2:
+        fields["next-row-id"] = 0
+    return fields

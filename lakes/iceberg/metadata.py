@@ -1,0 +1,193 @@
+"""The metadata file of an Iceberg table, as data and as text.
+
+Fields that this release does not know stay as they are. Snapshots are kept as text beside their values, so
+that a commit renders one new snapshot and joins the others.
+"""
+
+import gzip
+import json
+import posixpath
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from sluicegate.lakes.port import LakeUnavailable
+
+MAIN: Final = "main"
+_LISTS: Final = ("snapshots", "snapshot-log")
+_GZIP: Final = b"\x1f\x8b"
+_NUMBER: Final = re.compile(r"(\d+)-")
+_PREVIOUS_VERSIONS: Final = "write.metadata.previous-versions-max"
+_DEFAULT_PREVIOUS_VERSIONS: Final = 100
+
+Snapshot = Mapping[str, Any]
+"""A snapshot, as in the metadata file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One commit: a new snapshot at the end of a branch, and properties that are set with it."""
+
+    snapshot: Snapshot
+    branch: str
+    head: int | None
+    """Id of the snapshot that the branch must end in; None: the branch is empty."""
+    properties: Mapping[str, str]
+
+
+class Metadata:
+    """One state of a table. It is never changed."""
+
+    def __init__(
+        self,
+        location: str,
+        fields: Mapping[str, Any],
+        snapshots: Sequence[Snapshot],
+        texts: Sequence[str],
+        log: Sequence[str],
+    ) -> None:
+        self.location = location
+        """Location of the metadata file; the catalog's answer stands for one without such a file."""
+        self.fields = fields
+        """All fields but the lists of snapshots."""
+        self.snapshots = snapshots
+        self._texts = texts
+        self._log = log
+
+    @property
+    def identity(self) -> str:
+        """UUID of the table; it changes when the table is dropped and made again."""
+        return str(self.fields["table-uuid"])
+
+    @property
+    def version(self) -> int:
+        return int(self.fields["format-version"])
+
+    @property
+    def table_location(self) -> str:
+        return str(self.fields["location"]).rstrip("/")
+
+    @property
+    def metadata_folder(self) -> str:
+        path = self.properties.get("write.metadata.path")
+        return path.rstrip("/") if path else f"{self.table_location}/metadata"
+
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        return {str(key): str(value) for key, value in (self.fields.get("properties") or {}).items()}
+
+    @property
+    def next_sequence_number(self) -> int:
+        return int(self.fields.get("last-sequence-number") or 0) + 1
+
+    @property
+    def next_row_id(self) -> int:
+        return int(self.fields.get("next-row-id") or 0)
+
+    @cached_property
+    def by_id(self) -> Mapping[int, Snapshot]:
+        return {each["snapshot-id"]: each for each in self.snapshots}
+
+    @cached_property
+    def by_sequence(self) -> Mapping[int, Snapshot]:
+        return {each.get("sequence-number", 0): each for each in self.snapshots}
+
+    def head(self, branch: str) -> Snapshot | None:
+        """Return the newest snapshot of a branch, None if it is empty.
+
+        Raises LakeUnavailable if the branch does not exist or its snapshot is missing.
+        """
+        ref = (self.fields.get("refs") or {}).get(branch)
+        if ref is None and branch != MAIN:
+            raise LakeUnavailable(f"{self.table_location} has no branch {branch} any more; make it again")
+        if ref is not None and ref.get("type", "branch") != "branch":
+            raise LakeUnavailable(f"{branch} of {self.table_location} is a tag, not a branch")
+        head = ref["snapshot-id"] if ref is not None else self.fields.get("current-snapshot-id")
+        # Older writers state -1 in place of a missing snapshot.
+        if head is None or head == -1:
+            return None
+        found = self.by_id.get(head)
+        if found is None:
+            raise LakeUnavailable(f"{self.location} names the snapshot {head}, but does not list it")
+        return found
+
+    def branch_fields(self, branch: str) -> Mapping[str, Any]:
+        """Return the fields of a branch, such as its retention; none for a new branch."""
+        return dict((self.fields.get("refs") or {}).get(branch, {}))
+
+    def with_append(self, change: Append, location: str) -> "Metadata":
+        """Return the metadata after a commit, for a new metadata file."""
+        snapshot, now = change.snapshot, change.snapshot["timestamp-ms"]
+        old, sid = self.fields, snapshot["snapshot-id"]
+        refs = dict(old.get("refs") or {})
+        refs[change.branch] = {**self.branch_fields(change.branch), "snapshot-id": sid, "type": "branch"}
+        fields = {
+            **old,
+            "last-sequence-number": snapshot["sequence-number"],
+            "last-updated-ms": now,
+            "refs": refs,
+            "properties": {**(old.get("properties") or {}), **change.properties},
+            "metadata-log": self._metadata_log(),
+        }
+        if "added-rows" in snapshot:
+            fields["next-row-id"] = snapshot["first-row-id"] + snapshot["added-rows"]
+        log = self._log
+        if change.branch == MAIN:
+            fields["current-snapshot-id"] = sid
+            log = [*log, json.dumps({"snapshot-id": sid, "timestamp-ms": now})]
+        text = json.dumps(snapshot)
+        return Metadata(location, fields, [*self.snapshots, snapshot], [*self._texts, text], log)
+
+    def _metadata_log(self) -> list[Any]:
+        """Return the log of earlier metadata files, with this one."""
+        try:
+            most = int(self.properties.get(_PREVIOUS_VERSIONS, _DEFAULT_PREVIOUS_VERSIONS))
+        except ValueError:
+            most = _DEFAULT_PREVIOUS_VERSIONS
+        mine = {"timestamp-ms": self.fields.get("last-updated-ms", 0), "metadata-file": self.location}
+        log: list[Any] = [*(self.fields.get("metadata-log") or ()), mine]
+        return log[-max(most, 1) :]
+
+    def next_location(self) -> str:
+        """Return a new location for the metadata file after this one."""
+        number = _NUMBER.match(posixpath.basename(self.location))
+        packed = ".gz" if self._packs else ""
+        following = int(number[1]) + 1 if number else 0
+        return f"{self.metadata_folder}/{following:05d}-{uuid.uuid4()}{packed}.metadata.json"
+
+    @property
+    def _packs(self) -> bool:
+        return self.properties.get("write.metadata.compression-codec", "none").lower() == "gzip"
+
+    def render(self) -> bytes:
+        """Return the content of the metadata file."""
+        body = json.dumps(self.fields)[:-1]
+        snapshots, log = ", ".join(self._texts), ", ".join(self._log)
+        text = f'{body}, "snapshots": [{snapshots}], "snapshot-log": [{log}]}}'.encode()
+        return gzip.compress(text, 6) if self.location.endswith(".gz.metadata.json") else text
+
+
+def parse(location: str, raw: bytes) -> Metadata:
+    """Parse a metadata file. Raises LakeUnavailable if it is not one."""
+    try:
+        fields = json.loads(gzip.decompress(raw) if raw.startswith(_GZIP) else raw)
+        return from_fields(location, fields)
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, EOFError) as error:
+        raise LakeUnavailable(
+            f"{location} is no metadata of an Iceberg table: {error!r}. Restore the file, or correct the "
+            "table in its catalog"
+        ) from error
+
+
+def from_fields(location: str, fields: Mapping[str, Any]) -> Metadata:
+    """Make metadata from its JSON object. Raises KeyError, TypeError or AttributeError if it is none."""
+    snapshots = list(fields.get("snapshots") or ())
+    log = [json.dumps(each) for each in fields.get("snapshot-log") or ()]
+    rest = {key: value for key, value in fields.items() if key not in _LISTS}
+    found = Metadata(location, rest, snapshots, [json.dumps(each) for each in snapshots], log)
+    # The fields without which nothing else makes sense.
+    _ = (found.identity, found.version, fields["location"], found.by_id)
+    return found

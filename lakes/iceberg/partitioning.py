@@ -1,0 +1,133 @@
+"""Division of rows by the partitions of a spec."""
+
+import datetime
+import decimal
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import TruncateTransform, VoidTransform
+from pyiceberg.types import BinaryType, DecimalType, IcebergType
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
+from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes
+
+from sluicegate.lakes.iceberg.layout import Layout, Partition
+from sluicegate.lakes.iceberg.values import partition_text
+
+_VOID_TYPE: Final = pa.null()
+
+
+class Splitter:
+    """Divider of tables with one schema by one spec."""
+
+    def __init__(self, schema: Schema, layout: Layout) -> None:
+        self._layout = layout
+        fields = zip(layout.spec.fields, layout.partition_type.fields, strict=True)
+        self._parts = [
+            (
+                _path_of(schema, field.source_id),
+                _transform(field, schema.find_type(field.source_id)),
+                typed.field_type,
+            )
+            for field, typed in fields
+        ]
+        self._folders: dict[Partition, str] = {}
+
+    def split(self, rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+        """Yield the rows of each partition, in their order."""
+        if not self._parts:
+            yield (), rows
+            return
+        columns = []
+        codes = np.zeros(rows.num_rows, np.int64)
+        for path, transform, _ in self._parts:
+            source = _column(rows, path)
+            column = pa.nulls(rows.num_rows) if transform is None else transform(source)
+            if isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
+            columns.append(column)
+            encoded = column.cast(pa.int8()) if column.type == _VOID_TYPE else column
+            encoded = encoded.dictionary_encode(null_encoding="encode")
+            codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+            # Replace the combined codes by their ranks, so that the product with the next column cannot
+            # overflow.
+            _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        borders = np.searchsorted(codes[order], np.arange(len(first) + 1))
+        for number, at in enumerate(first):
+            values = tuple(
+                _stored(kind, column[int(at)].as_py())
+                for (_, _, kind), column in zip(self._parts, columns, strict=True)
+            )
+            chosen = order[borders[number] : borders[number + 1]]
+            yield values, rows.take(pa.array(chosen)).combine_chunks()
+
+    def folder(self, partition: Partition) -> str:
+        """Return the folder of a partition, with a slash at its end; empty without partitions."""
+        if not self._parts:
+            return ""
+        known = self._folders.get(partition)
+        if known is None:
+            fields = zip(self._layout.spec.fields, self._layout.partition_type.fields, partition, strict=True)
+            texts = [
+                (field.name, partition_text(field, typed.field_type, value)) for field, typed, value in fields
+            ]
+            pairs = [
+                f"{quote_plus(name, safe='')}={quote_plus('null' if text is None else text, safe='')}"
+                for name, text in texts
+            ]
+            known = self._folders[partition] = "/".join(pairs) + "/"
+        return known
+
+
+def _transform(field: PartitionField, kind: IcebergType) -> Callable[[pa.Array], pa.Array] | None:
+    """Return the transform of a column of this type, None if all its values are null."""
+    transform: Any = field.transform
+    if isinstance(transform, VoidTransform):
+        return None
+    if isinstance(transform, TruncateTransform) and isinstance(kind, BinaryType):
+        # The library cannot do it for columns with offsets of 64 bits.
+        return partial(pc.binary_slice, start=0, stop=transform.width)
+    prepared: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(kind)
+    return prepared
+
+
+def _path_of(schema: Schema, source: int) -> list[str]:
+    """Return the names that lead to a column, from the top."""
+    parents = schema._lazy_id_to_parent
+    names = [schema.find_field(source).name]
+    while (parent := parents.get(source)) is not None:
+        names.insert(0, schema.find_field(parent).name)
+        source = parent
+    return names
+
+
+def _column(rows: pa.Table, path: list[str]) -> pa.Array:
+    column = rows.column(path[0]).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    return pc.struct_field(column, path[1:]) if len(path) > 1 else column
+
+
+def _stored(kind: IcebergType, value: Any) -> Any:
+    """Return a value as Avro stores it, without a logical type."""
+    match value:
+        case datetime.datetime():
+            return datetime_to_micros(value)
+        case datetime.date():
+            return date_to_days(value)
+        case datetime.time():
+            return time_to_micros(value)
+        case decimal.Decimal() if isinstance(kind, DecimalType):
+            return decimal_to_bytes(value, decimal_required_bytes(kind.precision))
+        case uuid.UUID():
+            return value.bytes
+        case _:
+            return value

@@ -1,0 +1,161 @@
+"""Catalog in a database: the tables of Iceberg's JDBC catalog, which pyiceberg's SQL catalog has, too.
+
+A commit writes a metadata file, and replaces its name in the catalog if that is still the former one.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.metadata import Append, Metadata, parse
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.storage import Uncertain
+
+_KEY: Final = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+_SELECT: Final = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"  # noqa: S608
+_UPDATE: Final = (
+    "UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old "  # noqa: S608
+    f"WHERE {_KEY} AND metadata_location = :old"
+)
+_INSERT: Final = (
+    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
+    "VALUES (:catalog, :namespace, :name, :new)"
+)
+_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '60s'"
+"""Without it, a transaction that another writer leaves open would stop us for ever."""
+_POSTGRES: Final = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
+"""Seconds for a connection, milliseconds until a peer that does not answer is given up."""
+_TRIES: Final = 3
+
+
+class SqlCatalog:
+    """One table in a database."""
+
+    def __init__(
+        self, uri: str, catalog: str, identifier: Identifier, files: Files, *, pooled: bool = False
+    ) -> None:
+        """Prepare the access; nothing is connected yet. `pooled`: a connection stays open until `close`.
+
+        Raises TableRefused for an unusable URI.
+        """
+        self._engine = _engine(uri, pooled)
+        self._files = files
+        self._identifier = identifier
+        self._key = {
+            "catalog": catalog,
+            "namespace": ".".join(identifier.namespace),
+            "name": identifier.name,
+        }
+        self._known: Metadata | None = None
+
+    def load(self) -> Metadata:
+        # Maintenance may delete an old metadata file between the two reads.
+        for _ in range(_TRIES):
+            location = self._location()
+            if self._known is not None and self._known.location == location:
+                return self._known
+            raw = self._files.read(location)
+            if raw is not None:
+                self._known = parse(location, raw)
+                return self._known
+        raise LakeUnavailable(
+            f"{location}, the metadata of {self._identifier}, is not there. Restore the file, or mount its "
+            "storage"
+        )
+
+    def commit(self, base: Metadata, change: Append) -> bool:
+        made = base.with_append(change, base.next_location())
+        self._files.write({made.location: made.render()})
+        try:
+            swapped = self._swap(base.location, made.location)
+        except LakeUnavailable:
+            self._files.discard([made.location])
+            raise
+        if swapped:
+            self._known = made
+        else:
+            self._files.discard([made.location])
+        return swapped
+
+    def create(self, fields: Mapping[str, Any], location: str) -> None:
+        self._files.write({location: json.dumps(fields).encode()})
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(text(_INSERT), {**self._key, "new": location})
+        except IntegrityError:
+            self._files.discard([location])
+        except SQLAlchemyError as error:
+            raise self._unavailable("made", error) from error
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _location(self) -> str:
+        try:
+            with self._engine.connect() as connection:
+                found = connection.execute(text(_SELECT), self._key).scalar()
+        except SQLAlchemyError as error:
+            raise self._unavailable("read", error) from error
+        if found is None:
+            raise NoTable
+        return str(found)
+
+    def _swap(self, old: str, new: str) -> bool:
+        """Replace the name of the metadata file, the one step that decides a commit."""
+        try:
+            connection = self._engine.connect()
+        except SQLAlchemyError as error:
+            raise self._unavailable("changed", error) from error
+        with connection:
+            try:
+                if self._engine.dialect.name == "postgresql":
+                    connection.execute(text(_LOCK_TIMEOUT))
+                result = connection.execute(text(_UPDATE), {**self._key, "old": old, "new": new})
+            except SQLAlchemyError as error:
+                # The transaction never reaches its commit.
+                raise self._unavailable("changed", error) from error
+            if result.rowcount != 1:
+                return False
+            hit(Failpoint.LAKE_PUT_BEFORE)
+            self.finish(connection)
+            hit(Failpoint.LAKE_PUT_AFTER)
+        return True
+
+    def finish(self, connection: Connection) -> None:
+        """Commit the transaction that makes a snapshot visible. Raises Uncertain."""
+        try:
+            connection.commit()
+        except SQLAlchemyError as error:
+            raise Uncertain(str(self._unavailable("changed, perhaps", error))) from error
+
+    def _unavailable(self, what: str, error: SQLAlchemyError) -> LakeUnavailable:
+        cause = getattr(error, "orig", None) or error
+        return LakeUnavailable(
+            f"the catalog entry of {self._identifier} cannot be {what}: {cause}. See whether the database "
+            f"{self._engine.url.render_as_string(hide_password=True)} can be reached"
+        )
+
+
+def _engine(uri: str, pooled: bool) -> Engine:
+    try:
+        # A file needs no pool, and an open one would block the tools of its owner.
+        if uri.startswith("sqlite"):
+            return create_engine(uri, poolclass=NullPool)
+        url = make_url(uri)
+        if url.get_backend_name() == "postgresql":
+            url = url.set(query={**_POSTGRES, **url.query})
+        return create_engine(url, pool_pre_ping=True) if pooled else create_engine(url, poolclass=NullPool)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise TableRefused(
+            f"the option uri of the catalog cannot be used: {error}. Give the URI of a database as "
+            "SQLAlchemy reads it, and install its driver"
+        ) from error

@@ -1,0 +1,186 @@
+"""Schemas, specs and locations of one state of an Iceberg table, and the features that are refused."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import UnknownTransform
+from pyiceberg.types import FixedType
+
+from sluicegate.lakes.iceberg.files import folder_of
+from sluicegate.lakes.iceberg.metadata import Metadata
+from sluicegate.lakes.port import TableRefused
+
+_VERSIONS: Final = (2, 3)
+_KNOWN_TYPES: Final = frozenset(
+    (
+        *("boolean", "int", "long", "float", "double", "date", "time", "string", "uuid", "binary"),
+        *("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"),
+    )
+)
+_KNOWN_PARAMETERS: Final = ("decimal(", "fixed[")
+
+
+def _on(value: str) -> bool:
+    return value.strip().lower() == "true"
+
+
+def _is_set(value: str) -> bool:
+    return value.strip() != ""
+
+
+def _not_parquet(value: str) -> bool:
+    return value.strip().lower() not in ("", "parquet")
+
+
+_REFUSED_PROPERTIES: Final[dict[str, Callable[[str], bool]]] = {
+    "write.wap.enabled": _on,
+    "encryption.key-id": _is_set,
+    "write.upsert.enabled": _on,
+    "write.format.default": _not_parquet,
+}
+"""Properties that require features without support here, each with a test of its value."""
+_USED: Final = ("write.", "commit.", "gc.", "encryption.")
+"""Beginnings of the names of the properties that commits depend on."""
+_PARTS: Final = (
+    *(
+        "table-uuid",
+        "format-version",
+        "location",
+        "schemas",
+        "current-schema-id",
+        "partition-specs",
+        "default-spec-id",
+    ),
+    *("sort-orders", "encryption-keys"),
+)
+"""Fields of metadata that commits depend on."""
+
+
+class TableView:
+    """What a commit needs to know of a table's metadata, beside its snapshots."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        """Read the parts. Raises TableRefused if the table is out of scope."""
+        reason = out_of_scope(metadata.fields)
+        if reason is not None:
+            raise TableRefused(
+                f"{metadata.table_location}: {reason}. Give the stream an append table without that (a new "
+                "one, or this one altered)"
+            )
+        fields = metadata.fields
+        self.parts = parts_of(metadata)
+        text = json.dumps(self.parts, sort_keys=True)
+        self.premises = f"{metadata.identity} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        """Changes with the table, and with everything that checks of files depend on."""
+        try:
+            self.raw_schemas = {int(each["schema-id"]): each for each in fields["schemas"]}
+            self.schemas = {key: Schema.model_validate(each) for key, each in self.raw_schemas.items()}
+            self.raw_specs = {int(each["spec-id"]): each for each in fields["partition-specs"]}
+            self.specs = {key: PartitionSpec.model_validate(each) for key, each in self.raw_specs.items()}
+            self.schema = self.schemas[fields["current-schema-id"]]
+            self.spec = self.specs[fields["default-spec-id"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableRefused(
+                f"{metadata.table_location}: its schemas and partition specs cannot be read: {error!r}; look "
+                f"at the file {metadata.location}"
+            ) from error
+        self.version: int = metadata.version
+        self.properties: Mapping[str, str] = metadata.properties
+        self.sort_orders = [int(each["order-id"]) for each in fields.get("sort-orders") or ()]
+        self._refuse_partitions(metadata)
+        self.metadata_location = metadata.metadata_folder
+        path = self.properties.get("write.data.path")
+        self.data_location = path.rstrip("/") if path else metadata.table_location
+        """Folder that the paths of events are relative to, as the table itself writes it."""
+        self.data_prefix = "" if path else "data/"
+        """Start of the paths of all data files."""
+        self.event_location = folder_of(self.data_location).uri
+        """The same folder, as events write it."""
+
+    def _refuse_partitions(self, metadata: Metadata) -> None:
+        for field in self.spec.fields:
+            if isinstance(field.transform, UnknownTransform):
+                raise TableRefused(
+                    f"{metadata.table_location}: its partition field {field.name} has the transform "
+                    f"{field.transform}, which is not supported"
+                )
+        for typed in self.spec.partition_type(self.schema).fields:
+            if isinstance(typed.field_type, FixedType):
+                # Iceberg's Java library writes the length before such values, against the specification.
+                raise TableRefused(
+                    f"{metadata.table_location}: its partition field {typed.name} has the type "
+                    f"{typed.field_type}, which products write in two ways. Partition by another column"
+                )
+
+
+def parts_of(metadata: Metadata) -> tuple[Any, ...]:
+    """Return the parts of metadata that a view depends on, to compare them."""
+    properties = {key: value for key, value in metadata.properties.items() if key.startswith(_USED)}
+    return (*(metadata.fields.get(name) for name in _PARTS), properties)
+
+
+def out_of_scope(fields: Mapping[str, Any]) -> str | None:
+    """Return the first unsupported feature of the table, None if there is none."""
+    version = fields.get("format-version")
+    if version == 1:
+        return (
+            "it has format version 1, whose snapshots have no sequence numbers; upgrade it: ALTER TABLE ... "
+            "SET TBLPROPERTIES ('format-version' = '2')"
+        )
+    if version not in _VERSIONS:
+        return f"it has format version {version}; only 2 and 3 are supported"
+    properties = fields.get("properties") or {}
+    for key, forbids in _REFUSED_PROPERTIES.items():
+        if key in properties and forbids(str(properties[key])):
+            return f"the property {key} = {properties[key]} is not supported"
+    if fields.get("encryption-keys"):
+        return "it has encryption keys; encrypted tables are not supported"
+    for schema in fields.get("schemas") or ():
+        reason = _schema_out_of_scope(schema, schema.get("schema-id") == fields.get("current-schema-id"))
+        if reason is not None:
+            return reason
+    return None
+
+
+def _schema_out_of_scope(schema: Mapping[str, Any], current: bool) -> str | None:
+    if current and schema.get("identifier-field-ids"):
+        return (
+            "it has identifier fields, which mean upserts; a commit here only appends, so rows with one key "
+            "would be there twice"
+        )
+    for field in schema.get("fields") or ():
+        reason = _field_out_of_scope(field)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _field_out_of_scope(field: Mapping[str, Any]) -> str | None:
+    name = field.get("name")
+    if field.get("initial-default") is not None or field.get("write-default") is not None:
+        return f"its column {name} has a default value, which is not supported"
+    reason = _type_out_of_scope(field.get("type"))
+    return f"its column {name} has {reason}" if reason is not None else None
+
+
+def _type_out_of_scope(kind: Any) -> str | None:
+    if isinstance(kind, str):
+        text = kind.replace(" ", "")
+        known = text in _KNOWN_TYPES or text.startswith(_KNOWN_PARAMETERS)
+        return None if known else f"the type {kind}, which is not supported"
+    if not isinstance(kind, Mapping):
+        return "no readable type"
+    match kind.get("type"):
+        case "struct":
+            found = (_field_out_of_scope(field) for field in kind.get("fields") or ())
+        case "list":
+            found = (_type_out_of_scope(kind.get("element")) for _ in range(1))
+        case "map":
+            found = (_type_out_of_scope(kind.get(part)) for part in ("key", "value"))
+        case other:
+            return f"the type {other}, which is not supported"
+    return next((reason for reason in found if reason is not None), None)

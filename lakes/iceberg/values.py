@@ -1,0 +1,154 @@
+"""Values of columns and partitions as Iceberg stores them: reading, comparison and text."""
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.transforms import BucketTransform, VoidTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyiceberg.utils.decimal import unscaled_to_decimal
+
+_INT: Final = struct.Struct("<i")
+_LONG: Final = struct.Struct("<q")
+_FLOAT: Final = struct.Struct("<f")
+_DOUBLE: Final = struct.Struct("<d")
+_LONGEST_DECIMAL: Final = 16
+
+ReadBound = Callable[[bytes], Any]
+"""Reads a lower or upper bound to a value that can be compared. Raises ValueError or struct.error."""
+
+
+def _int(raw: bytes) -> int:
+    number: int = _INT.unpack(raw)[0]
+    return number
+
+
+def _long(raw: bytes) -> int:
+    # Four bytes: the column was an int when the file was written.
+    number: int = (_INT if len(raw) == _INT.size else _LONG).unpack(raw)[0]
+    return number
+
+
+def _only_long(raw: bytes) -> int:
+    number: int = _LONG.unpack(raw)[0]
+    return number
+
+
+def _float(raw: bytes) -> float:
+    return _not_nan(_FLOAT.unpack(raw)[0])
+
+
+def _double(raw: bytes) -> float:
+    return _not_nan((_FLOAT if len(raw) == _FLOAT.size else _DOUBLE).unpack(raw)[0])
+
+
+def _not_nan(number: float) -> float:
+    if math.isnan(number):
+        raise ValueError("NaN is no bound")
+    return number
+
+
+def _boolean(raw: bytes) -> bool:
+    if raw not in (b"\x00", b"\x01"):
+        raise ValueError("no boolean")
+    return raw == b"\x01"
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode()
+
+
+def _uuid(raw: bytes) -> bytes:
+    if len(raw) != 16:
+        raise ValueError(f"{len(raw)} bytes are no UUID")
+    return raw
+
+
+def _decimal(raw: bytes) -> int:
+    if not 1 <= len(raw) <= _LONGEST_DECIMAL:
+        raise ValueError(f"{len(raw)} bytes are no decimal")
+    return int.from_bytes(raw, "big", signed=True)
+
+
+_READERS: Final[dict[type[PrimitiveType], ReadBound]] = {
+    BooleanType: _boolean,
+    IntegerType: _int,
+    LongType: _long,
+    FloatType: _float,
+    DoubleType: _double,
+    DateType: _int,
+    TimeType: _only_long,
+    TimestampType: _only_long,
+    TimestamptzType: _only_long,
+    TimestampNanoType: _only_long,
+    TimestamptzNanoType: _only_long,
+    StringType: _text,
+    UUIDType: _uuid,
+    BinaryType: bytes,
+    FixedType: bytes,
+    DecimalType: _decimal,
+}
+
+
+def bound_reader(kind: IcebergType) -> ReadBound | None:
+    """Return the reader of a column's bounds; None if such a column has none."""
+    return _READERS.get(type(kind)) if isinstance(kind, PrimitiveType) else None
+
+
+def partition_problem(field: PartitionField, kind: IcebergType, value: Any) -> str | None:
+    """Return what is wrong with a partition value, as Avro stores it; None if nothing is."""
+    if value is None:
+        return None
+    if isinstance(field.transform, VoidTransform):
+        return "is not null, but its transform is void"
+    if isinstance(field.transform, BucketTransform) and not 0 <= value < field.transform.num_buckets:
+        return f"is {value}, but its buckets go from 0 to {field.transform.num_buckets - 1}"
+    if isinstance(kind, DecimalType) and abs(int.from_bytes(value, "big", signed=True)) >= 10**kind.precision:
+        return f"has more than {kind.precision} digits"
+    return None
+
+
+def partition_text(field: PartitionField, kind: IcebergType, value: Any) -> str | None:
+    """Return a partition value as people read it, None for null. Raises any error for values out of range."""
+    if value is None:
+        return None
+    return str(field.transform.to_human_string(kind, _python(kind, value)))
+
+
+def partition_bound(kind: PrimitiveType, value: Any) -> bytes:
+    """Encode a partition value for the summaries of a manifest list."""
+    encoded: bytes = to_bytes(kind, _python(kind, value))
+    return encoded
+
+
+def partition_order(kind: IcebergType, value: Any) -> Any:
+    """Return a partition value, not null, in a form that compares as its type does."""
+    return int.from_bytes(value, "big", signed=True) if isinstance(kind, DecimalType) else value
+
+
+def _python(kind: IcebergType, value: Any) -> Any:
+    if isinstance(kind, DecimalType):
+        return unscaled_to_decimal(int.from_bytes(value, "big", signed=True), kind.scale)
+    return value

@@ -1,0 +1,313 @@
+"""Writer half of the adapter: Parquet files, and the records that describe them."""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.schema import Schema, index_by_id, sanitize_column_names
+from pyiceberg.types import (
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UUIDType,
+)
+
+from sluicegate.events.models import FileInfo
+from sluicegate.lakes.arrow import conform
+from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.iceberg.files import folder_of, local_of
+from sluicegate.lakes.iceberg.layout import Layout, Partition, metric_pairs
+from sluicegate.lakes.iceberg.partitioning import Splitter
+from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.iceberg.values import partition_text
+from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+
+BUFFER_ROWS: Final = 1 << 20
+BUFFER_BYTES: Final = 64 << 20
+_TARGET: Final = "write.target-file-size-bytes"
+_DEFAULT_TARGET: Final = 512 << 20
+_UNSORTED: Final = 0
+_REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
+"""Types that the library cannot write, or not in a way that all engines read."""
+
+Range = tuple[int | None, int | None]
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A data file that is being written."""
+
+    path: str
+    """Relative to the location of the data."""
+    partition: Partition
+    sink: Any
+    parquet: pq.ParquetWriter
+    range: Range = (None, None)
+    """Event times in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A complete data file."""
+
+    path: str
+    partition: Partition
+    metadata: Any
+    range: Range
+
+
+class IcebergWriter:
+    """Writer of one attempt of one task, with the current schema and partition spec."""
+
+    def __init__(self, table: TableView, event_time_column: str | None, digest: str | None) -> None:
+        """Prepare a writer. Raises TableRefused for columns that cannot be written."""
+        _refuse_types(table)
+        self.location = table.event_location
+        self.schema_id = table.schema.schema_id
+        self.spec_id = table.spec.spec_id
+        self._table = table
+        self._root = local_of(table.data_location)
+        self._layout = Layout(table.schema, table.spec, table.version)
+        self._schema: pa.Schema = schema_to_pyarrow(table.schema, include_field_ids=False)
+        self._file_schema = _file_schema(table)
+        self._splitter = Splitter(table.schema, self._layout)
+        self._event_time = event_time_column
+        if event_time_column is not None:
+            _check_event_time(self._schema, event_time_column, self.location)
+        self._prefix = f"data-{digest}-" if digest is not None else "data-"
+        self._options = _parquet_options(table.properties)
+        self._target = _positive(table.properties, _TARGET, _DEFAULT_TARGET)
+        self._plan = _statistics_plan(table)
+        self._columns = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
+        self._buffer: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._open: dict[Partition, _OpenFile] = {}
+        self._closed: list[_Closed] = []
+        self._paths: list[str] = []
+        self._described = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._event_time is not None and self._event_time not in batch.schema.names:
+            raise SchemaMismatch(
+                f"the rows have no column {self._event_time}, which event times are to be taken from"
+            )
+        # An empty batch is checked, too, so that a wrong schema fails early.
+        fitting = conform(batch, self._schema)
+        if fitting.num_rows == 0:
+            return
+        self._buffer.append(fitting)
+        self._rows += fitting.num_rows
+        self._bytes += fitting.nbytes
+        if self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES:
+            self._flush()
+
+    def finish(self) -> Iterator[FileInfo]:
+        self._flush()
+        try:
+            for partition in list(self._open):
+                self._close(partition)
+            infos = [self._describe(closed) for closed in self._closed]
+            folder_of(self._table.data_location).settle_files(self._paths)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+        self._described = True
+        return iter(infos)
+
+    def abort(self) -> None:
+        self._buffer.clear()
+        if self._described:
+            return
+        for opened in self._open.values():
+            # The end of the file is not needed, but a writer that is left open would write it later.
+            with contextlib.suppress(OSError, ValueError):
+                opened.parquet.close()
+            opened.sink.close()
+        self._open.clear()
+        for path in self._paths:
+            # No event describes these files, so nothing can refer to them.
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._root}/{path}")
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        rows = pa.Table.from_batches(self._buffer, schema=self._schema).combine_chunks()
+        self._buffer.clear()
+        self._rows = self._bytes = 0
+        try:
+            for partition, part in self._splitter.split(rows):
+                self._write_part(partition, part)
+        except OSError as error:
+            raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+        except OverflowError as error:
+            raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
+
+    def _write_part(self, partition: Partition, rows: pa.Table) -> None:
+        opened = self._open.get(partition)
+        if opened is None:
+            opened = self._open[partition] = self._create(partition)
+        if self._event_time is not None:
+            opened.range = _joined(opened.range, event_time_range(rows.column(self._event_time)))
+        # Only the names may differ, since Parquet files have the names that Avro allows.
+        opened.parquet.write_table(pa.Table.from_arrays(rows.columns, schema=self._file_schema))
+        if opened.sink.tell() >= self._target:
+            self._close(partition)
+
+    def _create(self, partition: Partition) -> _OpenFile:
+        path = self._path(partition)
+        full = f"{self._root}/{path}"
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        self._paths.append(path)
+        sink = pa.OSFile(full, "wb")
+        writer = pq.ParquetWriter(sink, self._file_schema, store_decimal_as_integer=True, **self._options)
+        return _OpenFile(path, partition, sink, writer)
+
+    def _path(self, partition: Partition) -> str:
+        """Return a new path for a file of a partition."""
+        name = f"{self._prefix}{uuid.uuid4().hex}-{len(self._paths):05d}.parquet"
+        return f"{self._table.data_prefix}{self._splitter.folder(partition)}{name}"
+
+    def _close(self, partition: Partition) -> None:
+        opened = self._open.pop(partition)
+        opened.parquet.close()
+        metadata = opened.parquet.writer.metadata
+        opened.sink.close()
+        self._closed.append(_Closed(opened.path, partition, metadata, opened.range))
+
+    def _describe(self, closed: _Closed) -> FileInfo:
+        size = os.stat(f"{self._root}/{closed.path}").st_size
+        try:
+            found = data_file_statistics_from_parquet_metadata(closed.metadata, self._plan, self._columns)
+            statistics = found.to_serialized_dict()
+        except (OverflowError, ValueError) as error:
+            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        record = {
+            "content": 0,
+            "file_path": f"{self._table.data_location}/{closed.path}",
+            "file_format": "PARQUET",
+            "partition": closed.partition,
+            "record_count": found.record_count,
+            "file_size_in_bytes": size,
+            **{name: metric_pairs(statistics[name]) for name in _METRICS},
+            "key_metadata": None,
+            "split_offsets": statistics["split_offsets"],
+            "equality_ids": None,
+            "sort_order_id": _UNSORTED,
+        }
+        lowest, highest = closed.range
+        return FileInfo(
+            path=closed.path,
+            size=size,
+            rows=found.record_count,
+            partition=self._texts(closed.partition),
+            min_event_time=lowest,
+            max_event_time=highest,
+            metadata=self._layout.encode(record),
+        )
+
+    def _texts(self, partition: Partition) -> dict[str, str | None]:
+        fields = zip(self._table.spec.fields, self._layout.partition_type.fields, partition, strict=True)
+        return {each.name: partition_text(each, typed.field_type, value) for each, typed, value in fields}
+
+
+_METRICS: Final = (
+    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
+    *("lower_bounds", "upper_bounds"),
+)
+
+
+def _refuse_types(table: TableView) -> None:
+    for column in index_by_id(table.schema).values():
+        if isinstance(column.field_type, _REFUSED_TYPES):
+            raise TableRefused(
+                f"the column {column.name} of {table.event_location} has the type {column.field_type}, which "
+                "this release cannot write. Give the stream a table without it"
+            )
+
+
+def _file_schema(table: TableView) -> pa.Schema:
+    """Return the Arrow schema of the files, with field ids and the names that Parquet files have."""
+    named = sanitize_column_names(table.schema)
+    for before, after in zip(_nested(table.schema), _nested(named), strict=True):
+        if before.name != after.name:
+            raise TableRefused(
+                f"the nested column {before.name} of {table.event_location} has a name that this release "
+                "cannot write. Rename it"
+            )
+    schema: pa.Schema = schema_to_pyarrow(named, include_field_ids=True)
+    return schema
+
+
+def _nested(schema: Schema) -> Sequence[NestedField]:
+    """Return the fields of structs, in the order of their ids."""
+    top = {column.field_id for column in schema.fields}
+    fields = index_by_id(schema)
+    kinds = [each.field_type for each in fields.values()]
+    ids = {part.field_id for kind in kinds if isinstance(kind, StructType) for part in kind.fields}
+    return [fields[number] for number in sorted(ids - top)]
+
+
+def _check_event_time(schema: pa.Schema, column: str, location: str) -> None:
+    if column not in schema.names:
+        raise TableRefused(f"{location} has no column {column} to take event times from")
+    try:
+        event_time_range(pa.nulls(0, schema.field(column).type))
+    except SchemaMismatch as error:
+        raise TableRefused(f"the column {column}: {error}") from error
+
+
+def _statistics_plan(table: TableView) -> Any:
+    try:
+        return compute_statistics_plan(table.schema, dict(table.properties))
+    except ValueError as error:
+        raise TableRefused(
+            f"a property write.metadata.metrics.* of {table.event_location} has no valid value: {error}. "
+            "Correct it"
+        ) from error
+
+
+def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
+    codec = properties.get("write.parquet.compression-codec", "zstd").lower()
+    if codec != "uncompressed" and not _is_codec(codec):
+        raise TableRefused(
+            f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, "
+            "gzip, lz4, brotli or uncompressed"
+        )
+    level = properties.get("write.parquet.compression-level", "")
+    return {
+        "compression": "none" if codec == "uncompressed" else codec,
+        "compression_level": int(level) if level.isdigit() else None,
+        "data_page_size": _positive(properties, "write.parquet.page-size-bytes", 1 << 20),
+        "dictionary_pagesize_limit": _positive(properties, "write.parquet.dict-size-bytes", 2 << 20),
+        "write_batch_size": _positive(properties, "write.parquet.page-row-limit", 20_000),
+    }
+
+
+def _is_codec(name: str) -> bool:
+    try:
+        return bool(pa.Codec.is_available(name))
+    except ValueError:
+        return False
+
+
+def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
+    text = properties.get(name, "").strip()
+    return int(text) if text.isdigit() and int(text) > 0 else default
+
+
+def _joined(one: Range, other: Range) -> Range:
+    lowest = [value for value in (one[0], other[0]) if value is not None]
+    highest = [value for value in (one[1], other[1]) if value is not None]
+    return min(lowest, default=None), max(highest, default=None)

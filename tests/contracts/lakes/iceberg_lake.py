@@ -1,0 +1,324 @@
+"""Iceberg under the contract, with pyiceberg as the reader and, for version 2, as the other writer."""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog as LibraryCatalog
+from pyiceberg.catalog.sql import SqlCatalog as SqlLibraryCatalog
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.pool import NullPool
+
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.iceberg.adapter import IcebergAdapter
+from sluicegate.lakes.iceberg.ancestry import DECISION, Ancestry
+from sluicegate.lakes.iceberg.ancestry import USER as USER_KEY
+from sluicegate.lakes.iceberg.catalog import Catalog, Identifier
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
+from sluicegate.lakes.iceberg.metadata import MAIN, Append, Metadata, parse
+from sluicegate.lakes.iceberg.sql import SqlCatalog
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Published, SnapshotRef
+from sluicegate.lakes.storage import Uncertain
+from tests.contracts.lakes.harness import USER, Fault
+
+ID_ONLY = Schema(NestedField(1, "id", LongType(), required=False))
+TABLE = Identifier(("db",), "numbers")
+
+
+def local(location: str) -> Path:
+    """Return the path of a location, which some products write with one slash after the scheme."""
+    return Path("/" + location.removeprefix("file:").lstrip("/"))
+
+
+class FaultyCatalog(SqlCatalog):
+    """Fails once, at the change of the database that decides a commit."""
+
+    fault: Fault | None = None
+
+    def finish(self, connection: Connection) -> None:
+        fault, self.fault = self.fault, None
+        if fault is not Fault.LOST:
+            super().finish(connection)
+        if fault is not None:
+            raise Uncertain("injected")
+
+
+class FaultyFiles(Files):
+    """Fails once, when manifests are written."""
+
+    fault: Fault | None = None
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        super().write(files)
+        fault, self.fault = self.fault, None
+        if fault is Fault.AWAY:
+            raise LakeUnavailable("injected")
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing catches."""
+
+
+class ThawingCatalog(SqlCatalog):
+    """Stands still right before the change of the database, goes on, and is killed right after."""
+
+    meanwhile: Callable[[], None]
+
+    def _swap(self, old: str, new: str) -> bool:
+        self.meanwhile()
+        super()._swap(old, new)
+        raise Killed
+
+
+class OtherProduct:
+    """Catalog that takes everything of ours out of a commit, as of a product that does not know us."""
+
+    def __init__(self, inner: Catalog, summary: Mapping[str, str]) -> None:
+        self._inner = inner
+        self._summary = summary
+
+    def load(self) -> Metadata:
+        return self._inner.load()
+
+    def commit(self, base: Metadata, change: Append) -> bool:
+        summary = {
+            key: value for key, value in change.snapshot["summary"].items() if not key.startswith("sluice")
+        }
+        snapshot = {**change.snapshot, "summary": {**summary, **self._summary}}
+        return self._inner.commit(base, Append(snapshot, change.branch, change.head, {}))
+
+    def create(self, fields: Mapping[str, Any], location: str) -> None:
+        self._inner.create(fields, location)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class IcebergLake:
+    marked = True
+
+    def __init__(
+        self,
+        warehouse: Path,
+        version: int = 2,
+        schema: Schema = ID_ONLY,
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        properties: Mapping[str, str] | None = None,
+        *,
+        forgets_parents: bool = False,
+    ) -> None:
+        """`forgets_parents`: expiry takes the parent's name out of the oldest snapshot, as pyiceberg does."""
+        warehouse.mkdir(exist_ok=True)
+        self._connect(warehouse)
+        self.root = warehouse / self.table_name.namespace[0] / "numbers"
+        self.location = str(self.root)
+        self._version = version
+        self._schema = schema
+        self._spec = spec
+        self._properties = dict(properties or {})
+        self._forgets = forgets_parents
+        self._parents: dict[int, int | None] = {}
+        self.library.create_namespace(self.table_name.namespace)
+        self._create()
+
+    def _connect(self, warehouse: Path) -> None:
+        self.table_name = TABLE
+        self.database = f"{warehouse}/catalog.db"
+        self.uri = self.database_uri = f"sqlite:///{self.database}"
+        self.adapter = IcebergAdapter({"uri": self.uri})
+        self.library: LibraryCatalog = SqlLibraryCatalog(
+            "default", uri=self.uri, warehouse=f"file://{warehouse}"
+        )
+
+    def catalog(self, files: Files) -> Catalog:
+        """Return the adapter's access to the catalog."""
+        return SqlCatalog(self.uri, "default", self.table_name, files)
+
+    def faulty(self, files: Files, fault: Fault | None) -> Catalog:
+        """Return an access that fails once, where a commit is decided."""
+        catalog = FaultyCatalog(self.uri, "default", self.table_name, files)
+        catalog.fault = fault
+        return catalog
+
+    def thawing(self, files: Files, meanwhile: Callable[[], None]) -> Catalog:
+        """Return an access of a process that stands still where a commit is decided, and is killed then."""
+        catalog = ThawingCatalog(self.uri, "default", self.table_name, files)
+        catalog.meanwhile = meanwhile
+        return catalog
+
+    def _create(self) -> None:
+        self.library.create_table(
+            str(self.table_name),
+            self._schema,
+            location=f"file://{self.root}",
+            partition_spec=self._spec,
+            properties=self._properties,
+        )
+        if self._version > 2:
+            # The library cannot write tables of version 3.
+            self.edit(lambda fields: fields.update({"format-version": self._version, "next-row-id": 0}))
+
+    @property
+    def table(self) -> Any:
+        return self.library.load_table(str(self.table_name))
+
+    @property
+    def metadata(self) -> Metadata:
+        query = (
+            "SELECT metadata_location FROM iceberg_tables WHERE table_name = :name AND table_namespace = :at"
+        )
+        names = {"name": self.table_name.name, "at": self.table_name.namespace[0]}
+        with self._database() as connection:
+            location = connection.execute(text(query), names).scalar_one()
+        return parse(location, local(location).read_bytes())
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[Connection]:
+        """Give a transaction in the database of the catalog."""
+        engine = create_engine(self.database_uri, poolclass=NullPool)
+        with engine.begin() as connection:
+            yield connection
+
+    def fields(self) -> dict[str, Any]:
+        """The metadata as JSON."""
+        fields: dict[str, Any] = json.loads(self.metadata.render())
+        return fields
+
+    def edit(self, change: Callable[[dict[str, Any]], Any]) -> None:
+        """Change the metadata as its owner may do with any tool."""
+        self._learn()
+        before = self.metadata.location
+        fields = self.fields()
+        change(fields)
+        after = f"file://{self.root}/metadata/99999-{uuid.uuid4()}.metadata.json"
+        local(after).write_text(json.dumps(fields))
+        update = "UPDATE iceberg_tables SET metadata_location = :after WHERE metadata_location = :before"
+        with self._database() as connection:
+            connection.execute(text(update), {"after": after, "before": before})
+
+    def committer(self, user: str = USER, fault: Fault | None = None) -> IcebergCommitter:
+        files = FaultyFiles()
+        files.fault = fault if fault is Fault.AWAY else None
+        catalog = self.faulty(files, fault if fault is not Fault.AWAY else None)
+        return IcebergCommitter(catalog, files, user, MAIN)
+
+    def maintenance(self, location: str | None = None) -> IcebergMaintenance:
+        return self.adapter.open_maintenance(self.adapter.parse_table(location or self.location))
+
+    def event(self, ids: Iterable[int]) -> FilesWritten:
+        return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
+
+    def write(self, *batches: pa.RecordBatch, event_time: str | None = None) -> FilesWritten:
+        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), event_time)
+        for batch in batches:
+            writer.write(batch)
+        return FilesWritten(
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            location=writer.location,
+            schema_id=writer.schema_id,
+            spec_id=writer.spec_id,
+            files=tuple(writer.finish()),
+        )
+
+    def read(self) -> pa.Table:
+        return self.table.scan().to_arrow()
+
+    def ids(self) -> list[int]:
+        return sorted(self.read().column("id").to_pylist())
+
+    def watermark(self) -> int | None:
+        return Ancestry(self.metadata, MAIN).watermark()
+
+    def foreign(self, ids: Sequence[int] = ()) -> None:
+        self._other(ids, {})
+
+    def impostor(self, decision: int, ids: Sequence[int]) -> None:
+        self._other(ids, {USER_KEY: USER, DECISION: str(decision)})
+
+    def _other(self, ids: Sequence[int], summary: Mapping[str, str]) -> None:
+        if self._version == 2:
+            rows = pa.table({"id": pa.array(list(ids), pa.int64())})
+            self.table.append(rows, snapshot_properties=dict(summary))
+            return
+        files = Files()
+        catalog = OtherProduct(self.catalog(files), summary)
+        committer = IcebergCommitter(catalog, files, "another-product", MAIN)
+        request = CommitRequest(1, "d", committer.inspect().head, None, [self.event(ids)] if ids else [])
+        assert isinstance(committer.publish(request), Published)
+
+    def place(self, ref: SnapshotRef) -> int:
+        self._learn()
+        place = 0
+        snapshot: int | None = int(ref.identity)
+        while snapshot is not None:
+            place, snapshot = place + 1, self._parents[snapshot]
+        return place
+
+    def _learn(self) -> None:
+        for each in self.metadata.snapshots:
+            self._parents.setdefault(each["snapshot-id"], each.get("parent-snapshot-id"))
+
+    def _line(self) -> list[int]:
+        """Ids of all snapshots of the history, expired ones included, the oldest first."""
+        self._learn()
+        head = self.metadata.head(MAIN)
+        line: list[int] = []
+        snapshot = head["snapshot-id"] if head is not None else None
+        while snapshot is not None:
+            line.insert(0, snapshot)
+            snapshot = self._parents[snapshot]
+        return line
+
+    def _remove(self, gone: set[int]) -> None:
+        def change(fields: dict[str, Any]) -> None:
+            fields["snapshots"] = [each for each in fields["snapshots"] if each["snapshot-id"] not in gone]
+            for each in fields["snapshots"] if self._forgets else ():
+                if each.get("parent-snapshot-id") in gone:
+                    del each["parent-snapshot-id"]
+            log = fields["snapshot-log"]
+            fields["snapshot-log"] = [each for each in log if each["snapshot-id"] not in gone]
+
+        self.edit(change)
+
+    def lose(self, place: int) -> None:
+        self._remove({self._line()[place - 1]})
+
+    def expire(self, keep: int) -> None:
+        self._remove(set(self._line()[:-keep]))
+
+    def rollback(self, to: int) -> None:
+        target = self._line()[to - 1]
+
+        def change(fields: dict[str, Any]) -> None:
+            fields["current-snapshot-id"] = target
+            fields["refs"]["main"]["snapshot-id"] = target
+
+        self.edit(change)
+
+    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
+        files = Files()
+        catalog = self.thawing(files, meanwhile)
+        committer = IcebergCommitter(catalog, files, USER, MAIN)
+        committer.check([event])
+        request = CommitRequest(decision, f"digest-{decision}", committer.inspect().head, None, [event])
+        with contextlib.suppress(Killed):
+            committer.publish(request)
+
+    def drop(self) -> None:
+        self.library.drop_table(str(self.table_name))
+
+    def replace(self) -> None:
+        self.library.drop_table(str(self.table_name))
+        self._create()

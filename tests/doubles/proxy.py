@@ -1,0 +1,138 @@
+"""A proxy before an HTTP server, with failures that no real server gives on demand."""
+
+import http.client
+import json
+import threading
+from dataclasses import dataclass
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+_SECONDS: Final = 60.0
+
+
+class Effect(Enum):
+    """What happens to a request."""
+
+    LOST_BEFORE = "the connection ends before the effect"
+    LOST_AFTER = "the connection ends after the effect"
+    ANSWERED_BEFORE = "an answer with another status before the effect"
+    ANSWERED_AFTER = "an answer with another status after the effect"
+    REPEATED = "the request reaches the server twice, and the second answer comes back"
+    NO_JSON = "an answer 200 that is not JSON, after the effect"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An effect of the next POST, with the status of its answer."""
+
+    effect: Effect
+    status: int = 500
+
+
+class Proxy:
+    """A proxy on the loopback interface; `strike` says what happens to the next POST."""
+
+    def __init__(self, target: str) -> None:
+        parts = urlsplit(target)
+        self._address = (str(parts.hostname), int(parts.port or 0))
+        self._next: Answered | None = None
+        self.posts = 0
+        """Requests that have reached the server."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def strike(self, effect: Effect, status: int = 500) -> None:
+        self._next = Answered(effect, status)
+
+    def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, str, bytes]:
+        self.posts += method == "POST"
+        connection = http.client.HTTPConnection(*self._address, timeout=_SECONDS)
+        try:
+            connection.request(method, path, body or None, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheader("Content-Type") or "", answer.read()
+        finally:
+            connection.close()
+
+    def taken(self, method: str) -> Answered | None:
+        """Return the effect on a request, once."""
+        if method != "POST":
+            return None
+        found, self._next = self._next, None
+        return found
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        proxy = self
+
+        class Handler(_Handler):
+            def serve(self) -> None:
+                _serve(self, proxy)
+
+        return Handler
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def serve(self) -> None:
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.serve()
+
+    def do_POST(self) -> None:
+        self.serve()
+
+    def do_HEAD(self) -> None:
+        self.serve()
+
+    def do_DELETE(self) -> None:
+        self.serve()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+def _serve(handler: _Handler, proxy: Proxy) -> None:
+    body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+    skipped = ("host", "connection", "accept-encoding", "content-length")
+    headers = {name: value for name, value in handler.headers.items() if name.lower() not in skipped}
+    struck = proxy.taken(handler.command)
+    effect = struck.effect if struck is not None else None
+    handler.close_connection = True
+    status, kind, answer = 0, "application/json", b""
+    if effect not in (Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE):
+        status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
+    if effect is Effect.REPEATED:
+        status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
+    if effect in (Effect.LOST_BEFORE, Effect.LOST_AFTER):
+        handler.connection.close()
+        return
+    if effect is Effect.NO_JSON:
+        answer = b"<html>"
+    if struck is not None and effect in (Effect.ANSWERED_BEFORE, Effect.ANSWERED_AFTER):
+        status = struck.status
+        error = {"message": "injected", "type": "Injected", "code": status}
+        answer = json.dumps({"error": error}).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Type", kind)
+    handler.send_header("Content-Length", str(len(answer)))
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(answer)

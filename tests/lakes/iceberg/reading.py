@@ -1,0 +1,57 @@
+"""Other products that read tables: DuckDB, and fastavro for single files."""
+
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import duckdb_extension_avro
+import duckdb_extension_iceberg
+import fastavro
+
+from sluicegate.lakes.iceberg.metadata import MAIN
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
+
+_PACKAGES = {"avro": duckdb_extension_avro, "iceberg": duckdb_extension_iceberg}
+
+
+@cache
+def duck() -> duckdb.DuckDBPyConnection:
+    """Return a connection with the extensions that packages bring, so nothing is downloaded."""
+    connection = duckdb.connect()
+    for name, package in _PACKAGES.items():
+        (file,) = Path(package.__path__[0]).rglob(f"{name}.duckdb_extension")
+        connection.execute(f"LOAD '{file}'")
+    return connection
+
+
+def duck_rows(lake: IcebergLake, columns: str, where: str = "true", *values: Any) -> list[tuple[Any, ...]]:
+    """Return rows of the table as DuckDB reads them. The texts are SQL of the tests."""
+    table = f"iceberg_scan('{local(lake.metadata.location)}')"
+    query = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY ALL"  # noqa: S608
+    return duck().execute(query, values).fetchall()
+
+
+def avro(location: str) -> list[dict[str, Any]]:
+    """Records of a manifest or of a manifest list."""
+    return [dict(each) for each in fastavro.reader(BytesIO(local(location).read_bytes()))]
+
+
+def avro_header(location: str) -> dict[str, str]:
+    return dict(fastavro.reader(BytesIO(local(location).read_bytes())).metadata)
+
+
+def lines(lake: IcebergLake) -> list[dict[str, Any]]:
+    """Lines of the head's manifest list."""
+    head = lake.metadata.head(MAIN)
+    assert head is not None
+    return avro(head["manifest-list"])
+
+
+def entries(lake: IcebergLake) -> dict[str, dict[str, Any]]:
+    """Entries of all data manifests of the head, by the path of their file."""
+    data = [line for line in lines(lake) if line["content"] == 0]
+    found = [(line, entry) for line in data for entry in avro(line["manifest_path"])]
+    assert len({entry["data_file"]["file_path"] for _, entry in found}) == len(found)
+    return {entry["data_file"]["file_path"]: {**entry, "line": line} for line, entry in found}

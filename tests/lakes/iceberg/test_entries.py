@@ -1,0 +1,192 @@
+"""Descriptions of files come from outside: whatever their bytes are, they are refused or right."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.iceberg.layout import Layout
+from sluicegate.lakes.iceberg.records import path_in, with_path
+from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.port import BadFiles, Refused
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.lakes.iceberg import rich
+
+Record = dict[str, Any]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> IcebergLake:
+    return IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("buckets"))
+
+
+def layout_of(lake: IcebergLake) -> Layout:
+    view = TableView(lake.metadata)
+    return Layout(view.schema, view.spec, view.version)
+
+
+def changed(lake: IcebergLake, event: FilesWritten, change: Callable[[Record], object]) -> FilesWritten:
+    """Return the event with a change in the record of its first file."""
+    layout = layout_of(lake)
+    record = layout.decode(event.files[0].metadata)
+    change(record)
+    file = event.files[0].model_copy(update={"metadata": layout.encode(record)})
+    return event.model_copy(update={"files": (file, *event.files[1:])})
+
+
+def bound(column: int, raw: bytes) -> list[Record]:
+    return [{"key": column, "value": raw}]
+
+
+SPOILERS: dict[str, tuple[Callable[[Record], object], str]] = {
+    "deletes": (lambda record: record.update(content=1), "content 1"),
+    "path": (lambda record: record.update(file_path="file:///etc/passwd"), "path"),
+    "size": (lambda record: record.update(file_size_in_bytes=1), "size"),
+    "rows": (lambda record: record.update(record_count=10**9), "rows"),
+    "format": (lambda record: record.update(file_format="EXE"), "file format 'EXE'"),
+    "key": (lambda record: record.update(key_metadata=b"k"), "key metadata"),
+    "equality": (lambda record: record.update(equality_ids=[1]), "equality ids"),
+    "sort order": (lambda record: record.update(sort_order_id=7), "sort order 7"),
+    "offsets": (lambda record: record.update(split_offsets=[9, 4]), "split offsets"),
+    "offsets outside": (lambda record: record.update(split_offsets=[10**9]), "split offsets"),
+    "unknown column": (lambda record: record.update(value_counts=bound(99, 1)), "column 99"),  # type: ignore[arg-type]
+    "negative": (lambda record: record.update(null_value_counts=bound(1, -1)), "-1"),  # type: ignore[arg-type]
+    "twice": (lambda record: record.update(column_sizes=bound(1, 1) * 2), "twice"),  # type: ignore[arg-type]
+    "short bound": (lambda record: record.update(lower_bounds=bound(1, b"\x01")), "cannot be read"),
+    "no text": (lambda record: record.update(upper_bounds=bound(2, b"\xff\xfe")), "cannot be read"),
+    "no number": (lambda record: record.update(lower_bounds=bound(6, b"\xff" * 8)), "cannot be read"),
+    "bound of a struct": (lambda record: record.update(lower_bounds=bound(15, b"")), "cannot be read"),
+    "long decimal": (lambda record: record.update(lower_bounds=bound(7, b"\x01" * 17)), "cannot be read"),
+    "crossed": (
+        lambda record: record.update(
+            lower_bounds=bound(1, b"\x02" + bytes(7)), upper_bounds=bound(1, b"\x01" + bytes(7))
+        ),
+        "above the upper",
+    ),
+    "bucket": (lambda record: record.update(partition=(4, 0, 0)), "buckets go from 0 to 3"),
+    "negative bucket": (lambda record: record.update(partition=(-1, 0, 0)), "buckets go from 0 to 3"),
+    "other partition": (lambda record: record.update(partition=(None, None, None)), "is in the partition"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILERS)
+def test_a_record_that_states_something_else_is_refused(lake: IcebergLake, name: str) -> None:
+    change, words = SPOILERS[name]
+    stream = Stream(lake)
+    bad = changed(lake, lake.write(rich.rows([1])), change)
+    with pytest.raises(BadFiles, match=words):
+        stream.committer.check([bad])
+    assert isinstance(stream.publish(1, stream.head(1), [bad]), Refused)
+    assert lake.metadata.head("main") is None
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        ({"schema_id": 7}, "schema 7"),
+        ({"spec_id": 7}, "partition spec 7"),
+        ({"location": "file:///elsewhere"}, "keeps its data"),
+        ({"format": "paimon"}, "metadata of paimon"),
+    ],
+)
+def test_an_event_of_another_table_is_refused(
+    lake: IcebergLake, update: dict[str, object], words: str
+) -> None:
+    stream = Stream(lake)
+    bad = lake.write(rich.rows([1])).model_copy(update=update)
+    with pytest.raises(BadFiles, match=words):
+        stream.committer.check([bad])
+
+
+def refusal_of(stream: Stream, event: FilesWritten) -> str | None:
+    try:
+        stream.committer.check([event])
+    except BadFiles as error:
+        return str(error)
+    return None
+
+
+def test_no_bytes_crash_the_check_or_change_what_is_committed(lake: IcebergLake) -> None:
+    """Random damage: the check refuses it, or the record still describes the same file."""
+    stream, event = Stream(lake), lake.write(rich.rows([1, 2]))
+    layout, good = layout_of(lake), event.files[0]
+    before = layout.decode(good.metadata)
+    for seed in range(3_000):
+        file = good.model_copy(update={"metadata": _damaged(good.metadata, random.Random(seed))})
+        refusal = refusal_of(stream, event.model_copy(update={"files": (file,)}))
+        if refusal is not None:
+            assert good.path in refusal
+            continue
+        after = layout.decode(file.metadata)
+        for key in (
+            "content",
+            "file_path",
+            "record_count",
+            "file_size_in_bytes",
+            "partition",
+            "equality_ids",
+        ):
+            assert after[key] == before[key]
+
+
+def test_a_record_in_another_form_is_refused(lake: IcebergLake) -> None:
+    """A list with a size that is not true: readers that skip it would go on at a wrong place."""
+    stream, event = Stream(lake), lake.write(rich.rows([1]))
+    file = event.files[0]
+    layout = layout_of(lake)
+    record = layout.decode(file.metadata)
+    plain = layout.encode({**record, "split_offsets": None})
+    # In place of the missing offsets: a list whose one block has a number, 4, and claims nine bytes.
+    odd = plain[:-4] + b"\x02" + b"\x01\x12\x08\x00" + plain[-3:]
+    with pytest.raises(BadFiles, match="one form"):
+        stream.committer.check(
+            [event.model_copy(update={"files": (file.model_copy(update={"metadata": odd}),)})]
+        )
+
+
+def _damaged(raw: bytes, dice: random.Random) -> bytes:
+    spoiled = bytearray(raw)
+    match dice.randrange(4):
+        case 0:
+            del spoiled[dice.randrange(len(raw)) :]
+        case 1:
+            spoiled += dice.randbytes(dice.randint(1, 9))
+        case 2:
+            at = dice.randrange(len(raw))
+            spoiled[at : at + dice.randrange(4)] = dice.randbytes(dice.randrange(4))
+        case _:
+            for _ in range(dice.randint(1, 6)):
+                spoiled[dice.randrange(len(raw))] = dice.randrange(256)
+    return bytes(spoiled)
+
+
+def test_a_file_that_is_missing_cut_or_elsewhere_is_refused(lake: IcebergLake, tmp_path: Path) -> None:
+    stream, event = Stream(lake), lake.write(rich.rows([1]))
+    path = lake.root / event.files[0].path
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(BadFiles, match="bytes instead of"):
+        stream.committer.check([event])
+    path.unlink()
+    with pytest.raises(BadFiles, match="is not in"):
+        stream.committer.check([event])
+    outside = tmp_path / "outside"
+    outside.write_bytes(content)
+    path.symlink_to(outside)
+    with pytest.raises(BadFiles, match="is a link out of the table"):
+        stream.committer.check([event])
+
+
+def test_the_path_of_a_record_is_replaced_alone(lake: IcebergLake) -> None:
+    file: FileInfo = lake.write(rich.rows([1])).files[0]
+    layout = layout_of(lake)
+    moved = with_path(file.metadata, "file:///somewhere/else")
+    assert path_in(moved) == "file:///somewhere/else"
+    assert layout.decode(moved) == {**layout.decode(file.metadata), "file_path": "file:///somewhere/else"}
+    for bad in (b"", b"\x02\x02a", b"\x00\x7f", b"\x00" + b"\xff" * 12):
+        with pytest.raises(ValueError, match=r"\w"):
+            with_path(bad, "x")

@@ -1,0 +1,107 @@
+"""Schemas and partition specs that change while files wait for their commit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.port import BadFiles, Published
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.lakes.iceberg.reading import avro_header, duck_rows, lines
+
+SCHEMA = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "name", StringType()))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> IcebergLake:
+    return IcebergLake(tmp_path, schema=SCHEMA)
+
+
+def written(lake: IcebergLake, *ids: int) -> FilesWritten:
+    names = pa.array([f"n{number}" for number in ids])
+    return lake.write(pa.record_batch({"id": pa.array(ids, pa.int32()), "name": names}))
+
+
+Change = Callable[[Any], object]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda update: update.add_column("more", LongType()),
+        lambda update: update.rename_column("name", "title"),
+        lambda update: update.update_column("id", LongType()),
+    ],
+    ids=["added", "renamed", "widened"],
+)
+def test_files_of_an_older_schema_are_committed(lake: IcebergLake, change: Change) -> None:
+    stream, waiting = Stream(lake), written(lake, 1, 2)
+    with lake.table.update_schema() as update:
+        change(update)
+    stream.committer.check([waiting])
+    assert isinstance(stream.publish(1, stream.head(1), [waiting]), Published)
+    assert lake.fields()["snapshots"][-1]["schema-id"] == 1
+    assert lake.ids() == [1, 2]
+    assert duck_rows(lake, "id") == [(1,), (2,)]
+
+
+def test_files_with_a_column_that_was_dropped_are_refused(lake: IcebergLake) -> None:
+    stream, waiting = Stream(lake), written(lake, 1)
+    with lake.table.update_schema() as update:
+        update.delete_column("name")
+    with pytest.raises(BadFiles, match="name were dropped"):
+        stream.committer.check([waiting])
+
+
+def test_files_that_lack_a_required_column_are_refused(lake: IcebergLake) -> None:
+    stream, waiting = Stream(lake), written(lake, 1)
+    with lake.table.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("id", required=True)
+    with pytest.raises(BadFiles, match="id is required"):
+        stream.committer.check([waiting])
+
+
+def test_files_of_an_older_spec_get_a_manifest_of_that_spec(lake: IcebergLake) -> None:
+    stream, old = Stream(lake), written(lake, 1, 2)
+    with lake.table.update_spec() as update:
+        update.add_field("name", IdentityTransform(), "by_name")
+        update.add_field("id", BucketTransform(2), "by_id")
+    new = written(lake, 3)
+    assert (old.spec_id, new.spec_id) == (0, 1)
+    assert new.files[0].partition.keys() == {"by_name", "by_id"}
+    stream.committer.check([old, new])
+    assert isinstance(stream.publish(1, stream.head(1), [old, new]), Published)
+    specs = {line["partition_spec_id"]: line for line in lines(lake)}
+    assert sorted(specs) == [0, 1]
+    for spec_id, line in specs.items():
+        header = avro_header(line["manifest_path"])
+        assert header["partition-spec-id"] == str(spec_id)
+        assert ("by_name" in header["partition-spec"]) == (spec_id == 1)
+    assert lake.ids() == [1, 2, 3]
+    assert duck_rows(lake, "id", "name = 'n3'") == [(3,)]
+    assert duck_rows(lake, "id", "name = 'n1'") == [(1,)]
+
+
+def test_files_under_the_name_of_another_spec_are_refused(lake: IcebergLake) -> None:
+    stream, old = Stream(lake), written(lake, 1)
+    with lake.table.update_spec() as update:
+        update.add_field("name", IdentityTransform(), "by_name")
+    with pytest.raises(BadFiles):
+        stream.committer.check([old.model_copy(update={"spec_id": 1})])
+
+
+def test_a_schema_that_changes_after_the_check_is_checked_again(lake: IcebergLake) -> None:
+    stream, waiting = Stream(lake), written(lake, 1)
+    stream.committer.check([waiting])
+    with lake.table.update_schema() as update:
+        update.delete_column("name")
+    outcome = stream.publish(1, stream.head(1), [waiting])
+    assert not isinstance(outcome, Published)
+    assert lake.ids() == []

@@ -1,0 +1,147 @@
+"""Iceberg's Java library appends, deletes, compacts, expires and rolls back between our commits."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.lakes.port import Absent, Conflict, Found, Published, Unproven
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, RestLake, iceberg_of
+from tests.iceberg_java.java import IcebergJava, sql_catalog
+from tests.lakes.iceberg.reading import duck_rows, lines
+
+Job = Callable[..., None]
+
+
+@pytest.fixture(params=ICEBERG)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
+    return iceberg_of(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def job(lake: IcebergLake, iceberg_java: IcebergJava) -> Job:
+    """Give the changes that the library makes of the table."""
+    if isinstance(lake, RestLake):
+        catalog = {"type": "rest", "uri": lake.uri}
+    else:
+        catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
+
+    def change(what: str, /, **more: Any) -> None:
+        iceberg_java.change(what, catalog, str(lake.table_name), **more)
+
+    return change
+
+
+def ids(lake: IcebergLake, java: IcebergJava) -> list[int]:
+    """Return the rows that two readers agree on."""
+    found = sorted(int(str(row[0])) for row in java.read(lake.metadata.location, ["id"]))
+    assert [number for (number,) in duck_rows(lake, "id")] == found
+    return found
+
+
+def test_commits_go_on_whatever_others_do(lake: IcebergLake, job: Job, iceberg_java: IcebergJava) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1, 2, 3])
+    job("append", ids=[100])
+    stream.commit(2, [4])
+    job("delete", ids=[2, 100])
+    assert ids(lake, iceberg_java) == [1, 3, 4]
+    stream.commit(3, [5, 6])
+    assert ids(lake, iceberg_java) == [1, 3, 4, 5, 6]
+    assert [line["content"] for line in lines(lake)].count(1) == 1
+    job("compact")
+    stream.commit(4, [7])
+    assert ids(lake, iceberg_java) == [1, 3, 4, 5, 6, 7]
+    job("rewrite-manifests")
+    stream.commit(5, [8])
+    job("expire", keep=1)
+    stream.commit(6, [9])
+    job("add-column", name="note")
+    stream.commit(7, [10])
+    job("append", ids=[101])
+    stream.commit(8, [11])
+    assert ids(lake, iceberg_java) == [1, *range(3, 12), 101]
+    assert Stream(lake).committer.inspect().newest_made == 8
+
+
+def test_a_commit_is_found_after_an_expiry_to_one_snapshot(lake: IcebergLake, job: Job) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2], record=False)
+    job("append", ids=[100])
+    job("compact")
+    job("expire", keep=1)
+    assert len(lake.metadata.snapshots) == 1
+    assert isinstance(stream.ask(2), Found)
+    answer = stream.ask(3)
+    assert isinstance(answer, Absent)
+    assert answer.by_marker
+    stream.commit(3, [3])
+    assert lake.ids() == [1, 2, 3, 100]
+
+
+def test_a_compaction_between_the_question_and_the_commit_is_a_conflict(lake: IcebergLake, job: Job) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    head, event = stream.head(3), lake.event([3])
+    job("compact")
+    assert isinstance(stream.publish(3, head, [event]), Conflict)
+    assert isinstance(stream.publish(3, stream.head(3), [event]), Published)
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_a_change_that_makes_no_snapshot_does_not_disturb(lake: IcebergLake, job: Job) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    job("property", name="owner", value="somebody")
+    job("branch", name="audit")
+    assert isinstance(stream.publish(2, head, [event]), Published)
+    assert lake.ids() == [1, 2]
+    assert lake.metadata.properties["owner"] == "somebody"
+
+
+def test_a_rollback_is_noticed(lake: IcebergLake, job: Job) -> None:
+    stream = Stream(lake)
+    first = stream.commit(1, [1])
+    stream.commit(2, [2])
+    job("rollback", snapshot=int(first.identity))
+    assert isinstance(stream.ask(3), Unproven)
+    assert not isinstance(stream.ask(2), Found)
+    job("append", ids=[100])
+    assert isinstance(stream.ask(3), Unproven)
+
+
+def test_files_of_an_older_schema_and_spec_are_committed(
+    lake: IcebergLake, job: Job, iceberg_java: IcebergJava
+) -> None:
+    stream = Stream(lake)
+    waiting = lake.event([1, 2])
+    job("add-column", name="note")
+    job("add-field", name="id")
+    assert isinstance(stream.publish(1, stream.head(1), [waiting, lake.event([3])]), Published)
+    assert ids(lake, iceberg_java) == [1, 2, 3]
+    assert sorted(line["partition_spec_id"] for line in lines(lake)) == [0, 1]
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "iceberg-rest"], indirect=True)
+def test_a_table_is_upgraded_while_files_wait(lake: IcebergLake, job: Job, iceberg_java: IcebergJava) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1, 2])
+    waiting = lake.event([3])
+    job("upgrade")
+    assert lake.metadata.version == 3
+    assert isinstance(stream.publish(2, stream.head(2), [waiting]), Published)
+    stream.recorded = lake.committer().inspect().head
+    stream.commit(3, [4])
+    rows = iceberg_java.read(lake.metadata.location, ["id", "_row_id"])
+    assert sorted(int(str(row[0])) for row in rows) == [1, 2, 3, 4]
+    assert sorted(int(str(row[1])) for row in rows) == [0, 1, 2, 3]
+    job("append", ids=[100])
+    stream.commit(4, [5])
+    rows = iceberg_java.read(lake.metadata.location, ["id", "_row_id"])
+    assert sorted(int(str(row[1])) for row in rows) == list(range(6))

@@ -1,0 +1,83 @@
+"""Upkeep of tables: what refers to a file, and what is never deleted."""
+
+from pathlib import Path
+
+import pytest
+
+from sluicegate.lakes.port import FileStatus, LakeUnavailable
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.lakes.iceberg.reading import lines
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> IcebergLake:
+    return IcebergLake(tmp_path)
+
+
+def status(lake: IcebergLake, path: str) -> FileStatus:
+    return lake.maintenance().file_status([path])[path]
+
+
+def test_a_file_of_a_branch_or_a_tag_is_referenced(lake: IcebergLake) -> None:
+    stream = Stream(lake)
+    event = lake.event([1])
+    stream.publish(1, stream.head(1), [event])
+    (path,) = (file.path for file in event.files)
+    with lake.table.manage_snapshots() as snapshots:
+        snapshots.create_tag(lake.metadata.snapshots[0]["snapshot-id"], "kept")
+    lake.table.delete("id = 1")
+    assert lake.ids() == []
+    assert status(lake, path) is FileStatus.REFERENCED
+
+
+def test_a_deleted_file_is_referenced_until_its_snapshots_expire(lake: IcebergLake) -> None:
+    stream = Stream(lake)
+    event = lake.event([1])
+    stream.publish(1, stream.head(1), [event])
+    (path,) = (file.path for file in event.files)
+    lake.table.delete("id = 1")
+    lake.foreign([2])
+    assert status(lake, path) is FileStatus.REFERENCED
+    lake.expire(1)
+    assert status(lake, path) is FileStatus.UNREFERENCED
+
+
+@pytest.mark.parametrize(
+    "path", ["metadata/x.avro", "../elsewhere", "data/../metadata/v.json", "elsewhere/x.parquet"]
+)
+def test_what_is_no_place_of_data_is_outside(lake: IcebergLake, path: str) -> None:
+    Stream(lake).commit(1, [1])
+    assert status(lake, path) is FileStatus.OUTSIDE
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.OUTSIDE
+
+
+def test_a_table_may_forbid_that_files_are_deleted(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, properties={"gc.enabled": "false"})
+    event = lake.event([1])
+    (path,) = (file.path for file in event.files)
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.UNREFERENCED
+    assert (lake.root / path).exists()
+
+
+def test_nothing_is_unreferenced_where_a_manifest_is_missing(lake: IcebergLake) -> None:
+    Stream(lake).commit(1, [1])
+    (path,) = (file.path for file in lake.event([2]).files)
+    Path(lines(lake)[0]["manifest_path"].removeprefix("file://")).unlink()
+    with pytest.raises(LakeUnavailable, match="is not there"):
+        lake.maintenance().delete_unreferenced(path)
+    assert (lake.root / path).exists()
+
+
+def test_a_copy_of_a_table_keeps_its_form_and_no_history(lake: IcebergLake) -> None:
+    Stream(lake).commit(1, [1])
+    maintenance = lake.maintenance(lake.location + "2")
+    maintenance.create_like(lake.adapter.parse_table(lake.location))
+    copy = lake.library.load_table("db.numbers2").metadata
+    original = lake.table.metadata
+    assert copy.table_uuid != original.table_uuid
+    assert (copy.schemas, copy.partition_specs) == (original.schemas, original.partition_specs)
+    assert (copy.snapshots, copy.refs, copy.current_snapshot_id) == ([], {}, None)
+    assert not any(key.startswith("sluicegate.") for key in copy.properties)
+    maintenance.create_like(lake.adapter.parse_table(lake.location))
+    assert lake.library.load_table("db.numbers2").metadata.table_uuid == copy.table_uuid

@@ -1,0 +1,131 @@
+"""The metadata file: what others put there stays, and its form follows the table's properties."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.lakes.iceberg.ancestry import marker_property
+from sluicegate.lakes.iceberg.metadata import MAIN, parse
+from sluicegate.lakes.port import Absent, Ahead, Found, Unproven
+from tests.contracts.lakes.harness import USER, Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> IcebergLake:
+    return IcebergLake(tmp_path)
+
+
+def test_fields_that_are_not_known_stay(lake: IcebergLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    strange = {"a": [1, 2**62, 1.5, None, "ü"]}
+    statistics = [{"snapshot-id": 1, "statistics-path": "x.puffin", "file-size-in-bytes": 3}]
+
+    def change(fields: dict[str, Any]) -> None:
+        fields["from-the-future"] = strange
+        fields["snapshots"][0]["of-the-future"] = strange
+        fields["statistics"] = statistics
+
+    lake.edit(change)
+    stream.commit(2, [2])
+    fields = lake.fields()
+    assert fields["from-the-future"] == strange
+    assert fields["snapshots"][0]["of-the-future"] == strange
+    assert fields["statistics"] == statistics
+    assert "of-the-future" not in fields["snapshots"][1]
+
+
+def test_the_log_of_metadata_files_has_a_limit(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, properties={"write.metadata.previous-versions-max": "3"})
+    stream = Stream(lake)
+    before = []
+    for decision in range(1, 8):
+        before.append(lake.metadata.location)
+        stream.commit(decision, [decision])
+    log = [each["metadata-file"] for each in lake.fields()["metadata-log"]]
+    assert log == before[-3:]
+    numbers = [int(Path(location).name.split("-")[0]) for location in (*before, lake.metadata.location)]
+    assert numbers == list(range(8))
+    assert all(local(location).exists() for location in before)
+
+
+def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, properties={"write.metadata.compression-codec": "gzip"})
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    location = lake.metadata.location
+    assert location.endswith(".gz.metadata.json")
+    raw = local(location).read_bytes()
+    assert raw.startswith(b"\x1f\x8b")
+    assert len(parse(location, raw).snapshots) == 2
+    assert lake.ids() == [1, 2]
+
+
+def test_what_is_rendered_is_what_was_parsed(lake: IcebergLake) -> None:
+    stream = Stream(lake)
+    for decision in range(1, 5):
+        stream.commit(decision, [decision], watermark=decision)
+        lake.foreign([100 + decision])
+    metadata = lake.metadata
+    raw = local(metadata.location).read_bytes()
+    assert json.loads(metadata.render()) == json.loads(raw)
+    again = parse(metadata.location, metadata.render())
+    assert (again.fields, again.snapshots) == (metadata.fields, metadata.snapshots)
+
+
+def test_the_mark_of_a_user_follows_its_commits(lake: IcebergLake) -> None:
+    stream = Stream(lake)
+    made = stream.commit(1, [1])
+    value = lake.metadata.properties[marker_property(USER, MAIN)]
+    assert value == f"{stream.table}:1:{made.id}:{made.identity}:digest-1"
+    made = stream.commit(2, [2])
+    assert lake.metadata.properties[marker_property(USER, MAIN)].split(":")[1:4] == ["2", "2", made.identity]
+
+
+def test_the_mark_proves_what_has_expired(lake: IcebergLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2], record=False)
+    lake.foreign([100])
+    lake.expire(1)
+    found = stream.ask(2)
+    assert isinstance(found, Found)
+    assert found.by_marker
+    absent = stream.ask(3)
+    assert isinstance(absent, Absent)
+    assert absent.by_marker
+    assert stream.ask(1) == Ahead(2, (2, "digest-2"))
+
+
+@pytest.mark.parametrize("value", ["", "x", "a:b:c:d:e", "0:1:2:3:4"])
+def test_a_mark_that_was_changed_proves_nothing(lake: IcebergLake, value: str) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    stream.commit(2, [2], record=False)
+    lake.foreign([100])
+    lake.expire(1)
+    lake.edit(lambda fields: fields["properties"].update({marker_property(USER, MAIN): value}))
+    assert isinstance(stream.ask(2), Unproven)
+    assert isinstance(stream.ask(3), Unproven)
+
+
+def test_a_mark_in_a_copy_of_the_table_proves_nothing(lake: IcebergLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    lake.edit(lambda fields: fields.update({"table-uuid": "0" * 8 + fields["table-uuid"][8:]}))
+    other = Stream(lake)
+    lake.foreign([100])
+    lake.expire(1)
+    assert isinstance(other.ask(2), Unproven)
+
+
+def test_times_do_not_fall_where_clocks_differ(lake: IcebergLake) -> None:
+    later = 2 * 10**12
+    lake.edit(lambda fields: fields.update({"last-updated-ms": later}))
+    Stream(lake).commit(1, [1])
+    fields = lake.fields()
+    assert fields["snapshots"][0]["timestamp-ms"] == fields["last-updated-ms"] == later

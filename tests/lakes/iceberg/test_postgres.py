@@ -1,0 +1,116 @@
+"""Commits through a real Postgres whose connections end at the wrong time."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.pool import NullPool
+
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.metadata import MAIN
+from sluicegate.lakes.iceberg.sql import SqlCatalog
+from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, TableRefused
+from tests.contracts.lakes.harness import USER, Stream
+from tests.contracts.lakes.iceberg_rest_lake import PostgresLake
+
+
+@pytest.fixture(params=[2, 3])
+def lake(
+    request: pytest.FixtureRequest, postgres: str, unique: str, tmp_path: Path
+) -> Iterator[PostgresLake]:
+    with closing(PostgresLake(postgres, unique, tmp_path, request.param)) as lake:
+        yield lake
+
+
+class CutCatalog(SqlCatalog):
+    """Loses its connection at the commit of the transaction that decides."""
+
+    cut: Callable[[Connection], None] | None = None
+
+    def finish(self, connection: Connection) -> None:
+        cut, self.cut = self.cut, None
+        if cut is not None:
+            cut(connection)
+        super().finish(connection)
+
+
+def session_of(connection: Connection) -> int:
+    pid: int = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    return pid
+
+
+def end_session(uri: str, pid: int) -> None:
+    """End a session from outside, as an administrator or a failover does."""
+    with create_engine(uri, poolclass=NullPool).connect() as other:
+        other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+
+
+@pytest.fixture
+def catalog(lake: PostgresLake) -> Iterator[CutCatalog]:
+    with closing(CutCatalog(lake.uri, "default", lake.table_name, Files(), pooled=True)) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def stream(lake: PostgresLake, catalog: CutCatalog) -> Stream:
+    return Stream(lake, IcebergCommitter(catalog, Files(), USER, MAIN))
+
+
+def test_a_session_that_ends_at_the_commit_leaves_the_outcome_unknown(
+    lake: PostgresLake, stream: Stream, catalog: CutCatalog
+) -> None:
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    catalog.cut = lambda connection: end_session(lake.uri, session_of(connection))
+    assert isinstance(stream.publish(2, head, [event]), OutcomeUnknown)
+    answer = stream.ask(2)
+    assert isinstance(answer, Absent)
+    assert isinstance(stream.publish(2, answer.head, [event]), Published)
+    assert lake.ids() == [1, 2]
+
+
+def test_a_commit_is_found_though_its_answer_is_lost(
+    lake: PostgresLake, stream: Stream, catalog: CutCatalog
+) -> None:
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+
+    def committed_and_cut(connection: Connection) -> None:
+        pid = session_of(connection)
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.commit()
+        # The library's own commit follows, and needs a transaction to fail.
+        driver.execute("SELECT 1")
+        end_session(lake.uri, pid)
+
+    catalog.cut = committed_and_cut
+    assert isinstance(stream.publish(2, head, [event]), OutcomeUnknown)
+    assert isinstance(stream.ask(2), Found)
+    assert lake.ids() == [1, 2]
+
+
+def test_an_idle_connection_that_was_cut_is_replaced(
+    lake: PostgresLake, stream: Stream, catalog: CutCatalog
+) -> None:
+    stream.commit(1, [1])
+    with catalog._engine.connect() as connection:
+        idle = session_of(connection)
+    end_session(lake.uri, idle)
+    stream.commit(2, [2])
+    assert lake.ids() == [1, 2]
+
+
+def test_a_password_is_not_in_a_message(lake: PostgresLake) -> None:
+    options = {"uri": "postgresql+psycopg://user:secret-word@127.0.0.1:1/catalog"}
+    with pytest.raises(Exception, match="can be reached") as caught:
+        lake.adapter.open_committer(lake.adapter.parse_table(lake.location, options), USER)
+    assert "secret-word" not in str(caught.value)
+    bad = {"uri": "nosuch://user:secret-word@host/catalog"}
+    with pytest.raises(TableRefused) as refused:
+        lake.adapter.open_committer(lake.adapter.parse_table(lake.location, bad), USER)
+    assert "secret-word" not in str(refused.value)

@@ -1,0 +1,138 @@
+"""Commits to a real REST catalog through a proxy that loses, repeats and answers wrongly."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.metadata import MAIN
+from sluicegate.lakes.iceberg.rest import RestTable
+from sluicegate.lakes.port import (
+    Absent,
+    Conflict,
+    Found,
+    LakeUnavailable,
+    NotPublished,
+    OutcomeUnknown,
+    Published,
+)
+from tests.contracts.lakes.harness import USER, Stream
+from tests.contracts.lakes.iceberg_rest_lake import RestLake
+from tests.doubles.proxy import Effect, Proxy
+from tests.iceberg_java.java import RestCatalogServer
+
+
+@pytest.fixture
+def proxy(iceberg_rest: RestCatalogServer) -> Iterator[Proxy]:
+    with Proxy(iceberg_rest.uri) as found:
+        yield found
+
+
+@pytest.fixture(params=[2, 3])
+def lake(
+    request: pytest.FixtureRequest, iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path
+) -> RestLake:
+    return RestLake(iceberg_rest, unique, tmp_path, request.param)
+
+
+def stream_through(proxy: Proxy, lake: RestLake) -> Stream:
+    """Return a stream whose committer reaches the catalog through the proxy."""
+    files = Files()
+    table = RestTable({"uri": proxy.uri}, "default", lake.table_name, files)
+    return Stream(lake, IcebergCommitter(table, files, USER, MAIN))
+
+
+def metadata_files(lake: RestLake) -> set[str]:
+    """Return the manifests and lists that are there."""
+    return {path.name for path in (lake.root / "metadata").glob("*.avro")}
+
+
+@pytest.mark.parametrize(
+    ("effect", "status"),
+    [
+        (Effect.LOST_AFTER, 0),
+        *((Effect.ANSWERED_AFTER, status) for status in (400, 403, 409, 412, 429, 500, 502, 503, 504)),
+        (Effect.REPEATED, 0),
+    ],
+)
+def test_a_commit_whose_answer_is_lost_or_wrong_is_found(
+    proxy: Proxy, lake: RestLake, effect: Effect, status: int
+) -> None:
+    stream = stream_through(proxy, lake)
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    proxy.strike(effect, status)
+    outcome = stream.publish(2, head, [event])
+    assert isinstance(outcome, OutcomeUnknown), outcome
+    assert isinstance(stream.ask(2), Found)
+    stream.recorded = lake.committer().inspect().head
+    stream.commit(3, [3])
+    assert lake.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("status", [0, 500, 502, 503, 504])
+def test_a_commit_that_may_be_lost_is_absent_and_can_be_repeated(
+    proxy: Proxy, lake: RestLake, status: int
+) -> None:
+    stream = stream_through(proxy, lake)
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    proxy.strike(Effect.ANSWERED_BEFORE if status else Effect.LOST_BEFORE, status)
+    assert isinstance(stream.publish(2, head, [event]), OutcomeUnknown)
+    answer = stream.ask(2)
+    assert isinstance(answer, Absent)
+    assert answer.head == head
+    assert isinstance(stream.publish(2, head, [event]), Published)
+    assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("status", [400, 403, 412, 429])
+def test_a_refused_commit_leaves_nothing(proxy: Proxy, lake: RestLake, status: int) -> None:
+    stream = stream_through(proxy, lake)
+    stream.commit(1, [1])
+    before = metadata_files(lake)
+    proxy.strike(Effect.ANSWERED_BEFORE, status)
+    outcome = stream.publish(2, stream.head(2), [lake.event([2])])
+    assert isinstance(outcome, NotPublished)
+    assert f"{status} Injected: injected" in outcome.reason
+    assert metadata_files(lake) == before
+    stream.commit(2, [2])
+    assert lake.ids() == [1, 2]
+
+
+def test_a_conflict_leaves_nothing(proxy: Proxy, lake: RestLake) -> None:
+    stream = stream_through(proxy, lake)
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    proxy.strike(Effect.ANSWERED_BEFORE, 409)
+    before = metadata_files(lake)
+    assert isinstance(stream.publish(2, head, [event]), Conflict)
+    assert metadata_files(lake) == before
+
+
+def test_an_answer_that_is_no_json_is_a_success_that_is_read_again(proxy: Proxy, lake: RestLake) -> None:
+    stream = stream_through(proxy, lake)
+    proxy.strike(Effect.NO_JSON)
+    assert isinstance(stream.publish(1, stream.head(1), [lake.event([1])]), Published)
+    stream.recorded = lake.committer().inspect().head
+    stream.commit(2, [2])
+    assert lake.ids() == [1, 2]
+
+
+def test_a_commit_is_one_request_with_its_conditions(proxy: Proxy, lake: RestLake) -> None:
+    stream = stream_through(proxy, lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+    assert proxy.posts == 3
+
+
+def test_a_server_that_is_not_there_is_unavailable(lake: RestLake) -> None:
+    with Proxy(lake.uri) as proxy:
+        stream = stream_through(proxy, lake)
+        head = stream.head(1)
+        event = lake.event([1])
+    with pytest.raises(LakeUnavailable, match="gives no answer"):
+        stream.ask(1)
+    assert isinstance(stream.publish(1, head, [event]), NotPublished)

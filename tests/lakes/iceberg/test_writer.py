@@ -1,0 +1,180 @@
+"""The writer half: files, their metrics, event times, and what it refuses."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestampType
+
+from sluicegate.lakes.iceberg import writer as module
+from sluicegate.lakes.iceberg.layout import Layout
+from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.lakes.iceberg import rich
+
+TIMED = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
+
+
+def record(lake: IcebergLake, metadata: bytes) -> dict[str, Any]:
+    view = TableView(lake.metadata)
+    return Layout(view.schema, view.spec, view.version).decode(metadata)
+
+
+def test_names_carry_the_digest_of_the_attempt(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("name"))
+    writer = lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None, "d" * 32)
+    writer.write(rich.rows(range(9)))
+    infos = list(writer.finish())
+    assert len(infos) == 4
+    for info in infos:
+        assert info.path.rpartition("/")[2].split("-")[:2] == ["data", "d" * 32]
+        assert (lake.root / info.path).stat().st_size == info.size
+    assert sorted(map(str, (info.partition["p0_name"] for info in infos))) == [
+        "None",
+        *(f"näme {number}" for number in range(3)),
+    ]
+
+
+def test_files_carry_field_ids(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, schema=rich.RICH)
+    (info,) = lake.write(rich.rows(range(3))).files
+    schema = pq.read_schema(lake.root / info.path)
+    ids = {field.name: int(field.metadata[b"PARQUET:field_id"]) for field in schema}
+    current = TableView(lake.metadata).schema
+    assert ids == {field.name: field.field_id for field in current.fields}
+    inner = schema.field("place").type.field("zip")
+    assert int(inner.metadata[b"PARQUET:field_id"]) == current.find_field("place.zip").field_id
+
+
+@pytest.mark.parametrize(
+    ("properties", "bounded", "counted"),
+    [
+        ({}, {1, 2}, {1, 2}),
+        ({"write.metadata.metrics.default": "none"}, set(), set()),
+        ({"write.metadata.metrics.default": "counts"}, set(), {1, 2}),
+        (
+            {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.name": "full"},
+            {2},
+            {2},
+        ),
+    ],
+    ids=["truncated", "none", "counts", "of a column"],
+)
+def test_metrics_follow_the_properties(
+    tmp_path: Path, properties: dict[str, str], bounded: set[int], counted: set[int]
+) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+    lake = IcebergLake(tmp_path, schema=schema, properties=properties)
+    rows = pa.record_batch({"id": pa.array([1, 2]), "name": pa.array(["a" * 40, "b" * 40])})
+    event = lake.write(rows)
+    found = record(lake, event.files[0].metadata)
+    assert {pair["key"] for pair in found["lower_bounds"]} == bounded
+    assert {pair["key"] for pair in found["value_counts"]} == counted
+    lower = {pair["key"]: pair["value"] for pair in found["lower_bounds"]}
+    if not properties:
+        assert lower[2] == b"a" * 16
+    stream = Stream(lake)
+    stream.committer.check([event])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"write.metadata.metrics.default": "truncate(x)"},
+        {"write.metadata.metrics.column.id": "some"},
+        {"write.parquet.compression-codec": "lzo"},
+    ],
+)
+def test_properties_that_cannot_be_followed_are_refused(tmp_path: Path, properties: dict[str, str]) -> None:
+    lake = IcebergLake(tmp_path, properties=properties)
+    with pytest.raises(TableRefused, match=r"write\."):
+        lake.event([1])
+
+
+def test_event_times_are_those_of_each_file(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, schema=TIMED)
+    times = [datetime.datetime(2026, 7, 1, hour) for hour in (5, 3, 9)]
+    batch = pa.record_batch({"id": pa.array([1, 2, 3]), "at": pa.array(times, pa.timestamp("us"))})
+    (info,) = lake.write(batch, event_time="at").files
+    start = int(datetime.datetime(2026, 7, 1, tzinfo=datetime.UTC).timestamp() * 1000)
+    assert (info.min_event_time, info.max_event_time) == (start + 3 * 3_600_000, start + 9 * 3_600_000)
+    with pytest.raises(TableRefused, match="no column when"):
+        lake.write(batch, event_time="when")
+    with pytest.raises(SchemaMismatch, match="no column at"):
+        lake.write(pa.record_batch({"id": pa.array([1])}), event_time="at")
+
+
+def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path)
+    for bad in ({"nr": pa.array([1])}, {"id": pa.array(["x"])}):
+        with pytest.raises(SchemaMismatch):
+            lake.write(pa.record_batch(bad))
+
+
+def test_an_aborted_attempt_leaves_nothing(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("name"))
+    writer = lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None)
+    writer.write(rich.rows(range(9)))
+    writer._flush()
+    assert list(lake.root.rglob("*.parquet"))
+    writer.abort()
+    assert not list(lake.root.rglob("*.parquet"))
+    described = lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None)
+    described.write(rich.rows(range(2)))
+    list(described.finish())
+    described.abort()
+    assert list(lake.root.rglob("*.parquet"))
+
+
+def test_large_attempts_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUFFER_ROWS", 10)
+    lake = IcebergLake(tmp_path, properties={"write.target-file-size-bytes": "1"})
+    event = lake.write(*(pa.record_batch({"id": pa.array(range(at, at + 10))}) for at in (0, 10, 20)))
+    assert [file.rows for file in event.files] == [10, 10, 10]
+    stream = Stream(lake)
+    stream.committer.check([event])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    assert lake.ids() == list(range(30))
+
+
+def test_names_that_avro_forbids_are_written_as_other_writers_do(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "häß-lich 1", StringType()))
+    lake = IcebergLake(tmp_path, schema=schema)
+    event = lake.write(pa.record_batch({"id": pa.array([1]), "häß-lich 1": pa.array(["x"])}))
+    names = pq.read_schema(lake.root / event.files[0].path).names
+    assert "häß-lich 1" not in names
+    stream = Stream(lake)
+    stream.committer.check([event])
+    stream.publish(1, stream.head(1), [event])
+    assert lake.read().to_pylist() == [{"id": 1, "häß-lich 1": "x"}]
+    nested = StructType(NestedField(3, "a b", StringType()))
+    odd = IcebergLake(tmp_path / "odd", schema=Schema(NestedField(1, "s", nested)))
+    with pytest.raises(TableRefused, match="a b"):
+        odd.adapter.open_writer(odd.adapter.parse_table(odd.location), None)
+
+
+def test_values_out_of_range_are_refused_by_their_kind(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, schema=TIMED)
+    far = pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))
+    with pytest.raises(SchemaMismatch, match="out of range"):
+        lake.write(pa.record_batch({"id": pa.array([1]), "at": far}))
+
+
+def test_data_elsewhere_is_written_and_committed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "else where%20x"
+    lake = IcebergLake(tmp_path, properties={"write.data.path": f"file://{elsewhere}"})
+    lake.location = str(elsewhere)
+    lake.adapter._defaults["identifier"] = "db.numbers"
+    event = lake.event([1])
+    assert (elsewhere / event.files[0].path).exists()
+    stream = Stream(lake)
+    stream.committer.check([event])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    assert lake.ids() == [1]

