@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes.iceberg.metadata import Append, Metadata
-from sluicegate.lakes.port import TableRef, TableRefused
+from sluicegate.lakes.port import LakeUnavailable, TableRef, TableRefused
+from sluicegate.lakes.storage import Uncertain
 
 DEFAULT_CATALOG: Final = "default"
 _OWN: Final = ("identifier", "catalog", "branch")
@@ -51,6 +54,23 @@ class Catalog(Protocol):
     def close(self) -> None:
         """Release connections."""
         ...
+
+
+def before_change() -> None:
+    """Mark the point right before the one change that makes a commit visible. Raises LakeUnavailable."""
+    try:
+        hit(Failpoint.LAKE_PUT_BEFORE)
+    except OSError as error:
+        raise LakeUnavailable(f"the catalog was not changed: {error}") from error
+
+
+def after_change() -> None:
+    """Mark the points right after that change. Raises Uncertain."""
+    try:
+        hit(Failpoint.LAKE_PUT_AFTER)
+        hit(Failpoint.LAKE_PUT_DURABLE)
+    except OSError as error:
+        raise Uncertain(f"the catalog was changed, perhaps: {error}") from error
 
 
 def identifier_of(table: TableRef) -> Identifier:

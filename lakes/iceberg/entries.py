@@ -69,7 +69,7 @@ class Examiner:
         return Entries(b"".join(records), lengths, rows, partitions, checks.layout.spec.spec_id)
 
     def _checks_for(self, event: FilesWritten) -> "_Checks":
-        spec_id = event.spec_id or 0
+        spec_id = event.spec_id
         known = self._layouts.get((event.schema_id, spec_id))
         if known is None:
             schema, spec = self._table.schemas.get(event.schema_id), self._table.specs.get(spec_id)

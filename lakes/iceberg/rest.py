@@ -16,9 +16,7 @@ from requests.exceptions import ConnectionError as NoConnection
 from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
+from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, from_fields
 from sluicegate.lakes.port import LakeUnavailable
@@ -70,7 +68,7 @@ class RestTable:
         return self._learned(answer)
 
     def commit(self, base: Metadata, change: Append) -> bool:
-        hit(Failpoint.LAKE_PUT_BEFORE)
+        before_change()
         try:
             answer = self._send("POST", Endpoints.update_table, _request(base, change))
         except _NotSent:
@@ -79,7 +77,7 @@ class RestTable:
             raise Uncertain(str(error)) from error
         code = answer.status_code
         if code == _OK:
-            hit(Failpoint.LAKE_PUT_AFTER)
+            after_change()
             try:
                 self._learned(answer)
             except LakeUnavailable:

@@ -12,9 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
+from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, parse
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
@@ -30,8 +28,8 @@ _INSERT: Final = (
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :new)"
 )
-_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '60s'"
-"""Without it, a transaction that another writer leaves open would stop us for ever."""
+LIMITS: Final = "SET LOCAL lock_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+"""A transaction that another writer leaves open must not stop us for ever, and ours must not stop others."""
 _POSTGRES: Final = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
 """Seconds for a connection, milliseconds until a peer that does not answer is given up."""
 _TRIES: Final = 3
@@ -111,6 +109,8 @@ class SqlCatalog:
 
     def _swap(self, old: str, new: str) -> bool:
         """Replace the name of the metadata file, the one step that decides a commit."""
+        # A process that stands still inside of the transaction would keep others from the table.
+        before_change()
         try:
             connection = self._engine.connect()
         except SQLAlchemyError as error:
@@ -118,16 +118,15 @@ class SqlCatalog:
         with connection:
             try:
                 if self._engine.dialect.name == "postgresql":
-                    connection.execute(text(_LOCK_TIMEOUT))
+                    connection.execute(text(LIMITS))
                 result = connection.execute(text(_UPDATE), {**self._key, "old": old, "new": new})
             except SQLAlchemyError as error:
                 # The transaction never reaches its commit.
                 raise self._unavailable("changed", error) from error
             if result.rowcount != 1:
                 return False
-            hit(Failpoint.LAKE_PUT_BEFORE)
             self.finish(connection)
-            hit(Failpoint.LAKE_PUT_AFTER)
+            after_change()
         return True
 
     def finish(self, connection: Connection) -> None:

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.tasks import end
 from tests.faults.lives import Deployment
-from tests.faults.tables import Inexact
+from tests.faults.tables import Inexact, options_of
 from tests.integration.job import Job
 from tests.integration.waiting import until
 
@@ -42,6 +42,7 @@ class Feed:
             regions=self.regions,
             incarnation=f"q-{self.region}",
             lake=where.lake,
+            lake_options=options_of(where.tables[self.stream]),
         )
         await self.job.__aenter__()
         self._registration = asyncio.create_task(self._register(), name=f"registration of {self.region}")

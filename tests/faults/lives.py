@@ -18,7 +18,7 @@ from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
-from tests.faults.tables import create_table
+from tests.faults.tables import create_table, options_of
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
@@ -87,6 +87,9 @@ class Deployment:
         for name in self.streams:
             lines += [f"[streams.{name}]", f'table = "{self.tables[name]}"', f'format = "{self.lake}"']
             lines += [f"{key} = {json.dumps(value)}" for key, value in self.policy.items()]
+            options = options_of(self.tables[name]).items()
+            lines += [f"[streams.{name}.options]"] if options else []
+            lines += [f"{key} = {json.dumps(value)}" for key, value in options]
         return "\n".join(lines) + "\n"
 
     def write_settings(self, number: int, port: int) -> Path:

@@ -128,6 +128,8 @@ class Job:
     incarnation: str = "q1"
     lake: str = "paimon"
     """Format of the table."""
+    lake_options: dict[str, str] = field(default_factory=dict)
+    """Options of the table."""
     assignment: int = 0
     batch: int = 0
     base: Position | None = None
@@ -253,19 +255,22 @@ class Job:
         name = f"w-{attempt[:8]}"
         digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
-            table_ref = adapter(self.lake).parse_table(self.location, writer_options)
+            table_ref = adapter(self.lake).parse_table(
+                self.location, self.lake_options | (writer_options or {})
+            )
             writer = adapter(self.lake).open_writer(table_ref, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
             for batch in table.cast(SCHEMA).to_batches():
                 writer.write(batch)
             files.extend(writer.finish())
-            location, schema_id = writer.location, writer.schema_id
+            location, schema_id, spec_id = writer.location, writer.schema_id, writer.spec_id
         self.writers[files[0].path] = name, attempt
         return FilesWritten(
             format=self.lake,
             format_version=adapter(self.lake).format_version,
             location=location,
             schema_id=schema_id,
+            spec_id=spec_id,
             files=tuple(files),
         )
 

@@ -1,29 +1,13 @@
 """Other products that read tables: DuckDB, and fastavro for single files."""
 
-from functools import cache
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
-import duckdb
-import duckdb_extension_avro
-import duckdb_extension_iceberg
 import fastavro
 
 from sluicegate.lakes.iceberg.metadata import MAIN
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
-
-_PACKAGES = {"avro": duckdb_extension_avro, "iceberg": duckdb_extension_iceberg}
-
-
-@cache
-def duck() -> duckdb.DuckDBPyConnection:
-    """Return a connection with the extensions that packages bring, so nothing is downloaded."""
-    connection = duckdb.connect()
-    for name, package in _PACKAGES.items():
-        (file,) = Path(package.__path__[0]).rglob(f"{name}.duckdb_extension")
-        connection.execute(f"LOAD '{file}'")
-    return connection
+from tests.iceberg_duck import duck
 
 
 def duck_rows(lake: IcebergLake, columns: str, where: str = "true", *values: Any) -> list[tuple[Any, ...]]:

@@ -9,11 +9,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.pool import NullPool
 
+from sluicegate.lakes.iceberg import sql
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.iceberg.sql import SqlCatalog
-from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, TableRefused
+from sluicegate.lakes.port import Absent, Found, NotPublished, OutcomeUnknown, Published, TableRefused
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_rest_lake import PostgresLake
 
@@ -92,6 +93,39 @@ def test_a_commit_is_found_though_its_answer_is_lost(
     assert isinstance(stream.publish(2, head, [event]), OutcomeUnknown)
     assert isinstance(stream.ask(2), Found)
     assert lake.ids() == [1, 2]
+
+
+def test_a_transaction_that_another_leaves_open_stops_a_commit_for_some_time(
+    lake: PostgresLake, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    monkeypatch.setattr(sql, "LIMITS", "SET LOCAL lock_timeout = '50ms'")
+    update = "UPDATE iceberg_tables SET table_name = table_name WHERE table_namespace = :at"
+    with lake._database() as other:
+        other.execute(text(update), {"at": lake.table_name.namespace[0]})
+        outcome = stream.publish(2, head, [event])
+    assert isinstance(outcome, NotPublished)
+    assert "lock timeout" in outcome.reason
+    assert isinstance(stream.publish(2, head, [event]), Published)
+    assert lake.ids() == [1, 2]
+
+
+def test_a_process_that_stands_still_in_a_transaction_stops_no_others(
+    lake: PostgresLake, stream: Stream, catalog: CutCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    monkeypatch.setattr(sql, "LIMITS", "SET LOCAL idle_in_transaction_session_timeout = '50ms'")
+    other = Stream(lake)
+
+    def others_commit(connection: Connection) -> None:
+        other.recorded = stream.recorded
+        other.commit(2, [20])
+
+    catalog.cut = others_commit
+    assert isinstance(stream.publish(2, head, [event]), OutcomeUnknown)
+    assert lake.ids() == [1, 20]
 
 
 def test_an_idle_connection_that_was_cut_is_replaced(
