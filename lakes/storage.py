@@ -13,7 +13,7 @@ Contract of every implementation (tests/contracts/storages):
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sluicegate.events.causes import CauseCode
 
@@ -30,6 +30,14 @@ class CannotPut(Exception):
         self.code = code
 
 
+class Stamped(NamedTuple):
+    """A file that was read."""
+
+    content: bytes
+    stamp: str | None
+    """As `Storage.stamp` returns it, of a moment at which the file had no other content."""
+
+
 class Storage(Protocol):
     """A table's folder. All names are relative to it, with `/` between their parts."""
 
@@ -42,6 +50,25 @@ class Storage(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """Return the file's content, None if it does not exist. Raises LakeUnavailable."""
+        ...
+
+    def read_stamped(self, name: str) -> Stamped | None:
+        """Return the file's content and stamp, None if it does not exist. Raises LakeUnavailable."""
+        ...
+
+    def stamp(self, name: str) -> str | None:
+        """Return a text that is another one after every change of the file, also if another one replaces it.
+
+        None if the file does not exist, or if it could change now without another stamp. It costs a request,
+        and reads no content. Raises LakeUnavailable.
+        """
+        ...
+
+    def stamp_of_put(self, name: str) -> str | None:
+        """Return the stamp of the content that the latest put of this storage has put; None if unknown.
+
+        It reads nothing. It is known only if that put was of this name, and returned True.
+        """
         ...
 
     def names(self, folder: str, after: str = "") -> list[str]:

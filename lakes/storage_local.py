@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import wait
@@ -16,7 +17,7 @@ from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
+from sluicegate.lakes.storage import CannotPut, Stamped, Storage, Uncertain
 from sluicegate.lakes.storage_errors import explain
 from sluicegate.lakes.threads import CommitThreads
 
@@ -26,6 +27,11 @@ _AT_ONCE: Final = 4
 """Files that are made durable at the same time."""
 _NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """Errors for names that no file can have. The file counts as absent, because a retry does not help."""
+
+_TICK: Final = 50_000_000
+"""Nanoseconds. Times of files change at least that often."""
+_COARSE: Final = 2_000_000_000
+"""Nanoseconds, where times of files have no part below a millisecond."""
 
 
 def local_path(location: str) -> str:
@@ -57,15 +63,38 @@ class LocalStorage:
         self.uri = Path(self.root).as_uri()
         self._durable: set[str] = set()
         """Folders of the table whose own names are durable."""
+        self._put: tuple[str, str | None] = ("", None)
+        """Name and stamp of the latest file that was put."""
 
     def read(self, name: str) -> bytes | None:
+        found = self.read_stamped(name)
+        return None if found is None else found.content
+
+    def read_stamped(self, name: str) -> Stamped | None:
+        now = time.time_ns()
         try:
             with open(self._path(name), "rb") as file:
-                return file.read()
+                stamp = _stamp(os.fstat(file.fileno()), now)
+                return Stamped(file.read(), stamp)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._unavailable(f"cannot read {name}", name, error) from error
+
+    def stamp(self, name: str) -> str | None:
+        now = time.time_ns()
+        try:
+            # A file system of a network asks its server when a file is opened.
+            with open(self._path(name), "rb", buffering=0) as file:
+                return _stamp(os.fstat(file.fileno()), now)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable(f"cannot look at {name}", name, error) from error
+
+    def stamp_of_put(self, name: str) -> str | None:
+        put, stamp = self._put
+        return stamp if put == name else None
 
     def names(self, folder: str, after: str = "") -> list[str]:
         try:
@@ -113,12 +142,16 @@ class LocalStorage:
         target = self._path(name)
         folder, base = os.path.split(target)
         draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
+        self._put = ("", None)
         try:
-            self._draft(draft, content, os.path.dirname(name))
-            return self._link(draft, target, folder)
+            drafted = self._draft(draft, content, os.path.dirname(name))
+            put = self._link(draft, target, folder)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(draft)
+        if put:
+            self._put = (name, _stamp_of(target, drafted))
+        return put
 
     def _make(self, folder: str) -> None:
         """Create a folder of the table durably. Raises OSError."""
@@ -131,14 +164,16 @@ class LocalStorage:
                 sync_folder(os.path.dirname(self.root))
             self._durable.add(folder)
 
-    def _draft(self, draft: str, content: bytes, folder: str) -> None:
+    def _draft(self, draft: str, content: bytes, folder: str) -> os.stat_result:
         """Write the complete file under a name that no reader looks for."""
         try:
             self._make(folder)
-            write_durably(draft, content)
+            # Whoever changes the file after us gives it another time, however soon.
+            drafted = write_durably(draft, content, older_by=_TICK)
             hit(Failpoint.LAKE_PUT_BEFORE)
         except OSError as error:
             raise self._unavailable("cannot write a snapshot", folder, error) from error
+        return drafted
 
     def _link(self, draft: str, target: str, folder: str) -> bool:
         try:
@@ -237,14 +272,44 @@ def _content(source: Storage, name: str) -> bytes:
     return content
 
 
-def write_durably(path: str, content: bytes) -> None:
-    """Write a new file and wait until it is on disk. Raises OSError, also if the file exists."""
+def _stamp(found: os.stat_result, now: int) -> str | None:
+    """Return the stamp of a file that was looked at after `now`, in nanoseconds since the Unix epoch.
+
+    None if a change could still leave it the same time.
+    """
+    tick = _COARSE if found.st_mtime_ns % 1_000_000 == 0 else _TICK
+    if now - found.st_mtime_ns < tick:
+        return None
+    # The time of a change of the file's status also shows a file that was given an older time.
+    return f"{found.st_dev}-{found.st_ino}-{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
+
+
+def _stamp_of(path: str, drafted: os.stat_result) -> str | None:
+    """Return the stamp of a file that was linked, None if it is not the draft as it was written."""
+    now = time.time_ns()
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    one, other = ((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in (found, drafted))
+    return _stamp(found, now) if one == other else None
+
+
+def write_durably(path: str, content: bytes, older_by: int = 0) -> os.stat_result:
+    """Write a new file, wait until it is on disk, and return what it is then.
+
+    Its time is made older by some nanoseconds. Raises OSError, also if the file exists.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         view = memoryview(content)
         while view:
             view = view[os.write(descriptor, view) :]
+        if older_by:
+            written = os.fstat(descriptor)
+            os.utime(descriptor, ns=(written.st_atime_ns, written.st_mtime_ns - older_by))
         os.fsync(descriptor)
+        return os.fstat(descriptor)
     finally:
         os.close(descriptor)
 

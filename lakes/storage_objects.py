@@ -21,7 +21,7 @@ from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
+from sluicegate.lakes.storage import CannotPut, Stamped, Storage, Uncertain
 from sluicegate.lakes.storage_object_errors import Failure, Kind, explain_failure, understand
 
 if TYPE_CHECKING:
@@ -95,12 +95,33 @@ class ObjectStorage:
         self._bucket, _, self._prefix = uri.partition("://")[2].partition("/")
         self._pauses = pauses
         self._proven = False
+        self._own: tuple[str, str | None] = ("", None)
+        """Name and stamp of the latest file that was created."""
 
     def read(self, name: str) -> bytes | None:
+        found = self.read_stamped(name)
+        return None if found is None else found.content
+
+    def read_stamped(self, name: str) -> Stamped | None:
         found = self._read(name)
         if isinstance(found, Failure):
             raise self._unavailable(f"cannot read {name}", found)
         return found
+
+    def stamp(self, name: str) -> str | None:
+        key = self._key(name)
+        if key is None:
+            return None
+        found = self._try(lambda: Stamped(b"", _strong(obstore.head(self._stores.patient, key)["e_tag"])))
+        if isinstance(found, Failure):
+            if found.kind in (Kind.ABSENT, Kind.NO_NAME):
+                return None
+            raise self._unavailable(f"cannot look at {name}", found)
+        return found.stamp
+
+    def stamp_of_put(self, name: str) -> str | None:
+        put, stamp = self._own
+        return stamp if put == name else None
 
     def names(self, folder: str, after: str = "") -> list[str]:
         key = self._key(folder)
@@ -168,9 +189,9 @@ class ObjectStorage:
             failure = outcome
             if failure.kind in (Kind.TAKEN, Kind.BUSY):
                 there = self._read(name)
-                if isinstance(there, bytes):
+                if isinstance(there, Stamped):
                     # The same content is of an earlier attempt, whose answer was lost.
-                    return there == content
+                    return there.content == content
                 if failure.kind is Kind.TAKEN and there is None:
                     # It was there, and was deleted meanwhile. Ours must not appear again after that.
                     if unclear is None:
@@ -193,8 +214,8 @@ class ObjectStorage:
                 raise CannotPut(explain_failure(attempt, last), CauseCode.NO_CONDITIONAL_PUT)
             raise LakeUnavailable(explain_failure(attempt, last))
         there = self._read(name)
-        if isinstance(there, bytes):
-            return there == content
+        if isinstance(there, Stamped):
+            return there.content == content
         # It is not there yet, but a request of ours may still be on its way.
         raise Uncertain(explain_failure(f"{attempt}, perhaps", unclear))
 
@@ -203,8 +224,12 @@ class ObjectStorage:
         key = self._key(name)
         if key is None:
             return Failure(Kind.NO_NAME)
+        self._own = ("", None)
         found = self._try(lambda: obstore.put(self._stores.single, key, content, mode="create"))
-        return found if isinstance(found, Failure) else None
+        if isinstance(found, Failure):
+            return found
+        self._own = (name, _strong(found["e_tag"]))
+        return None
 
     def _prove_conditions(self) -> None:
         """See once that the store heeds a condition: a store that ignores it would overwrite commits.
@@ -292,11 +317,11 @@ class ObjectStorage:
         )
         return found if isinstance(found, Failure) else None
 
-    def _read(self, name: str) -> bytes | Failure | None:
+    def _read(self, name: str) -> Stamped | Failure | None:
         key = self._key(name)
         if key is None:
             return None
-        found = self._try(lambda: bytes(obstore.get(self._stores.patient, key).bytes()))
+        found = self._try(lambda: _content(self._stores.patient, key))
         if isinstance(found, Failure) and found.kind in (Kind.ABSENT, Kind.NO_NAME):
             return None
         return found
@@ -324,6 +349,16 @@ class ObjectStorage:
 
     def _unavailable(self, attempt: str, failure: Failure) -> LakeUnavailable:
         return LakeUnavailable(explain_failure(f"{attempt} of {self.uri}", failure))
+
+
+def _content(store: ObjectStore, key: str) -> Stamped:
+    found = obstore.get(store, key)
+    return Stamped(bytes(found.bytes()), _strong(found.meta["e_tag"]))
+
+
+def _strong(tag: str | None) -> str | None:
+    """Return an entity tag if it changes with each byte of the content."""
+    return None if not tag or tag.startswith("W/") else tag
 
 
 def _list(store: ObjectStore, key: str, after: str) -> list[str]:

@@ -190,7 +190,10 @@ class DeltaCommitter:
             return OutcomeUnknown(str(error))
         except CannotPut as error:
             return Refused(str(error), Cause(code=error.code))
-        return self._settled(state, self._log.parse(number, content)) if put else self._taken(request, state)
+        if not put:
+            return self._taken(request, state)
+        stamp = self._storage.stamp_of_put(commit_name(number))
+        return self._settled(state, self._log.parse(number, content, stamp))
 
     def _compose(self, state: State, request: CommitRequest) -> bytes:
         """Return the content of the version. Raises BadFiles, TableRefused, Outdated or LakeUnavailable."""

@@ -6,7 +6,7 @@ The table is never loaded: a state has no data files, and a new version costs on
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from sluicegate.lakes.delta.actions import (
@@ -63,6 +63,8 @@ class Version:
     actions: Actions
     size: int
     """Bytes."""
+    stamp: str | None = field(default=None, compare=False)
+    """While the file has it, the file has not changed. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,29 +116,42 @@ class Log:
 
     def version(self, number: int) -> Version | None:
         """Return a version, None if it has no commit file (any more). Raises LakeUnavailable."""
-        raw = self.storage.read(commit_name(number)) if number >= 0 else None
-        return None if raw is None else self.parse(number, raw)
+        found = self.storage.read_stamped(commit_name(number)) if number >= 0 else None
+        return None if found is None else self.parse(number, found.content, found.stamp)
 
-    def parse(self, number: int, raw: bytes) -> Version:
+    def parse(self, number: int, raw: bytes, stamp: str | None = None) -> Version:
         """Return the version that a commit file makes. Raises LakeUnavailable if it makes none."""
         try:
             actions = read_actions(raw)
         except Malformed as error:
             raise self._damaged(f"{commit_name(number)} is no commit of Delta: {error}") from error
-        return Version(SnapshotRef(number, _digest(raw)), actions, len(raw))
+        return Version(SnapshotRef(number, _digest(raw)), actions, len(raw), stamp)
 
     def tail(self, known: State) -> State | None:
         """Return the newest state from a known one; None if the known one is not in the log any more.
 
         Raises LakeUnavailable.
         """
-        there = self.storage.read(commit_name(known.version))
-        if there is None or _digest(there) != known.head.ref.identity:
+        head = self._unchanged(known.head)
+        if head is None:
             return None
-        state = known
+        state = replace(known, head=head)
         while (following := self.version(state.version + 1)) is not None:
             state = state.after(following)
         return state
+
+    def _unchanged(self, known: Version) -> Version | None:
+        """Return the version if its file is still the same one, else None.
+
+        The file may be large, so it is read only if its stamp does not prove that.
+        """
+        name = commit_name(known.ref.id)
+        if known.stamp is not None and self.storage.stamp(name) == known.stamp:
+            return known
+        there = self.storage.read_stamped(name)
+        if there is None or _digest(there.content) != known.ref.identity:
+            return None
+        return replace(known, stamp=there.stamp)
 
     def follows(self, before: State) -> bool:
         """Return True if a version that was put after a state continues the table's history.

@@ -1,14 +1,20 @@
 """Put-if-absent of every storage: of all that put one name, one wins."""
 
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Stamped, Storage
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.storages.conftest import Place
 
 WRITERS = 8
+TICK = 50_000_000
+"""Nanoseconds in which the clock of a file system moves on."""
 
 
 def test_the_second_put_of_a_name_changes_nothing(place: Place, storage: Storage) -> None:
@@ -64,3 +70,55 @@ def test_a_race_has_one_winner(place: Place, size: int) -> None:
 def test_neighbours_do_not_stand_in_the_way(storage: Storage) -> None:
     names = [f"snapshot/snapshot-{number}" for number in (1, 10, 100)]
     assert all(storage.put_if_absent(name, name.encode()) for name in names)
+
+
+def test_a_stamp_is_of_one_content(place: Place, storage: Storage) -> None:
+    name = "snapshot/snapshot-1"
+    assert storage.stamp(name) is None
+    assert storage.read_stamped(name) is None
+    assert storage.stamp_of_put(name) is None
+    assert storage.put_if_absent(name, b"one")
+    put = storage.stamp_of_put(name)
+    assert put is not None
+    assert storage.stamp(name) == place.open().stamp(name) == put
+    assert storage.read_stamped(name) == Stamped(b"one", put)
+    assert storage.stamp_of_put("snapshot/snapshot-2") is None
+    assert not storage.put_if_absent(name, b"two")
+    assert storage.stamp_of_put(name) is None
+    assert storage.stamp(name) == put
+
+
+def test_a_file_that_replaces_another_one_has_another_stamp(place: Place, storage: Storage) -> None:
+    """Also one of the same size, at the same moment."""
+    name, other = "snapshot/snapshot-1", place.open()
+    stamps: set[str] = set()
+    for number in range(20):
+        content = b"%03d" % number
+        assert storage.put_if_absent(name, content)
+        assert storage.read(name) == content
+        stamps.add(storage.stamp_of_put(name) or "")
+        other.hint(name, b"abc")
+        found = storage.read_stamped(name)
+        assert found is not None
+        assert found.content == b"abc"
+        assert found.stamp is None or found.stamp not in stamps
+        assert other.remove(name)
+        assert storage.stamp(name) is None
+    assert len(stamps) == 20
+    assert "" not in stamps
+
+
+def test_a_file_that_could_change_within_one_tick_of_a_clock_has_no_stamp(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    path = tmp_path / "log" / "1"
+    assert storage.put_if_absent("log/1", b"1")
+    put = path.stat()
+    # Whoever writes to it now gives it a time that it has not had, however coarse the clock is.
+    assert put.st_ctime_ns - put.st_mtime_ns >= TICK
+    for age, stamped in ((-TICK, False), (0, False), (5 * TICK, True)):
+        moment = time.time_ns() // 1_000_000 * 1_000_000 - age + 1
+        os.utime(path, ns=(moment, moment))
+        assert (storage.stamp("log/1") is not None) is stamped
+    moment = time.time_ns() // 10**9 * 10**9 - 10**9
+    os.utime(path, ns=(moment, moment))
+    assert storage.stamp("log/1") is None

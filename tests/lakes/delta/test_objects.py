@@ -99,6 +99,27 @@ def test_a_commit_is_one_file_of_the_log(s3_double: S3Double, table: ObjectTable
     assert isinstance(successor.ask(3), Absent)
 
 
+def test_a_version_is_not_read_again_while_it_has_not_changed(
+    s3_double: S3Double, table: ObjectTable
+) -> None:
+    stream = table.stream()
+    first, second = table.event([1]), table.event([2])
+    made = stream.publish(1, stream.head(1), [first])
+    assert isinstance(made, Published)
+    stream.recorded = made.snapshot
+    before = len(s3_double.requests)
+    head = stream.head(2)
+    made = stream.publish(2, head, stream.committer.check([second]))
+    assert isinstance(made, Published)
+    stream.recorded = made.snapshot
+    stream.ask(3)
+    requests = s3_double.requests[before:]
+    assert not any(method == "GET" and key.endswith(FIRST) for method, key in requests)
+    # The second version is read before its put alone, to see that it is not there.
+    put = next(at for at, (method, key) in enumerate(requests) if method == "PUT" and key.endswith(SECOND))
+    assert not any(method == "GET" and key.endswith(SECOND) for method, key in requests[put:])
+
+
 @pytest.mark.parametrize(
     "effect", [Effect.LOST_AFTER, Effect.ERROR_AFTER, Effect.LOST_BEFORE, Effect.UNAVAILABLE, Effect.CONFLICT]
 )
@@ -193,7 +214,9 @@ def test_a_version_whose_place_cannot_be_proven_is_asked_for(
     stream.commit(1, [1])
     event, head = table.event([2]), stream.head(2)
     key = FIRST if method == "HEAD" else "_last_checkpoint"
-    s3_double.strike(Effect.REJECTED, key, method=method, times=1)
+    put = s3_double.strike(Effect.HELD_AFTER, SECOND)
+    put.meanwhile = lambda: s3_double.strike(Effect.REJECTED, key, method=method, times=1)
+    put.release.set()
     assert isinstance(stream.publish(2, head, [event]), OutcomeUnknown)
     assert isinstance(stream.ask(2), Found)
     assert versions(s3_double) == [0, 1, 2]
@@ -205,9 +228,12 @@ def test_a_log_that_cannot_be_read_publishes_nothing(s3_double: S3Double, table:
     event, head = table.event([2]), stream.head(2)
     s3_double.strike(Effect.REJECTED, SECOND, method="GET", times=1)
     assert isinstance(stream.publish(2, head, [event]), NotPublished)
-    s3_double.strike(Effect.TRUNCATED, FIRST, method="GET", times=ALWAYS)
+    s3_double.strike(Effect.REJECTED, FIRST, method="HEAD", times=1)
     with pytest.raises(LakeUnavailable):
         stream.ask(2)
+    s3_double.strike(Effect.TRUNCATED, FIRST, method="GET", times=ALWAYS)
+    with pytest.raises(LakeUnavailable):
+        stream.committer.inspect()
     s3_double.faults.clear()
     assert isinstance(stream.publish(2, head, [event]), Published)
 
