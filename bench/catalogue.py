@@ -42,8 +42,8 @@ BENCHMARKS: Final = (
     Benchmark(
         "visible",
         "visible",
-        _words("--json"),
-        _words("--warm-up 0.1 --rounds 20 --sizes 10,1000 --aged 50 --json"),
+        _words("--formats paimon,iceberg,delta --rounds 60 --json"),
+        _words("--formats paimon,iceberg,delta --warm-up 0.1 --rounds 20 --sizes 10,1000 --aged 50 --json"),
     ),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(
