@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +40,6 @@ BENCHMARKS: Final = (
     Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
     Benchmark("cadence", "cadence", _words("--json"), _words("--seconds 4 --interval 1 --json")),
     Benchmark("paimon_commit", "paimon_commit", (), _words("--ages 0 --sizes 10,1000 --samples 8")),
-    Benchmark(
-        "visible",
-        "visible",
-        _words("--formats paimon,iceberg,delta --rounds 60 --json"),
-        _words("--formats paimon,iceberg,delta --warm-up 0.1 --rounds 20 --sizes 10,1000 --aged 50 --json"),
-    ),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(
         "slow_region",
@@ -113,7 +108,11 @@ def _sources(path: Path, seen: set[Path]) -> set[Path]:
 def _java_sources(tree: ast.Module) -> Iterator[Path]:
     """Give the Java programs that a module names."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".java"):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(r"\w+\.java", node.value)
+        ):
             yield BENCH / "java" / node.value
 
 
