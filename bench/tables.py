@@ -115,50 +115,6 @@ def paimon_commit(figures: Figures) -> str:
     return _table(head, rows)
 
 
-def visible(figures: Figures) -> str:
-    head = (
-        "format",
-        "files",
-        "rounds",
-        "ours",
-        "of it, check",
-        "question",
-        "publication",
-        "Java library",
-        "ours to the library's, median",
-    )
-    rows = [
-        (
-            each["format"],
-            f"{each['files']:,}",
-            each["rounds"],
-            _middle_and_worst(each["ours_ms"]),
-            *(f"{each[f'{name}_ms']:.3g}" for name in ("check", "ask", "publish")),
-            _middle_and_worst(each["jvm_ms"]),
-            each["ratio"],
-        )
-        for each in figures
-        if "ratio" in each
-    ]
-    aged_head = ("format", "commits", "side", "first tenth", "last tenth", "last to first")
-    aged_rows = [
-        (
-            each["format"],
-            f"{each['aged']:,}",
-            name,
-            *(each[f"{side}_{figure}"] for figure in ("first_ms", "last_ms", "growth")),
-        )
-        for each in figures
-        if "aged" in each
-        for side, name in (("ours", "ours"), ("jvm", "Java library"))
-    ]
-    return f"{_table(head, rows)}\n\n{_table(aged_head, aged_rows)}"
-
-
-def _middle_and_worst(found: dict[str, float]) -> str:
-    return f"{found['p50']:.3g} / {found['p99']:.3g}"
-
-
 def freeze(figures: Figures) -> str:
     (found,) = figures
     head = (
@@ -335,7 +291,6 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "ingest": ingest,
     "cadence": cadence,
     "paimon_commit": paimon_commit,
-    "visible": visible,
     "freeze": freeze,
     "slow_region": slow_region,
     "replay": replay,
