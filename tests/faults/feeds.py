@@ -37,11 +37,12 @@ class Feed:
             where.bootstrap,
             where.topics,
             self.stream,
-            str(where.tables[self.stream]),
+            where.location(self.stream),
             region=self.region,
             regions=self.regions,
             incarnation=f"q-{self.region}",
             lake=where.lake,
+            options=where.options(self.stream),
         )
         await self.job.__aenter__()
         self._registration = asyncio.create_task(self._register(), name=f"registration of {self.region}")

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,8 @@ class Job:
     incarnation: str = "q1"
     lake: str = "paimon"
     """Format of the table."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the format's adapter."""
     assignment: int = 0
     batch: int = 0
     base: Position | None = None
@@ -201,7 +203,7 @@ class Job:
         fields = {"base": self.base, "planned": planned, "bounded": True, **how}
         body = RegionRegistered(
             assignment=Assignment(number=self.assignment, regions=self.regions, after=after),
-            table=Path(table or self.location).as_uri(),
+            table=_uri(table or self.location),
             **fields,
         )
         sent = await self.send(EventType.REGION_REGISTERED, body)
@@ -253,19 +255,22 @@ class Job:
         name = f"w-{attempt[:8]}"
         digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
-            table_ref = adapter(self.lake).parse_table(self.location, writer_options)
+            table_ref = adapter(self.lake).parse_table(
+                self.location, {**self.options, **(writer_options or {})}
+            )
             writer = adapter(self.lake).open_writer(table_ref, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
             for batch in table.cast(SCHEMA).to_batches():
                 writer.write(batch)
             files.extend(writer.finish())
-            location, schema_id = writer.location, writer.schema_id
+            location, schema_id, spec_id = writer.location, writer.schema_id, writer.spec_id
         self.writers[files[0].path] = name, attempt
         return FilesWritten(
             format=self.lake,
             format_version=adapter(self.lake).format_version,
             location=location,
             schema_id=schema_id,
+            spec_id=spec_id,
             files=tuple(files),
         )
 
@@ -331,6 +336,10 @@ async def read_records(bootstrap: str, topic: str) -> list[Any]:
             for batch in (await consumer.getmany(timeout_ms=100)).values():
                 records.extend(batch)
         return records
+
+
+def _uri(location: str) -> str:
+    return location if "://" in location else Path(location).as_uri()
 
 
 def _answers(found: Notification, registration: str) -> bool:
