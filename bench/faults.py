@@ -242,9 +242,7 @@ def main() -> None:
     parser.add_argument("--spark", type=int, default=12, help="kills of the part spark")
     parser.add_argument("--executors", type=int, default=12, help="kills of the part executors")
     parser.add_argument("--compactions", type=int, default=32, help="kills of the part compaction")
-    parser.add_argument(
-        "--parts", default="", help=f"of {','.join(PARTS)}, or none; default: all"
-    )
+    parser.add_argument("--parts", default="", help=f"of {','.join(PARTS)}, or none; default: all")
     parser.add_argument("--format", choices=sorted(FORMATS), default="paimon")
     parser.add_argument("--store", choices=STORES, default=LOCAL)
     options = parser.parse_args()
