@@ -83,7 +83,7 @@ async def race(folder: Path, lake: str, bucket: Path | None, options: argparse.N
     table = create_table(folder if bucket is None else bucket / uuid.uuid4().hex, "flights", lake)
     location = str(table) if bucket is None else f"s3://{bucket.name}/{table.relative_to(bucket)}"
     of_adapter = dict(kind_of(table).options(table))
-    job = Job("", None, "flights", location, lake=lake, options=of_adapter)  # type: ignore[arg-type]
+    job = Job("", None, "flights", location, lake=lake, lake_options=of_adapter)  # type: ignore[arg-type]
     events = await asyncio.to_thread(
         lambda: [job.write_files([number]).model_dump_json() for number in range(options.ids)]
     )

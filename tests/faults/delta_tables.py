@@ -91,6 +91,11 @@ def head(table: Path) -> int:
     return max((int(path.stem) for path in _files(table)), default=0)
 
 
+def manifests(table: Path) -> int:
+    """Return 0: the format has none."""
+    return 0
+
+
 def rows_told(table: Path) -> int:
     """Return the number of rows that the log names. All commits only append."""
     try:

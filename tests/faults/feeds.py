@@ -42,7 +42,7 @@ class Feed:
             regions=self.regions,
             incarnation=f"q-{self.region}",
             lake=where.lake,
-            options=where.options(self.stream),
+            lake_options=where.options(self.stream),
         )
         await self.job.__aenter__()
         self._registration = asyncio.create_task(self._register(), name=f"registration of {self.region}")

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+import fastavro
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
@@ -63,6 +64,19 @@ def head(table: Path) -> int:
     """Return the number of the newest snapshot, 0 if there is none."""
     names = [path.name for path in (table / "snapshot").glob("snapshot-*")]
     return max((int(name.removeprefix("snapshot-")) for name in names), default=0)
+
+
+def manifests(table: Path) -> int:
+    """Return the number of manifests of the newest snapshot."""
+    number = head(table)
+    if not number:
+        return 0
+    newest = json.loads((table / "snapshot" / f"snapshot-{number}").read_bytes())
+    found = 0
+    for kind in ("base", "delta"):
+        with (table / "manifest" / newest[f"{kind}ManifestList"]).open("rb") as file:
+            found += sum(1 for _ in fastavro.reader(file))
+    return found
 
 
 def rows_told(table: Path) -> int:

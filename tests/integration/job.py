@@ -128,7 +128,7 @@ class Job:
     incarnation: str = "q1"
     lake: str = "paimon"
     """Format of the table."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    lake_options: Mapping[str, str] = field(default_factory=dict)
     """Options of the format's adapter."""
     assignment: int = 0
     batch: int = 0
@@ -256,7 +256,7 @@ class Job:
         digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
             table_ref = adapter(self.lake).parse_table(
-                self.location, {**self.options, **(writer_options or {})}
+                self.location, {**self.lake_options, **(writer_options or {})}
             )
             writer = adapter(self.lake).open_writer(table_ref, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
