@@ -27,6 +27,8 @@ LACKING: Final = frozenset(
     }
 )
 """Places of a commit that this format has not: a commit is one file."""
+SPARK_TIME: Final = "timestamp"
+"""Type of the column `at` as a Spark job writes it."""
 _INSTANT: Final = pa.timestamp("us", tz="UTC")
 """The type of times that every reader of the format knows."""
 

@@ -16,6 +16,8 @@ from tests.integration.job import SCHEMA
 
 LACKING: Final = frozenset[Failpoint]()
 """Places of a commit that this format has not."""
+SPARK_TIME: Final = "timestamp_ntz"
+"""Type of the column `at` as a Spark job writes it."""
 
 
 def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options: str) -> Path:

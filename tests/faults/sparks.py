@@ -24,7 +24,7 @@ from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
 from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
 from tests.faults.scenes import Maker
-from tests.faults.tables import Inexact, rows_told, tally
+from tests.faults.tables import Inexact, kind_of, rows_told, tally
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
@@ -98,6 +98,7 @@ class SparkJob:
             "folder": str(self.folder),
             "source": str(self.source),
             "options": options,
+            "schema": f"id long, origin string, at {kind_of(where.tables['flights']).SPARK_TIME}",
             "seed": seed,
             "stop": 0.005,
             # A task that dies with its worker is tried again.
