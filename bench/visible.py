@@ -21,7 +21,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import tempfile
 import time
 import uuid
@@ -30,11 +29,11 @@ from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from bench.common import ATTEMPT, STREAM, WRITER, digest_of, machine, quantiles, report
+from bench.common import ATTEMPT, STREAM, WRITER, machine, quantiles, report
+from bench.files import Files
 from bench.jvm import LIBRARIES, Jvm
 from sluicegate.coordinator.core.effects import Ask, CheckFiles, FilesChecked, InspectTable, Publish
 from sluicegate.coordinator.core.heads import head_of
@@ -45,10 +44,9 @@ from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, with_counts
-from sluicegate.events.models import FileInfo, FilesWritten, Head
+from sluicegate.events.models import Head
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
 from sluicegate.lakes.port import Absent, Published, TableState
-from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.threads import CommitThreads
 
 REGION: Final = "r1"
@@ -82,64 +80,6 @@ def options_of(format_name: str, folder: Path, name: str) -> dict[str, str]:
     return {}
 
 
-class Files:
-    """New data files of one table: links to one real file of each partition."""
-
-    def __init__(self, format_name: str, location: str, options: Mapping[str, str]) -> None:
-        self._adapter = adapter(format_name)
-        digest = digest_of(0, STREAM, REGION, INCARNATION)
-        writer = self._adapter.open_writer(self._adapter.parse_table(location, options), None, digest)
-        writer.write(_rows())
-        self._infos = list(writer.finish())
-        self._first = digest
-        self._schema_id, self._spec_id, self.location = writer.schema_id, writer.spec_id, writer.location
-        self._root = unquote(urlsplit(writer.location).path)
-        self._sources = [self._path(info) for info in self._infos]
-        self._linked: list[str] = []
-
-    def events(self, files: int, checkpoint: int) -> list[FilesWritten]:
-        """Return events of so many new files, which are there."""
-        digest = digest_of(checkpoint, STREAM, REGION, INCARNATION)
-        infos = [self._new(number % len(self._infos), digest) for number in range(files)]
-        return [
-            FilesWritten(
-                format=self._adapter.name,
-                format_version=self._adapter.format_version,
-                location=self.location,
-                schema_id=self._schema_id,
-                spec_id=self._spec_id,
-                files=tuple(each),
-            )
-            for each in (infos[at : at + FILES_PER_EVENT] for at in range(0, files, FILES_PER_EVENT))
-        ]
-
-    def drop(self) -> None:
-        """Remove the new files, which nothing reads."""
-        for path in self._linked:
-            os.unlink(path)
-        self._linked.clear()
-
-    def _new(self, kind: int, digest: str) -> FileInfo:
-        """Return a file with a name of the same length, so that its encoded entry needs no other change."""
-        info = self._infos[kind]
-        old = info.path[info.path.rfind("/") + 1 :]
-        start = old.index(self._first) + len(self._first) + 1
-        rest = len(old) - start - len(".parquet")
-        name = f"{old[:start]}{uuid.uuid4().hex * 2:.{rest}}.parquet".replace(self._first, digest)
-        made = info.model_copy(
-            update={
-                "path": info.path.replace(old, name),
-                "metadata": info.metadata.replace(old.encode(), name.encode()),
-            }
-        )
-        os.link(self._sources[kind], self._path(made))
-        self._linked.append(self._path(made))
-        return made
-
-    def _path(self, info: FileInfo) -> str:
-        return f"{self._root}/{info.path}"
-
-
 def _rows() -> pa.RecordBatch:
     """Return rows of each day."""
     count = DAYS * ROWS
@@ -161,7 +101,7 @@ class Ours:
         self._settings = StreamSettings.model_validate(
             {"format": format_name, "table": location, "options": dict(options), "commit_user": "bench"}
         )
-        self._files = Files(format_name, location, options)
+        self._files = Files(format_name, location, options, _rows())
         self._threads = CommitThreads(_THREADS)
         self._table = StreamTable(self._settings, self._threads)
         budget = Budget(_BUDGET)
@@ -187,7 +127,7 @@ class Ours:
             "e", EventType.FILES_WRITTEN, STREAM, REGION, INCARNATION, self._decision, WRITER, ATTEMPT
         )
         first = self._next
-        for body in self._files.events(files, self._decision):
+        for body in self._files.events(files, self._decision, FILES_PER_EVENT):
             event = with_counts(envelope._replace(id=str(uuid.uuid4())), body)
             self._bodies.keep(self._next, event, encode_event(event, body, 0).value)
             self._early.arrived(self._next)

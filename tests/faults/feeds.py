@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.tasks import end
 from tests.faults.lives import Deployment
-from tests.faults.tables import Inexact, options_of
+from tests.faults.tables import Inexact
 from tests.integration.job import Job
 from tests.integration.waiting import until
 
@@ -37,12 +37,12 @@ class Feed:
             where.bootstrap,
             where.topics,
             self.stream,
-            str(where.tables[self.stream]),
+            where.location(self.stream),
             region=self.region,
             regions=self.regions,
             incarnation=f"q-{self.region}",
             lake=where.lake,
-            lake_options=options_of(where.tables[self.stream]),
+            lake_options=where.options(self.stream),
         )
         await self.job.__aenter__()
         self._registration = asyncio.create_task(self._register(), name=f"registration of {self.region}")

@@ -1,4 +1,4 @@
-"""Another writer of a table, in a process of its own: appends ids with pypaimon, one commit for each.
+"""Another writer of a table, in a process of its own: appends ids with the format's library.
 
 python -m tests.faults.foreign TABLE ID...
 """
@@ -8,27 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-from pypaimon import CatalogFactory
-
-from tests.integration.job import SCHEMA
+from tests.faults.tables import kind_of
 
 ROOT = Path(__file__).parents[2]
-
-
-def append(table: Path, ids: Sequence[int]) -> None:
-    """Append rows as the library does it by itself."""
-    catalog = CatalogFactory.create({"warehouse": str(table.parents[1])})
-    opened = catalog.get_table(f"{table.parent.name.removesuffix('.db')}.{table.name}")
-    for each in ids:
-        builder = opened.new_batch_write_builder()
-        write, commit = builder.new_write(), builder.new_commit()
-        rows = pa.table({"id": [each], "origin": ["foreign"], "at": [0]}).cast(SCHEMA)
-        for batch in rows.to_batches():
-            write.write_arrow_batch(batch)
-        commit.commit(write.prepare_commit())
-        write.close()
-        commit.close()
 
 
 async def append_elsewhere(table: Path, ids: Sequence[int]) -> None:
@@ -41,4 +23,5 @@ async def append_elsewhere(table: Path, ids: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    append(Path(sys.argv[1]), [int(each) for each in sys.argv[2:]])
+    named = Path(sys.argv[1])
+    kind_of(named).append(named, [int(each) for each in sys.argv[2:]])

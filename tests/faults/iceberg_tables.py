@@ -1,87 +1,135 @@
-"""Iceberg tables for tests of failures. DuckDB's reader judges them, and the list of their snapshots."""
+"""Iceberg tables for tests of failures, with a catalog in sqlite. They are judged by DuckDB's reader."""
 
-from collections import Counter
+import json
+import sqlite3
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import fastavro
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
-from tests.faults.tallies import Tally
+from sluicegate.failpoints.names import Failpoint
+from tests.faults.tallies import Tally, tally_of
 from tests.iceberg_duck import duck
+from tests.integration.job import SCHEMA
 
-SCHEMA = pa.schema([("id", pa.int64()), ("origin", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
-_COLUMNS = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "origin", StringType()),
-    NestedField(3, "at", TimestamptzType()),
+LACKING: Final = frozenset(
+    {
+        Failpoint.LAKE_HINT_BEFORE,
+        Failpoint.LAKE_HINT_AFTER,
+        Failpoint.PAIMON_WITHDRAW_BEFORE,
+        Failpoint.PAIMON_WITHDRAW_AFTER,
+    }
 )
-_SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "origin"))
+"""Places of a commit that this format has not."""
+SPARK_TIME: Final = "timestamp_ntz"
+"""Type of the column `at` as a Spark job writes it."""
+DATABASE: Final = "catalog.db"
+_NAMESPACE: Final = "db"
+_WAITING: Final = 60.0
+"""Seconds for which a reader of the catalog waits for a writer."""
 
 
-def create_table(folder: Path, name: str) -> Path:
-    """Make an append table that is partitioned by `origin`; returns its folder."""
-    table = folder / "db" / name
-    catalog = _catalog(table)
-    catalog.create_namespace_if_not_exists("db")
-    catalog.create_table(f"db.{name}", _COLUMNS, location=f"file://{table}", partition_spec=_SPEC)
+def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options: str) -> Path:
+    """Make an append table that is partitioned by `origin`, in a catalog of its own; return its folder."""
+    warehouse = folder / name
+    warehouse.mkdir(parents=True)
+    table = warehouse / _NAMESPACE / name
+    with closing(_catalog(table)) as catalog:
+        catalog.create_namespace(_NAMESPACE)
+        fields = [
+            each.with_type(pa.timestamp("us")) if pa.types.is_timestamp(each.type) else each
+            for each in schema
+        ]
+        made = catalog.create_table(
+            f"{_NAMESPACE}.{name}", pa.schema(fields), location=table.as_uri(), properties=options
+        )
+        with made.update_spec() as update:
+            update.add_identity("origin")
     return table
 
 
-def options(table: Path) -> dict[str, str]:
-    """Return the options of a stream with this table."""
-    return {"uri": f"sqlite:///{table.parent.parent}/catalog.db"}
+def owns(table: Path) -> bool:
+    """Return True for a table of this format."""
+    return _database(table).is_file()
+
+
+def options(table: Path) -> Mapping[str, str]:
+    """Return the adapter's options for the table."""
+    return {"uri": f"sqlite:///{_database(table)}", "identifier": f"{_NAMESPACE}.{table.name}"}
 
 
 def append(table: Path, ids: Collection[int]) -> None:
-    """Commit as another product does."""
-    rows = pa.table({"id": list(ids), "origin": ["y"] * len(ids), "at": [0] * len(ids)})
-    _catalog(table).load_table(f"db.{table.name}").append(rows.cast(SCHEMA))
+    """Commit as another product does, one commit for each."""
+    with closing(_catalog(table)) as catalog:
+        opened = catalog.load_table(f"{_NAMESPACE}.{table.name}")
+        for each in ids:
+            rows = pa.table({"id": [each], "origin": ["foreign"], "at": [0]})
+            opened.append(rows.cast(opened.schema().as_arrow()))
 
 
 def tally(table: Path, expected: Collection[int], user: str) -> Tally:
     """Compare a table with the ids that it must have."""
-    metadata = _catalog(table).load_table(f"db.{table.name}").metadata_location
-    scan = duck().table_function("iceberg_scan", [metadata.removeprefix("file://")])
-    ids = [number for (number,) in scan.project("id").fetchall()] if head(table) else []
-    found, wanted = Counter(ids), set(expected)
-    commits = _summaries(table)
-    decisions = [int(each["sluicegate.decision"]) for each in commits if each.get("sluicegate.user") == user]
-    disorder = "" if decisions == sorted(set(decisions)) else f"decisions of {user}: {decisions}"
-    return Tally(
-        rows=len(ids),
-        commits=len(commits),
-        missing=tuple(sorted(wanted - found.keys())),
-        doubled=tuple(sorted(each for each, count in found.items() if count > 1)),
-        foreign=tuple(sorted(found.keys() - wanted)),
-        disorder=disorder,
-        others=len(commits) - len(decisions),
-    )
+    location = metadata_location(table)
+    snapshots = _metadata(location).get("snapshots", [])
+    ids: list[int] = []
+    if snapshots:
+        scan = duck().table_function("iceberg_scan", [str(local(location))])
+        ids = [number for (number,) in scan.project("id").fetchall()]
+    summaries = [each["summary"] for each in sorted(snapshots, key=lambda each: each["sequence-number"])]
+    decisions = [
+        int(each["sluicegate.decision"]) for each in summaries if each.get("sluicegate.user") == user
+    ]
+    return tally_of(ids, expected, user, decisions, len(snapshots))
 
 
 def head(table: Path) -> int:
     """Return the newest sequence number."""
-    snapshots = _catalog(table).load_table(f"db.{table.name}").metadata.snapshots
-    return max((each.sequence_number or 0 for each in snapshots), default=0)
+    return int(_metadata(metadata_location(table))["last-sequence-number"])
 
 
 def rows_told(table: Path) -> int:
-    """Return the number of rows that the newest snapshot states."""
-    summaries = _summaries(table)
-    return int(summaries[-1]["total-records"]) if summaries else 0
+    """Return the number of rows that the newest snapshot names."""
+    fields = _metadata(metadata_location(table))
+    newest = fields.get("current-snapshot-id")
+    snapshots = {each["snapshot-id"]: each["summary"] for each in fields.get("snapshots", [])}
+    return int(snapshots[newest]["total-records"]) if newest in snapshots else 0
 
 
-def _summaries(table: Path) -> list[Mapping[str, Any]]:
-    """Return the summaries of the snapshots, in order."""
-    snapshots = _catalog(table).load_table(f"db.{table.name}").metadata.snapshots
-    ordered = sorted(snapshots, key=lambda each: each.sequence_number or 0)
-    return [each.summary.additional_properties if each.summary else {} for each in ordered]
+def manifests(table: Path) -> int:
+    """Return the number of manifests of the newest snapshot."""
+    fields = _metadata(metadata_location(table))
+    newest = fields.get("current-snapshot-id")
+    for each in fields.get("snapshots", []):
+        if each["snapshot-id"] == newest:
+            with local(each["manifest-list"]).open("rb") as file:
+                return sum(1 for _ in fastavro.reader(file))
+    return 0
+
+
+def metadata_location(table: Path) -> str:
+    """Return the table's entry in its catalog, as read without the library."""
+    with closing(sqlite3.connect(_database(table), timeout=_WAITING)) as connection:
+        (found,) = connection.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
+    return str(found)
+
+
+def local(location: str) -> Path:
+    """Return the path of a location, which some products write with one slash after the scheme."""
+    return Path("/" + location.removeprefix("file:").lstrip("/"))
+
+
+def _metadata(location: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(local(location).read_bytes())
+    return found
+
+
+def _database(table: Path) -> Path:
+    return table.parents[1] / DATABASE
 
 
 def _catalog(table: Path) -> SqlCatalog:
-    return SqlCatalog("default", **options(table), warehouse=f"file://{table.parent.parent}")
+    return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=table.parents[1].as_uri())

@@ -16,9 +16,10 @@ import aiohttp
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
+from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
-from tests.faults.tables import create_table, options_of
+from tests.faults.tables import FORMATS, create_table, kind_of
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
@@ -46,6 +47,8 @@ class Deployment:
     table_options: Mapping[str, str] = field(default_factory=dict)
     lake: str = "paimon"
     """Format of the tables."""
+    store: Path | None = None
+    """Folder of the bucket of an S3 server that the environment names; None: tables are local folders."""
     compacted: bool = False
     """Whether another process compacts the tables."""
     lives: int = 0
@@ -57,9 +60,11 @@ class Deployment:
         self.folder = self.root / self.prefix
         self.folder.mkdir(parents=True)
         self.hits = self.hits or self.folder / "hits"
+        folder = self.folder if self.store is None else self.store / self.prefix
         self.tables = {
-            name: create_table(self.folder, name, self.lake, **self.table_options) for name in self.streams
+            name: create_table(folder, name, self.lake, **self.table_options) for name in self.streams
         }
+        """Folder of each table. Objects of the S3 server are files, too."""
 
     async def prepare(self) -> None:
         """Make the topics."""
@@ -68,6 +73,20 @@ class Deployment:
     def user(self, stream: str) -> str:
         """By whom the stream's commits are made."""
         return f"sluicegate-{stream}"
+
+    def location(self, stream: str) -> str:
+        """The table of a stream as settings name it."""
+        table = self.tables[stream]
+        return str(table) if self.store is None else f"s3://{self.store.name}/{table.relative_to(self.store)}"
+
+    def options(self, stream: str) -> Mapping[str, str]:
+        """The options of the format's adapter for the table of a stream."""
+        return kind_of(self.tables[stream]).options(self.tables[stream])
+
+    @property
+    def lacking(self) -> frozenset[Failpoint]:
+        """Places of a commit that the format has not."""
+        return FORMATS[self.lake].LACKING
 
     def settings(self, port: int) -> str:
         """The settings file of one life."""
@@ -85,11 +104,10 @@ class Deployment:
             f"port = {port}",
         ]
         for name in self.streams:
-            lines += [f"[streams.{name}]", f'table = "{self.tables[name]}"', f'format = "{self.lake}"']
+            lines += [f"[streams.{name}]", f'table = "{self.location(name)}"', f'format = "{self.lake}"']
             lines += [f"{key} = {json.dumps(value)}" for key, value in self.policy.items()]
-            options = options_of(self.tables[name]).items()
-            lines += [f"[streams.{name}.options]"] if options else []
-            lines += [f"{key} = {json.dumps(value)}" for key, value in options]
+            lines += [f"[streams.{name}.options]"]
+            lines += [f"{key} = {json.dumps(value)}" for key, value in self.options(name).items()]
         return "\n".join(lines) + "\n"
 
     def write_settings(self, number: int, port: int) -> Path:

@@ -144,13 +144,21 @@ async def last_record(make: Maker) -> int:
     return kills
 
 
+_CLEAN_UP: Final = (Failpoint.LAKE_DISCARD_BEFORE, Failpoint.LAKE_DISCARD_AFTER)
+
+
 async def conflict(make: Maker) -> int:
-    """Another writer is first; killed before and behind the clean-up of what was written in vain."""
+    """Another writer is first; killed before and behind the clean-up of what was written in vain.
+
+    A format without a clean-up is killed around the next try of the publication.
+    """
     where = await make()
+    cleaned = Failpoint.LAKE_DISCARD_BEFORE not in where.lacking
+    points = _CLEAN_UP if cleaned else (Failpoint.PUBLISH_AFTER, Failpoint.LAKE_PUT_AFTER)
     table = where.tables["flights"]
     kills = 0
     async with Feed(where) as feed:
-        for number, point in enumerate((Failpoint.LAKE_DISCARD_BEFORE, Failpoint.LAKE_DISCARD_AFTER)):
+        for number, point in enumerate(points):
             go = where.folder / f"go-{number}"
             life = where.start(f"lake.put.before=hang:{go}@1;{Plan(point).rule}")
             await feed.batch()
@@ -249,3 +257,5 @@ SCENES: Final[dict[str, Scene]] = {
     "withdrawn": withdrawn,
     "frozen": frozen,
 }
+OF_PAIMON: Final = ("withdrawn",)
+"""Scenes of places that only this format has."""

@@ -67,7 +67,7 @@ def _session(given: dict[str, Any]) -> SparkSession:
 
 def _start(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:
     rows = (
-        session.readStream.schema("id long, origin string, at timestamp_ntz")
+        session.readStream.schema(given["schema"])
         .option("maxFilesPerTrigger", 1)
         .json(given["source"])
         .repartition(2)

@@ -20,10 +20,11 @@ from sluicegate.events.models import CheckpointCompleted
 from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
+from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
 from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
 from tests.faults.scenes import Maker
-from tests.faults.tables import Inexact, rows_told, tally
+from tests.faults.tables import Inexact, kind_of, rows_told, tally
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
@@ -85,7 +86,9 @@ class SparkJob:
         options = {
             "stream": "flights",
             "region": "r1",
-            "table": str(where.tables["flights"]),
+            "table": where.location("flights"),
+            "format": where.lake,
+            **{f"{TABLE_PREFIX}{name}": value for name, value in where.options("flights").items()},
             "kafka.bootstrap.servers": where.bootstrap,
             "topic.prefix": where.prefix,
             "registration.timeout": "900",
@@ -95,6 +98,7 @@ class SparkJob:
             "folder": str(self.folder),
             "source": str(self.source),
             "options": options,
+            "schema": f"id long, origin string, at {kind_of(where.tables['flights']).SPARK_TIME}",
             "seed": seed,
             "stop": 0.005,
             # A task that dies with its worker is tried again.

@@ -1,5 +1,7 @@
 """The judgement of a table's content."""
 
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -25,3 +27,20 @@ class Tally:
     @property
     def exact(self) -> bool:
         return not (self.missing or self.doubled or self.foreign or self.disorder)
+
+
+def tally_of(
+    ids: Sequence[int], expected: Collection[int], user: str, decisions: Sequence[int], commits: int
+) -> Tally:
+    """Compare the ids of a table with those that it must have, and its decisions with their order."""
+    found, wanted = Counter(ids), set(expected)
+    in_order = list(decisions) == sorted(set(decisions))
+    return Tally(
+        rows=len(ids),
+        commits=commits,
+        missing=tuple(sorted(wanted - found.keys())),
+        doubled=tuple(sorted(each for each, count in found.items() if count > 1)),
+        foreign=tuple(sorted(found.keys() - wanted)),
+        disorder="" if in_order else f"decisions of {user}: {list(decisions)}",
+        others=commits - len(decisions),
+    )

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,8 +128,8 @@ class Job:
     incarnation: str = "q1"
     lake: str = "paimon"
     """Format of the table."""
-    lake_options: dict[str, str] = field(default_factory=dict)
-    """Options of the table."""
+    lake_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the format's adapter."""
     assignment: int = 0
     batch: int = 0
     base: Position | None = None
@@ -203,7 +203,7 @@ class Job:
         fields = {"base": self.base, "planned": planned, "bounded": True, **how}
         body = RegionRegistered(
             assignment=Assignment(number=self.assignment, regions=self.regions, after=after),
-            table=Path(table or self.location).as_uri(),
+            table=_uri(table or self.location),
             **fields,
         )
         sent = await self.send(EventType.REGION_REGISTERED, body)
@@ -256,7 +256,7 @@ class Job:
         digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
             table_ref = adapter(self.lake).parse_table(
-                self.location, self.lake_options | (writer_options or {})
+                self.location, {**self.lake_options, **(writer_options or {})}
             )
             writer = adapter(self.lake).open_writer(table_ref, "at", digest)
             table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
@@ -336,6 +336,10 @@ async def read_records(bootstrap: str, topic: str) -> list[Any]:
             for batch in (await consumer.getmany(timeout_ms=100)).values():
                 records.extend(batch)
         return records
+
+
+def _uri(location: str) -> str:
+    return location if "://" in location else Path(location).as_uri()
 
 
 def _answers(found: Notification, registration: str) -> bool:
