@@ -115,7 +115,8 @@ class PostgresLake(IcebergLake):
         self.table_name = Identifier((self._namespace,), "numbers")
         self.database = ""
         self.uri = self.database_uri = self._given
-        self.adapter = self._recording = RecordingAdapter({"uri": self.uri})
+        self.options = {"uri": self.uri}
+        self.adapter = self._recording = RecordingAdapter(self.options)
         self.library = SqlLibraryCatalog("default", uri=self.uri, warehouse=f"file://{warehouse}")
 
     def close(self) -> None:
