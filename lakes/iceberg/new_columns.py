@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.schema import Schema, index_by_name, sanitize_column_names
 from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
 
@@ -106,7 +106,7 @@ def _with_ids(columns: Sequence[pa.Field], numbers: Iterator[int]) -> Schema:
             # The types that only version 3 has cannot be written.
             schema = pyarrow_to_schema(pa.schema([_numbered(column, numbers)]), format_version=2)
             (back,) = schema_to_pyarrow(schema, include_field_ids=False)
-        except (TypeError, ValueError, NotImplementedError):
+        except (UnsupportedPyArrowTypeException, ValueError):
             back = None
         # A type that comes back as a narrower one would be added, and then take no rows.
         if back is None or _is_empty(column.type) or not fits(column.type, back.type):
