@@ -87,12 +87,13 @@ class RestTable:
             return True
         if code >= _SERVER:
             raise Uncertain(str(self._refusal("changed, perhaps", answer)))
-        # A proxy may have repeated a request that had succeeded: then the repetition is refused. Columns that
-        # are there already do no harm.
+        # A proxy may have repeated a request that had succeeded: then the repetition is refused.
         if isinstance(change, Append):
             self._check_absent(change, answer)
         if code == _CONFLICT:
             return False
+        if isinstance(change, NewSchema):
+            raise Uncertain(str(self._refusal("changed", answer)))
         raise self._refusal("changed", answer)
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:

@@ -107,6 +107,16 @@ class OtherProduct:
         self._inner.close()
 
 
+def _with_field(fields: dict[str, Any], name: str, field: Mapping[str, Any]) -> None:
+    """Give metadata a schema with one more field of a plain type."""
+    (current,) = [each for each in fields["schemas"] if each["schema-id"] == fields["current-schema-id"]]
+    fields["last-column-id"] += 1
+    fields["current-schema-id"] += 1
+    added = {**field, "id": fields["last-column-id"], "name": name, "required": False}
+    made = {**current, "schema-id": fields["current-schema-id"], "fields": [*current["fields"], added]}
+    fields["schemas"].append(made)
+
+
 class IcebergLake:
     marked = True
     options: Mapping[str, str] | None
@@ -246,9 +256,14 @@ class IcebergLake:
         return sorted(self.read().to_pylist(), key=lambda row: row["id"])
 
     def alter(self, name: str, kind: pa.DataType) -> None:
-        added = pyarrow_to_schema(pa.schema([pa.field(name, kind, metadata={"PARQUET:field_id": "1"})]))
+        field = pa.field(name, kind, metadata={"PARQUET:field_id": "1"})
+        (added,) = pyarrow_to_schema(pa.schema([field])).fields
+        if self._version > 2 and isinstance(self.library, SqlLibraryCatalog):
+            # The library cannot write metadata of version 3, but it tells a REST catalog what to change.
+            self.edit(lambda fields: _with_field(fields, name, json.loads(added.model_dump_json())))
+            return
         with self.table.update_schema() as update:
-            update.add_column(name, added.fields[0].field_type)
+            update.add_column(name, added.field_type)
 
     def schemas(self) -> int:
         return len(self.metadata.fields["schemas"])
