@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.schema import Schema, index_by_name, sanitize_column_names
 from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
+from pyiceberg.types import NestedField
 
 from sluicegate.lakes.arrow import fits
 from sluicegate.lakes.evolution import TableColumns
@@ -81,13 +82,13 @@ def _parsed(schema: Mapping[str, Any]) -> Schema | None:
 def _change(base: Metadata, view: TableView, columns: Sequence[pa.Field]) -> NewSchema:
     """Return the next schema. All that this release does not know stays as it is."""
     numbers = count(_last_column_id(base, view) + 1)
-    added = _with_ids(columns, numbers)
+    added = [_with_ids(column, numbers) for column in columns]
     raw = view.raw_schemas[view.schema.schema_id]
-    fields = [*raw["fields"], *(json.loads(field.model_dump_json()) for field in added.fields)]
+    fields = [*raw["fields"], *(json.loads(field.model_dump_json()) for field in added)]
     schema = {**raw, "schema-id": max(view.schemas) + 1, "fields": fields}
     _refuse_names(view, columns, schema)
     properties = _extended_mapping(base.properties, added)
-    return NewSchema(schema, added.highest_field_id, properties, time.time_ns() // 1_000_000)
+    return NewSchema(schema, next(numbers) - 1, properties, time.time_ns() // 1_000_000)
 
 
 def _last_column_id(metadata: Metadata, view: TableView) -> int:
@@ -98,24 +99,21 @@ def _last_column_id(metadata: Metadata, view: TableView) -> int:
     )
 
 
-def _with_ids(columns: Sequence[pa.Field], numbers: Iterator[int]) -> Schema:
-    """Return the columns as the library's schema. Raises SchemaMismatch for a type that Iceberg lacks."""
-    found = []
-    for column in columns:
-        try:
-            # The types that only version 3 has cannot be written.
-            schema = pyarrow_to_schema(pa.schema([_numbered(column, numbers)]), format_version=2)
-            (back,) = schema_to_pyarrow(schema, include_field_ids=False)
-        except (UnsupportedPyArrowTypeException, ValueError):
-            back = None
+def _with_ids(column: pa.Field, numbers: Iterator[int]) -> NestedField:
+    """Return the column as the library's field. Raises SchemaMismatch for a type that Iceberg lacks."""
+    try:
+        # The types that only version 3 has cannot be written.
+        schema = pyarrow_to_schema(pa.schema([_numbered(column, numbers)]), format_version=2)
+        (back,) = schema_to_pyarrow(schema, include_field_ids=False)
         # A type that comes back as a narrower one would be added, and then take no rows.
-        if back is None or _is_empty(column.type) or not fits(column.type, back.type):
-            raise SchemaMismatch(
-                f"Iceberg has no type for the new column {column.name} ({column.type}); convert it to "
-                "another type"
-            )
-        found.append(schema.fields[0])
-    return Schema(*found)
+        if fits(column.type, back.type):
+            (field,) = schema.fields
+            return field
+    except (UnsupportedPyArrowTypeException, ValueError):
+        pass
+    raise SchemaMismatch(
+        f"Iceberg has no type for the new column {column.name} ({column.type}); convert it to another type"
+    )
 
 
 def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
@@ -130,16 +128,12 @@ def _numbered_type(kind: pa.DataType, numbers: Iterator[int]) -> pa.DataType:
     if types.is_map(kind):
         return pa.map_(_numbered(kind.key_field, numbers), _numbered(kind.item_field, numbers))
     if types.is_struct(kind):
+        if not kind.num_fields:
+            raise ValueError("Parquet cannot store a group without fields")
         return pa.struct([_numbered(field, numbers) for field in kind])
     if types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, tz="UTC")
     return kind
-
-
-def _is_empty(kind: pa.DataType) -> bool:
-    """Return True for a type with a group of no fields, which Parquet cannot store."""
-    parts = [kind.field(at).type for at in range(kind.num_fields)]
-    return (pa.types.is_struct(kind) and not parts) or any(_is_empty(part) for part in parts)
 
 
 def _refuse_names(view: TableView, columns: Sequence[pa.Field], schema: Mapping[str, Any]) -> None:
@@ -149,16 +143,17 @@ def _refuse_names(view: TableView, columns: Sequence[pa.Field], schema: Mapping[
             raise SchemaMismatch(
                 f"the new column {column.name!r} has no name, or one of Iceberg's own; give it another name"
             )
-    parsed = Schema.model_validate(schema)
     try:
+        parsed = Schema.model_validate(schema)
         names = index_by_name(parsed)
         unique = len({field.name for field in sanitize_column_names(parsed).fields}) == len(parsed.fields)
-    except ValueError as error:
-        raise SchemaMismatch(f"{error}; give the new column another name") from error
+    except ValueError:
+        unique = False
     if not unique:
+        listed = ", ".join(column.name for column in columns)
         raise SchemaMismatch(
-            "two columns have one name in data files, where signs become codes; give the new column another "
-            "name"
+            f"the new columns ({listed}) make two names equal: a.b is also the field b of a column a, and in "
+            "data files, signs are replaced by codes; give the new column another name"
         )
     known = set(index_by_name(view.schema))
     for field in (field for spec in view.specs.values() for field in spec.fields):
@@ -179,13 +174,13 @@ def _refuse_unsafe(base: Metadata, view: TableView, change: NewSchema) -> None:
         ) from error
 
 
-def _extended_mapping(properties: Mapping[str, str], added: Schema) -> dict[str, str]:
+def _extended_mapping(properties: Mapping[str, str], added: Sequence[NestedField]) -> dict[str, str]:
     """Return the mapping of names to ids with the columns, if the table has one that can be read."""
     text = properties.get(_NAME_MAPPING)
     if text is None:
         return {}
     try:
-        mapping = update_mapping(parse_mapping_from_json(text), {}, {_TOP: list(added.fields)})
+        mapping = update_mapping(parse_mapping_from_json(text), {}, {_TOP: list(added)})
     except ValueError:
         # Iceberg's own libraries leave such a mapping as it is, too.
         return {}
