@@ -42,7 +42,7 @@ from tests.contracts.lakes.harness import Fault, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
 from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG, ICEBERG, RestLake, iceberg_of
 from tests.doubles.proxy import Effect, Proxy
-from tests.iceberg_java.java import IcebergJava, RestCatalogServer, sql_catalog, where
+from tests.iceberg_java.java import IcebergJava, JavaError, RestCatalogServer, sql_catalog, where
 from tests.lakes.iceberg.reading import duck_rows
 
 ID = pa.field("id", pa.int64())
@@ -479,3 +479,21 @@ def test_the_java_library_reads_null_and_goes_on_from_our_schema(
     assert filtered == [["2"]]
     assert duck_rows(lake, "id", "note IS NOT NULL") == [(2,)]
     assert [(row[0], row[1]) for row in rows(lake)] == [(1, None), (2, "b"), (3, None), (100, None)]
+
+
+def test_the_java_library_cannot_open_a_table_with_a_column_of_the_name_of_a_partition_field(
+    tmp_path: Path, iceberg_java: IcebergJava
+) -> None:
+    """The reason for which such a column is refused."""
+    lake = IcebergLake(tmp_path, 2, WITH_TIME, BY_DAY)
+
+    def add(fields: dict[str, Any]) -> None:
+        column = {"id": 9, "name": "at_day", "required": False, "type": "long"}
+        (schema,) = fields["schemas"]
+        wide = {**schema, "schema-id": 1, "fields": [*schema["fields"], column]}
+        fields.update({"schemas": [schema, wide], "current-schema-id": 1, "last-column-id": 9})
+
+    assert iceberg_java.read(lake.metadata.location, ["id"]) == []
+    lake.edit(add)
+    with pytest.raises(JavaError, match="at_day"):
+        iceberg_java.read(lake.metadata.location, ["id"])
