@@ -41,6 +41,8 @@ class Metadata:
     configuration: Mapping[str, str]
     provider: str
     """Format of the data files."""
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The whole action, as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Actions:
         if name == "protocol":
             self.protocol = _protocol(fields)
         elif name == "metaData":
-            self.metadata = _metadata(fields)
+            self.metadata = read_metadata(fields)
         elif name == "txn":
             last_updated = fields.get("lastUpdated")
             self.txns[_text(fields, "appId")] = Txn(
@@ -134,7 +136,8 @@ def _protocol(fields: Mapping[str, Any]) -> Protocol:
     )
 
 
-def _metadata(fields: Mapping[str, Any]) -> Metadata:
+def read_metadata(fields: Mapping[str, Any]) -> Metadata:
+    """Return the metadata of an action `metaData`. Raises Malformed."""
     configuration = fields.get("configuration")
     if configuration is None:
         configuration = {}
@@ -147,6 +150,7 @@ def _metadata(fields: Mapping[str, Any]) -> Metadata:
         tuple(_texts(fields, "partitionColumns")),
         {key: str(value) for key, value in configuration.items() if value is not None},
         str(provider.get("provider", "parquet")) if isinstance(provider, dict) else "parquet",
+        fields,
     )
 
 

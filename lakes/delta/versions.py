@@ -88,9 +88,7 @@ class Draft:
             info[WATERMARK] = str(max(marks))
         if self._tracks:
             info["tags"] = {"delta.rowTracking.preserved": "true"}
-        if keeps_timestamps(self.state.protocol, self.state.metadata):
-            info[_TIME] = max(now_ms, _time_of(self.state) + 1)
-        return info
+        return info | in_commit_time(self.state, now_ms)
 
 
 def highest_row_id(state: State) -> int:
@@ -109,6 +107,16 @@ def highest_row_id(state: State) -> int:
             "it with Spark, which writes it"
         )
     return highest
+
+
+def in_commit_time(state: State, now_ms: int) -> dict[str, int]:
+    """Return the field with the time of the commit after a state; none if the table keeps none.
+
+    Raises TableRefused.
+    """
+    if not keeps_timestamps(state.protocol, state.metadata):
+        return {}
+    return {_TIME: max(now_ms, _time_of(state) + 1)}
 
 
 def _time_of(state: State) -> int:

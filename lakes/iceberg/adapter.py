@@ -1,8 +1,10 @@
 """Entry of Iceberg in the registry of table formats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.iceberg.catalog import (
     DEFAULT_CATALOG,
     Catalog,
@@ -22,6 +24,8 @@ from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, Tabl
 from sluicegate.lakes.storages import location_uri
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sluicegate.lakes.iceberg.writer import IcebergWriter
 
 _CATALOGS: Final = ("rest", "sql")
@@ -91,6 +95,25 @@ class IcebergAdapter:
         finally:
             catalog.close()
         return IcebergWriter(view, event_time_column, digest)
+
+    def read_columns(self, table: TableRef) -> TableColumns:
+        """Return the newest columns. Raises TableRefused or LakeUnavailable."""
+        from sluicegate.lakes.iceberg.new_columns import columns_of
+
+        with closing(open_catalog(table, Files())) as catalog:
+            metadata = load_existing(table, catalog)
+        return columns_of(metadata, checked_table(table, metadata, table.options.get("branch", MAIN)))
+
+    def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
+        """Commit a schema with the columns, on the current one. Raises as the capability says."""
+        from sluicegate.lakes.iceberg.new_columns import add_columns, columns_of
+
+        with closing(open_catalog(table, Files())) as catalog:
+            metadata = load_existing(table, catalog)
+            view = checked_table(table, metadata, table.options.get("branch", MAIN))
+            if columns_of(metadata, view).version != seen.version:
+                return False
+            return add_columns(catalog, metadata, view, columns)
 
 
 def open_catalog(table: TableRef, files: Files, *, pooled: bool = False) -> Catalog:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.iceberg.metadata import Append, Metadata
+from sluicegate.lakes.iceberg.metadata import Change, Metadata
 from sluicegate.lakes.port import LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
@@ -39,8 +39,8 @@ class Catalog(Protocol):
         """Return the current state. Raises NoTable, LakeUnavailable, or TableRefused for damaged metadata."""
         ...
 
-    def commit(self, base: Metadata, change: Append) -> bool:
-        """Put a snapshot at the end of its branch, on exactly the head that it names.
+    def commit(self, base: Metadata, change: Change) -> bool:
+        """Change the table: a snapshot on exactly the head that it names, or a schema after the current one.
 
         Return False if the table has changed since `base`: then nothing is visible. Raises LakeUnavailable
         if certainly nothing is visible, Uncertain if that is unknown, TableRefused if it never will be.

@@ -5,13 +5,14 @@ The committer copies the bytes of a record that passed, so no field can be lost.
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
@@ -186,10 +187,31 @@ def schema_problem(written: Schema, current: Schema) -> str | None:
     gone = sorted(field.name for column, field in before.items() if column not in now)
     if gone:
         return f"the columns {', '.join(gone)} were dropped since then. Write the rows again"
-    for column, field in now.items():
-        if field.required and (column not in before or not before[column].required):
-            return f"the column {field.name} is required since then. Write the rows again"
+    required = next(_newly_required(current.fields, before), None)
+    if required is not None:
+        return f"the column {required} is required since then. Write the rows again"
     return None
+
+
+def _newly_required(fields: Sequence[NestedField], before: Mapping[int, NestedField]) -> Iterator[str]:
+    """Yield the names of required fields that older files may lack, without the parts of new columns.
+
+    A column that files lack is null as a whole, so its parts may be required. The keys of maps always are.
+    """
+    for field in fields:
+        earlier = before.get(field.field_id)
+        if field.required and (earlier is None or not earlier.required):
+            yield field.name
+        if earlier is not None:
+            yield from _newly_required(_parts(field.field_type), before)
+
+
+def _parts(kind: IcebergType) -> Sequence[NestedField]:
+    if isinstance(kind, MapType):
+        return kind.key_field, kind.value_field
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return kind.fields if isinstance(kind, StructType) else ()
 
 
 def _offsets_problem(offsets: Sequence[int] | None, size: int) -> str | None:

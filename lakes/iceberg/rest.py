@@ -1,7 +1,8 @@
 """Catalog behind Iceberg's REST protocol. The library does the connection and its authentication.
 
 A commit is one request, with the conditions that the table is the same and that the branch ends in the
-snapshot that was asked. It is never repeated: a server may have carried it out although its answer was lost.
+snapshot that was asked. New columns have the condition that nobody else has changed the schema. A request is
+never repeated: a server may have carried it out although its answer was lost.
 """
 
 import json
@@ -18,7 +19,7 @@ from urllib3.exceptions import NewConnectionError
 
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.metadata import Append, Metadata, from_fields
+from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, from_fields
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
 
@@ -67,7 +68,7 @@ class RestTable:
             raise self._refusal("read", answer)
         return self._learned(answer)
 
-    def commit(self, base: Metadata, change: Append) -> bool:
+    def commit(self, base: Metadata, change: Change) -> bool:
         before_change()
         try:
             answer = self._send("POST", Endpoints.update_table, _request(base, change))
@@ -87,9 +88,12 @@ class RestTable:
         if code >= _SERVER:
             raise Uncertain(str(self._refusal("changed, perhaps", answer)))
         # A proxy may have repeated a request that had succeeded: then the repetition is refused.
-        self._check_absent(change, answer)
+        if isinstance(change, Append):
+            self._check_absent(change, answer)
         if code == _CONFLICT:
             return False
+        if isinstance(change, NewSchema):
+            raise Uncertain(str(self._refusal("changed", answer)))
         raise self._refusal("changed", answer)
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
@@ -179,22 +183,42 @@ class RestTable:
         )
 
 
-def _request(base: Metadata, change: Append) -> dict[str, Any]:
+def _request(base: Metadata, change: Change) -> dict[str, Any]:
+    """Return a change with the conditions under which it is right."""
+    asserts, updates = _of_schema(base, change) if isinstance(change, NewSchema) else _of_append(base, change)
+    if change.properties:
+        updates.append({"action": "set-properties", "updates": dict(change.properties)})
+    same = {"type": "assert-table-uuid", "uuid": base.identity}
+    return {"requirements": [same, *asserts], "updates": updates}
+
+
+_Parts = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+"""Requirements and updates."""
+
+
+def _of_schema(base: Metadata, change: NewSchema) -> _Parts:
+    current, last = base.fields["current-schema-id"], base.fields["last-column-id"]
+    asserts: list[dict[str, Any]] = [
+        {"type": "assert-current-schema-id", "current-schema-id": current},
+        {"type": "assert-last-assigned-field-id", "last-assigned-field-id": last},
+    ]
+    updates: list[dict[str, Any]] = [
+        {"action": "add-schema", "schema": dict(change.schema), "last-column-id": change.last_column_id},
+        # -1 stands for the schema that was added.
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    return asserts, updates
+
+
+def _of_append(base: Metadata, change: Append) -> _Parts:
     sid = change.snapshot["snapshot-id"]
     updates: list[dict[str, Any]] = [
         {"action": "add-snapshot", "snapshot": dict(change.snapshot)},
         {"action": "set-snapshot-ref", "ref-name": change.branch, **base.branch_fields(change.branch)}
         | {"type": "branch", "snapshot-id": sid},
     ]
-    if change.properties:
-        updates.append({"action": "set-properties", "updates": dict(change.properties)})
-    return {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": base.identity},
-            {"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": change.head},
-        ],
-        "updates": updates,
-    }
+    head = {"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": change.head}
+    return [head], updates
 
 
 def _was_not_sent(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.metadata import Append, Metadata, parse
+from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
@@ -70,8 +70,8 @@ class SqlCatalog:
             "storage"
         )
 
-    def commit(self, base: Metadata, change: Append) -> bool:
-        made = base.with_append(change, base.next_location())
+    def commit(self, base: Metadata, change: Change) -> bool:
+        made = base.after(change, base.next_location())
         self._files.write({made.location: made.render()})
         try:
             swapped = self._swap(base.location, made.location)
@@ -130,7 +130,7 @@ class SqlCatalog:
         return True
 
     def finish(self, connection: Connection) -> None:
-        """Commit the transaction that makes a snapshot visible. Raises Uncertain."""
+        """Commit the transaction that makes a change visible. Raises Uncertain."""
         try:
             connection.commit()
         except SQLAlchemyError as error:

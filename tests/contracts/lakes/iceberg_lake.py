@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog as LibraryCatalog
 from pyiceberg.catalog.sql import SqlCatalog as SqlLibraryCatalog
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -26,7 +27,7 @@ from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
-from sluicegate.lakes.iceberg.metadata import MAIN, Append, Metadata, parse
+from sluicegate.lakes.iceberg.metadata import MAIN, Append, Change, Metadata, parse
 from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Published, SnapshotRef
 from sluicegate.lakes.storage import Uncertain
@@ -91,7 +92,8 @@ class OtherProduct:
     def load(self) -> Metadata:
         return self._inner.load()
 
-    def commit(self, base: Metadata, change: Append) -> bool:
+    def commit(self, base: Metadata, change: Change) -> bool:
+        assert isinstance(change, Append)
         summary = {
             key: value for key, value in change.snapshot["summary"].items() if not key.startswith("sluice")
         }
@@ -105,8 +107,19 @@ class OtherProduct:
         self._inner.close()
 
 
+def _with_field(fields: dict[str, Any], name: str, field: Mapping[str, Any]) -> None:
+    """Give metadata a schema with one more field of a plain type."""
+    (current,) = [each for each in fields["schemas"] if each["schema-id"] == fields["current-schema-id"]]
+    fields["last-column-id"] += 1
+    fields["current-schema-id"] += 1
+    added = {**field, "id": fields["last-column-id"], "name": name, "required": False}
+    made = {**current, "schema-id": fields["current-schema-id"], "fields": [*current["fields"], added]}
+    fields["schemas"].append(made)
+
+
 class IcebergLake:
     marked = True
+    options: Mapping[str, str] | None
 
     def __init__(
         self,
@@ -136,7 +149,8 @@ class IcebergLake:
         self.table_name = TABLE
         self.database = f"{warehouse}/catalog.db"
         self.uri = self.database_uri = f"sqlite:///{self.database}"
-        self.adapter = IcebergAdapter({"uri": self.uri})
+        self.options = {"uri": self.uri}
+        self.adapter = IcebergAdapter(self.options)
         self.library: LibraryCatalog = SqlLibraryCatalog(
             "default", uri=self.uri, warehouse=f"file://{warehouse}"
         )
@@ -237,6 +251,25 @@ class IcebergLake:
 
     def ids(self) -> list[int]:
         return sorted(self.read().column("id").to_pylist())
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(self.read().to_pylist(), key=lambda row: row["id"])
+
+    def alter(self, name: str, kind: pa.DataType) -> None:
+        field = pa.field(name, kind, metadata={"PARQUET:field_id": "1"})
+        (added,) = pyarrow_to_schema(pa.schema([field])).fields
+        if self._version > 2 and isinstance(self.library, SqlLibraryCatalog):
+            # The library cannot write metadata of version 3, but it tells a REST catalog what to change.
+            self.edit(lambda fields: _with_field(fields, name, json.loads(added.model_dump_json())))
+            return
+        with self.table.update_schema() as update:
+            update.add_column(name, added.field_type)
+
+    def schemas(self) -> int:
+        return len(self.metadata.fields["schemas"])
+
+    def data_files(self) -> int:
+        return sum(1 for _ in self.root.rglob("*.parquet"))
 
     def watermark(self) -> int | None:
         return Ancestry(self.metadata, MAIN).watermark()

@@ -73,20 +73,21 @@ class RestLake(IcebergLake):
         self.database = str(self._server.database)
         self.database_uri = f"sqlite:///{self.database}"
         self.uri = self._server.uri
-        self.options = {"type": "rest", "uri": self.uri}
-        self.adapter = IcebergAdapter(self.options)
-        self.library = RestCatalog("default", **self.options)
+        self._access = {"type": "rest", "uri": self.uri}
+        self.options = self._access
+        self.adapter = IcebergAdapter(self._access)
+        self.library = RestCatalog("default", **self._access)
 
     def catalog(self, files: Files) -> Catalog:
-        return RestTable(self.options, "default", self.table_name, files)
+        return RestTable(self._access, "default", self.table_name, files)
 
     def faulty(self, files: Files, fault: Fault | None) -> Catalog:
-        catalog = FaultyTable(self.options, "default", self.table_name, files)
+        catalog = FaultyTable(self._access, "default", self.table_name, files)
         catalog.fault = fault
         return catalog
 
     def thawing(self, files: Files, meanwhile: Callable[[], None]) -> Catalog:
-        catalog = ThawingTable(self.options, "default", self.table_name, files)
+        catalog = ThawingTable(self._access, "default", self.table_name, files)
         catalog.meanwhile = meanwhile
         return catalog
 
@@ -115,7 +116,8 @@ class PostgresLake(IcebergLake):
         self.table_name = Identifier((self._namespace,), "numbers")
         self.database = ""
         self.uri = self.database_uri = self._given
-        self.adapter = self._recording = RecordingAdapter({"uri": self.uri})
+        self.options = {"uri": self.uri}
+        self.adapter = self._recording = RecordingAdapter(self.options)
         self.library = SqlLibraryCatalog("default", uri=self.uri, warehouse=f"file://{warehouse}")
 
     def close(self) -> None:
