@@ -30,7 +30,15 @@ _UNCHANGED: Final = 304
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _EXPIRED: Final = (401, 419)
+_DELEGATION: Final = "X-Iceberg-Access-Delegation"
+"""Header that asks for credentials of the storage. The library sends it by itself."""
+_NESTED: Final = ("auth", "ssl")
+"""Options that the library takes as trees. Here, their parts are joined by dots."""
+_SECONDS: Final = ("expires_in", "refresh_margin")
+"""Options of a kind of authentication that are numbers."""
 _SERVER: Final = 500
+_FAILURES: Final = (RESTError, RequestException, OSError, ImportError, ValueError, KeyError, TypeError)
+"""Errors of a request, and of the authentication before it."""
 
 
 class _NotSent(LakeUnavailable):
@@ -146,7 +154,7 @@ class RestTable:
                 headers=dict(headers or {}),
                 timeout=TIMEOUT,
             )
-        except (RequestException, OSError) as error:
+        except _FAILURES as error:
             kind = _NotSent if _was_not_sent(error) else LakeUnavailable
             raise kind(self._unreachable(error)) from error
 
@@ -154,16 +162,19 @@ class RestTable:
         """Return the library's connection. Raises LakeUnavailable."""
         if self._library is None:
             try:
-                self._library = RestCatalog(self._name, **self._options)
-            except (RESTError, RequestException, OSError, ValueError) as error:
+                self._library = RestCatalog(self._name, **nested(self._options))
+            except _FAILURES as error:
                 raise _NotSent(self._unreachable(error)) from error
+            if f"header.{_DELEGATION}" not in self._options:
+                # The environment of the process has them. What is not used need not be handed out.
+                self._library._session.headers.pop(_DELEGATION, None)
         return self._library
 
     def _renew(self) -> None:
         """Ask for a new token, as far as the kind of authentication allows."""
         try:
             self._connected()._refresh_token()
-        except (RESTError, RequestException, OSError, ValueError) as error:
+        except _FAILURES as error:
             raise LakeUnavailable(self._unreachable(error)) from error
 
     def _unreachable(self, error: Exception) -> str:
@@ -177,6 +188,23 @@ class RestTable:
             f"the catalog entry of {self._identifier} cannot be {what}: {answer.status_code} "
             f"{_words(answer)}. See the log of the catalog {self._options.get('uri')}"
         )
+
+
+def nested(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of a catalog as the library takes them: `auth.basic.username` is a tree.
+
+    Raises ValueError if one option is a text and a tree.
+    """
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        parts = name.split(".") if name.split(".")[0] in _NESTED else [name]
+        tree = found
+        for part in parts[:-1]:
+            tree = tree.setdefault(part, {})
+            if not isinstance(tree, dict):
+                raise ValueError(f"the option {name} is below another one that has a value")
+        tree[parts[-1]] = int(value) if parts[-1] in _SECONDS and value.isdigit() else value
+    return found
 
 
 def _request(base: Metadata, change: Append) -> dict[str, Any]:
