@@ -197,6 +197,8 @@ def nested(options: Mapping[str, str]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, value in options.items():
+        if name in _NESTED:
+            raise ValueError(f"the option {name} has parts, such as {name}.type. Set these")
         parts = name.split(".") if name.split(".")[0] in _NESTED else [name]
         tree = found
         for part in parts[:-1]:
