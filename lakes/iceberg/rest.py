@@ -171,11 +171,10 @@ class RestTable:
         return self._library
 
     def _renew(self) -> None:
-        """Ask for a new token, as far as the kind of authentication allows."""
-        try:
-            self._connected()._refresh_token()
-        except _FAILURES as error:
-            raise LakeUnavailable(self._unreachable(error)) from error
+        """Connect anew, with a new token as far as the kind of authentication has one."""
+        self.close()
+        self._library = None
+        self._connected()
 
     def _unreachable(self, error: Exception) -> str:
         return (
