@@ -35,6 +35,7 @@ from sluicegate.lakes.port import (
 )
 from tests.contracts.lakes.harness import USER, Lake, Stream
 from tests.contracts.lakes.iceberg_lake import ID_ONLY, TABLE, IcebergLake
+from tests.contracts.lakes.iceberg_rest_lake import iceberg_of
 from tests.doubles.s3 import BUCKET, Effect, S3Double
 from tests.lakes.iceberg import rich
 
@@ -389,3 +390,18 @@ def test_a_committer_needs_no_access_of_the_library(table: ObjectTable) -> None:
     stream = Stream(cast(Lake, table), IcebergCommitter(catalog, files, USER, MAIN))
     stream.commit(1, [1])
     assert table.snapshots() == [1]
+
+
+@pytest.mark.s3
+def test_a_store_that_the_catalog_does_not_use_gets_no_commit(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a bucket of the same name. A REST catalog would take the commit without a look."""
+    lake = iceberg_of("iceberg-rest-on-s3", request, tmp_path)
+    ref = lake.adapter.parse_table(lake.location)
+    lake.adapter.open_committer(ref, USER).close()
+    with S3Double() as other:
+        for name, value in other.environment().items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(LakeUnavailable, match="is not in the storage that this process reaches"):
+            lake.adapter.open_committer(ref, USER)
