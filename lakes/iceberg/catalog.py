@@ -104,9 +104,9 @@ def check_options(table: TableRef) -> None:
     of_storage = sorted(key for key in options if _OF_STORAGE.fullmatch(key))
     if of_storage:
         raise TableRefused(
-            f"the option {of_storage[0]} of {table.name} has no meaning here: addresses and credentials of the "
-            "storage come from the environment of each process alone (docs/formats/object-stores.md). Remove "
-            "the option, and set the variables"
+            f"the option {of_storage[0]} of {table.name} has no meaning here: addresses and credentials of "
+            "the storage come from the environment of each process alone (docs/formats/object-stores.md). "
+            "Remove the option, and set the variables"
         )
     unknown = sorted(options.keys() - set(_OF_SQL))
     if unknown and options.get("type", "sql") == "sql":

@@ -6,7 +6,7 @@ snapshot that was asked. It is never repeated: a server may have carried it out 
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
@@ -34,8 +34,8 @@ _DELEGATION: Final = "X-Iceberg-Access-Delegation"
 """Header that asks for credentials of the storage. The library sends it by itself."""
 _NESTED: Final = ("auth", "ssl")
 """Options that the library takes as trees. Here, their parts are joined by dots."""
-_SECONDS: Final = ("expires_in", "refresh_margin")
-"""Options of a kind of authentication that are numbers."""
+_SECONDS: Final = (["expires_in"], ["refresh_margin"])
+"""Last parts of options that are numbers."""
 _SERVER: Final = 500
 _FAILURES: Final = (RESTError, RequestException, OSError, ImportError, ValueError, KeyError, TypeError)
 """Errors of a request, and of the authentication before it."""
@@ -195,17 +195,28 @@ def nested(options: Mapping[str, str]) -> dict[str, Any]:
     Raises ValueError if one option is a text and a tree.
     """
     found: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in _NESTED:
-            raise ValueError(f"the option {name} has parts, such as {name}.type. Set these")
-        parts = name.split(".") if name.split(".")[0] in _NESTED else [name]
-        tree = found
-        for part in parts[:-1]:
-            tree = tree.setdefault(part, {})
-            if not isinstance(tree, dict):
-                raise ValueError(f"the option {name} is below another one that has a value")
-        tree[parts[-1]] = int(value) if parts[-1] in _SECONDS and value.isdigit() else value
+    for name in sorted(options):
+        kind, *parts = name.split(".")
+        value = options[name]
+        if kind not in _NESTED:
+            found[name] = value
+            continue
+        number = parts[-1:] in _SECONDS and value.isdigit()
+        _graft(found.setdefault(kind, {}), name, parts, int(value) if number else value)
     return found
+
+
+def _graft(tree: dict[str, Any], name: str, parts: Sequence[str], value: str | int) -> None:
+    """Put an option into a tree of options. Raises ValueError if its place is taken, or is none."""
+    for part in parts[:-1]:
+        below = tree.setdefault(part, {})
+        if isinstance(below, str | int):
+            # Options in order: the one with fewer parts came before.
+            raise ValueError(f"the option {name} is a part of another one that has a value")  # noqa: TRY004
+        tree = below
+    if not parts:
+        raise ValueError(f"the option {name} has parts, such as {name}.type. Set these")
+    tree[parts[-1]] = value
 
 
 def _request(base: Metadata, change: Append) -> dict[str, Any]:

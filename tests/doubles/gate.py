@@ -50,7 +50,9 @@ class Gate(Proxy):
         form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
         basic = f"Basic {base64.b64encode(f'{CLIENT}:{SECRET}'.encode()).decode()}"
         known = (form.get("client_id"), form.get("client_secret")) == (CLIENT, SECRET)
-        if form.get("grant_type") != "client_credentials" or not (known or headers.get("Authorization") == basic):
+        if form.get("grant_type") != "client_credentials" or not (
+            known or headers.get("Authorization") == basic
+        ):
             return 401, json.dumps({"error": "invalid_client", "error_description": "unknown"}).encode()
         self.given += 1
         self.scopes.append(form.get("scope", ""))

@@ -65,7 +65,7 @@ class Proxy:
     def refusal(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, bytes] | None:
-        """Return the status and the body with which a request is answered before the server; None: it passes."""
+        """Return the status and the body of an answer before the server's; None: the request passes."""
         return None
 
     def taken(self, method: str) -> Answered | None:

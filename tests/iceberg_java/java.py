@@ -136,7 +136,9 @@ class IcebergJava:
         `store`: variables of the S3 server that has the file.
         """
         io = {"io": s3_properties(store)} if store is not None else {}
-        rows: list[list[str | None]] = self._ask("read", where, metadata=metadata, columns=list(columns), **io)
+        rows: list[list[str | None]] = self._ask(
+            "read", where, metadata=metadata, columns=list(columns), **io
+        )
         return rows
 
     def files(self, metadata: str, where: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

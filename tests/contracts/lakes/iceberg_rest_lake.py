@@ -138,7 +138,11 @@ ICEBERG: Final = ("iceberg", "iceberg-v3", "iceberg-rest", "iceberg-rest-v3")
 """Names of the tables of the contract suite that the library for Java can reach, too."""
 ON_S3: Final = ("iceberg-on-s3", "iceberg-on-s3-v3", "iceberg-rest-on-s3")
 """Names of the tables whose files are in an S3 server."""
-ALL_ICEBERG: Final = (*ICEBERG, "iceberg-postgres", *(pytest.param(name, marks=pytest.mark.s3) for name in ON_S3))
+ALL_ICEBERG: Final = (
+    *ICEBERG,
+    "iceberg-postgres",
+    *(pytest.param(name, marks=pytest.mark.s3) for name in ON_S3),
+)
 """Names of the tables of the contract suite, as parameters of fixtures."""
 
 

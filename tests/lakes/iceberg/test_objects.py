@@ -1,4 +1,4 @@
-"""Iceberg in an object store: requests that fail, locations as others write them, and what may be announced."""
+"""Iceberg in an object store: requests that fail, locations of others, and what may be announced."""
 
 import contextlib
 import json
@@ -317,7 +317,7 @@ def test_a_location_that_products_read_in_two_ways_is_refused(
     table: ObjectTable, fields: dict[str, Any]
 ) -> None:
     table.edit(**fields)
-    with pytest.raises(TableRefused, match="location|folder|file system"):
+    with pytest.raises(TableRefused, match=r"location|folder|file system"):
         table.stream()
 
 
@@ -380,6 +380,22 @@ def test_orphans_are_deleted_and_committed_files_are_not(s3_double: S3Double, ta
     s3_double.faults.clear()
     assert maintenance.delete_unreferenced(gone) is FileStatus.DELETED
     assert parquet(s3_double) == [f"{FOLDER}2/{kept}"]
+
+
+def test_files_are_taken_over_from_a_local_table_and_back(table: ObjectTable) -> None:
+    """As a rebuild of a table does, from one storage into the other."""
+    local = table.model.event([1, 2])
+    maintenance = table.adapter.open_maintenance(table.ref)
+    adopted = maintenance.adopt(local)
+    assert (adopted.location, maintenance.adopt(local)) == (f"{URI}2", adopted)
+    stream = table.stream()
+    stream.committer.check([adopted])
+    assert isinstance(stream.publish(1, stream.head(1), [adopted]), Published)
+    back = table.model.maintenance(f"{table.model.location}3")
+    back.create_like(table.ref)
+    third = table.adapter.open_committer(table.adapter.parse_table(back.location), USER)
+    third.check([back.adopt(adopted)])
+    assert third.inspect().head is None
 
 
 def test_a_committer_needs_no_access_of_the_library(table: ObjectTable) -> None:

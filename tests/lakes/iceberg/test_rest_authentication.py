@@ -20,7 +20,10 @@ TOKEN = "known-token"  # noqa: S105
 BASIC = f"Basic {base64.b64encode(f'{CLIENT}:{SECRET}'.encode()).decode()}"
 GIVEN = {
     "credential": {"credential": f"{CLIENT}:{SECRET}"},
-    "credential, own server": {"credential": f"{CLIENT}:{SECRET}", "oauth2-server-uri": "{uri}/other/oauth/tokens"},
+    "credential, own server": {
+        "credential": f"{CLIENT}:{SECRET}",
+        "oauth2-server-uri": "{uri}/other/oauth/tokens",
+    },
     "oauth2": {
         "auth.type": "oauth2",
         "auth.oauth2.client_id": CLIENT,
@@ -37,6 +40,10 @@ FIXED: Mapping[str, tuple[dict[str, str], tuple[str, str]]] = {
         {"auth.type": "basic", "auth.basic.username": CLIENT, "auth.basic.password": SECRET},
         ("Authorization", BASIC),
     ),
+    "authorization": (
+        {"auth.type": "noop", "header.Authorization": f"Other {TOKEN}"},
+        ("Authorization", f"Other {TOKEN}"),
+    ),
     "header": ({"header.X-Api-Key": SECRET}, ("X-Api-Key", SECRET)),
 }
 """Options, and the header that must come of them."""
@@ -45,7 +52,6 @@ FIXED: Mapping[str, tuple[dict[str, str], tuple[str, str]]] = {
 @pytest.fixture
 def lake(iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path) -> RestLake:
     return RestLake(iceberg_rest, unique, tmp_path)
-
 
 
 def stream_of(gate: Gate, lake: RestLake, options: Mapping[str, str]) -> Stream:
@@ -63,7 +69,9 @@ def gate(iceberg_rest: RestCatalogServer) -> Iterator[Gate]:
 
 
 @pytest.mark.parametrize("kind", FIXED)
-def test_a_fixed_header_is_in_each_request(iceberg_rest: RestCatalogServer, lake: RestLake, kind: str) -> None:
+def test_a_fixed_header_is_in_each_request(
+    iceberg_rest: RestCatalogServer, lake: RestLake, kind: str
+) -> None:
     options, header = FIXED[kind]
     with Gate(iceberg_rest.uri, header) as gate:
         stream = stream_of(gate, lake, options)
@@ -128,7 +136,7 @@ def test_a_token_that_expires_before_the_change_publishes_nothing(
 def test_who_is_not_let_in_is_told_without_secrets(
     gate: Gate, lake: RestLake, options: Mapping[str, str]
 ) -> None:
-    with pytest.raises(LakeError, match="credentials|401") as raised:
+    with pytest.raises(LakeError, match=r"credentials|401") as raised:
         stream_of(gate, lake, options)
     assert isinstance(raised.value, LakeUnavailable)
     assert "another-secret" not in str(raised.value)
