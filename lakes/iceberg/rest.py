@@ -171,7 +171,7 @@ class RestTable:
         return self._library
 
     def _renew(self) -> None:
-        """Connect anew, with a new token as far as the kind of authentication has one."""
+        """Connect again, with a new token as far as the kind of authentication has one."""
         self.close()
         self._library = None
         self._connected()
