@@ -122,7 +122,8 @@ def _describe(state: TableState, settings: StreamSettings) -> str:
 def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
     parts = urlsplit(maintenance.location)
     if parts.scheme in OBJECT_SCHEMES:
-        return _check_write_of_objects(name, maintenance.location)
+        # Where no folder is named, a catalog decides a commit, and no put of a file.
+        return _check_write_of_objects(name, maintenance.location, isinstance(maintenance, NamesFolders))
     if parts.scheme != "file" or not isinstance(maintenance, NamesFolders):
         return []
     for folder in maintenance.written_folders:
@@ -137,16 +138,20 @@ def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
     return [fine(f"{name}, writing", "files can be made, linked and removed")]
 
 
-def _check_write_of_objects(name: str, location: str) -> list[Finding]:
-    """Try the requests of a commit in an object store: a conditional put and a deletion."""
+def _check_write_of_objects(name: str, location: str, conditional: bool) -> list[Finding]:
+    """Try the requests of a commit in an object store: a put, conditional if one decides, and a deletion."""
     probe = f".sluicegate-check-{uuid.uuid4().hex}"
     try:
         storage = open_storage(location)
-        storage.put_if_absent(probe, probe.encode())
+        if conditional:
+            storage.put_if_absent(probe, probe.encode())
+        else:
+            storage.write(".", {probe: probe.encode()})
         storage.remove(probe)
     except (TableRefused, LakeUnavailable, CannotPut, Uncertain) as error:
         return [problem(f"{name}, writing", str(error))]
-    return [fine(f"{name}, writing", "files can be put, only where none is, and removed")]
+    how = ", only where none is," if conditional else ""
+    return [fine(f"{name}, writing", f"files can be put{how} and removed")]
 
 
 def _refused_write(folder: Path) -> str | None:

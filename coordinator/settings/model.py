@@ -46,7 +46,9 @@ __all__ = [
     "validate",
 ]
 
-_SOUNDS_SECRET: Final = re.compile(r"secret|passw|token|key|credential|signature", re.IGNORECASE)
+_SOUNDS_SECRET: Final = re.compile(
+    r"secret|passw|token|key|credential|signature|authorization", re.IGNORECASE
+)
 _SHORTEST_SECRET: Final = 6
 
 

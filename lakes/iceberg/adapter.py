@@ -14,7 +14,7 @@ from sluicegate.lakes.iceberg.catalog import (
     identifier_of,
 )
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.files import Files, is_location
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
@@ -64,7 +64,9 @@ class IcebergAdapter:
         catalog = open_catalog(table, files, pooled=True)
         branch = table.options.get("branch", MAIN)
         try:
-            checked_table(table, load_existing(table, catalog), branch)
+            metadata = load_existing(table, catalog)
+            checked_table(table, metadata, branch)
+            prove_storage(table, metadata, catalog, files)
         except LakeError:
             catalog.close()
             raise
@@ -156,7 +158,7 @@ def checked_table(table: TableRef, metadata: Metadata, branch: str) -> TableView
     view = TableView(metadata)
     if table.location != view.event_location:
         raise TableRefused(
-            f"the table {identifier_of(table)} keeps its data in {view.data_location}, not in "
+            f"the table {identifier_of(table)} keeps its data in {view.event_location}, not in "
             f"{table.location}. Set `table` to that location"
         )
     try:
@@ -164,6 +166,26 @@ def checked_table(table: TableRef, metadata: Metadata, branch: str) -> TableView
     except LakeUnavailable as error:
         raise TableRefused(str(error)) from error
     return view
+
+
+def prove_storage(table: TableRef, metadata: Metadata, catalog: Catalog, files: Files) -> None:
+    """Check that this process reaches the storage in which the catalog keeps the table's metadata.
+
+    The environment may name another store, with a bucket of the same name. Commits would then refer to files
+    that no reader finds. Raises LakeUnavailable.
+    """
+    location = metadata.location
+    # The answer of a catalog may name no metadata file.
+    if not is_location(location) or files.is_there(location):
+        return
+    # Maintenance may have deleted an old metadata file meanwhile.
+    newest = load_existing(table, catalog).location
+    if newest == location or not files.is_there(newest):
+        raise LakeUnavailable(
+            f"{newest}, the metadata of {identifier_of(table)}, is not in the storage that this process "
+            "reaches, but the catalog names it. See whether the environment names the store that the catalog "
+            "uses, and whether the catalog's storage is mounted"
+        )
 
 
 ADAPTER: Final = IcebergAdapter()

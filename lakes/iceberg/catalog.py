@@ -14,6 +14,8 @@ from sluicegate.lakes.storage import Uncertain
 DEFAULT_CATALOG: Final = "default"
 _OWN: Final = ("identifier", "catalog", "branch")
 _OF_SQL: Final = ("type", "uri")
+_OF_STORAGE: Final = re.compile(r"(s3|s3a|gcs|adls|oss|hdfs|hf)\..*|(py-)?io-impl", re.IGNORECASE)
+"""Options of REST catalogs with which other products reach the storage."""
 _UPSERTS: Final = re.compile(r"upsert|equality|primary.?key|identifier.field", re.IGNORECASE)
 
 
@@ -98,6 +100,13 @@ def check_options(table: TableRef) -> None:
         raise TableRefused(
             f"the option {upserts[0]} of {table.name} is not supported: a commit here only appends, so rows "
             "with one key would be there twice. Remove the option, and merge the rows after the commit"
+        )
+    of_storage = sorted(key for key in options if _OF_STORAGE.fullmatch(key))
+    if of_storage:
+        raise TableRefused(
+            f"the option {of_storage[0]} of {table.name} has no meaning here: addresses and credentials of "
+            "the storage come from the environment of each process alone (docs/formats/object-stores.md). "
+            "Remove the option, and set the variables"
         )
     unknown = sorted(options.keys() - set(_OF_SQL))
     if unknown and options.get("type", "sql") == "sql":

@@ -10,13 +10,12 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.iceberg.ancestry import Ancestry
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
-from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.files import Files, location_of, place_of
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
-from sluicegate.lakes.storage_local import local_path
 from sluicegate.lakes.storages import open_storage
 
 _DATA_FILE: Final = re.compile(r"(?!metadata/).+")
@@ -48,7 +47,7 @@ class IcebergMaintenance:
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()
-        data = {path: f"{view.data_location}/{path}" for path in paths if _is_data_file(view, path)}
+        data = {path: place_of(f"{view.data_location}/{path}") for path in paths if _is_data_file(view, path)}
         wanted = set(data.values())
         if self._references is None or not wanted <= self._asked:
             self._asked = wanted
@@ -57,7 +56,7 @@ class IcebergMaintenance:
             self._references.refresh(metadata)
         outside = {path: FileStatus.OUTSIDE for path in paths if path not in data}
         found = self._references.found
-        return outside | {path: self._status_of(view, path, full in found) for path, full in data.items()}
+        return outside | {path: self._status_of(view, path, place in found) for path, place in data.items()}
 
     def _status_of(self, view: TableView, path: str, referenced: bool) -> FileStatus:
         if referenced:
@@ -84,7 +83,7 @@ class IcebergMaintenance:
             return
         model = self._open_other(source)
         try:
-            fields = _copied(model.load(), local_path(self.location))
+            fields = _copied(model.load(), location_of(self.location))
         except NoTable:
             raise LakeUnavailable(f"{source.name} has no metadata to make a table like it") from None
         finally:
@@ -171,8 +170,7 @@ def _copied(metadata: Metadata, location: str) -> dict[str, Any]:
     properties = {key: value for key, value in metadata.properties.items() if _COPIED_PROPERTIES.match(key)}
     fields |= {
         "table-uuid": str(uuid.uuid4()),
-        # Not a canonical URI: Iceberg encodes nothing in its locations.
-        "location": f"file://{location}",
+        "location": location,
         "last-sequence-number": 0,
         "last-updated-ms": time.time_ns() // 1_000_000,
         "properties": properties,

@@ -3,10 +3,10 @@
 from typing import Any, Final
 
 from sluicegate.lakes.avro import BadContainer, records
-from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.files import Files, place_of
 from sluicegate.lakes.iceberg.lists import Lists
 from sluicegate.lakes.iceberg.metadata import Metadata
-from sluicegate.lakes.port import LakeError, LakeUnavailable
+from sluicegate.lakes.port import LakeError, LakeUnavailable, TableRefused
 
 _NEWEST: Final = 3
 
@@ -15,7 +15,7 @@ class References:
     """Search for a set of data files in all snapshots of a table.
 
     Manifests and lists never change, so each is read once. An entry that deletes a file also counts as a
-    reference.
+    reference. Files are compared by their places (`files.place_of`).
     """
 
     def __init__(self, files: Files, wanted: set[str]) -> None:
@@ -25,6 +25,7 @@ class References:
         """Locations of lists and manifests that were read to their end."""
         self._lists = Lists(_NEWEST, "null")
         self.found: set[str] = set()
+        """Places of the files with a reference."""
 
     def refresh(self, metadata: Metadata) -> None:
         """Read new lists and manifests.
@@ -57,13 +58,17 @@ class References:
             for entry in records(self._read(path)):
                 file: dict[str, Any] = entry["data_file"]
                 # A deletion vector names the data file that it is about.
-                self.found |= {file["file_path"], file.get("referenced_data_file")} & self._wanted
-        except (BadContainer, KeyError, TypeError) as error:
+                named = {file["file_path"], file.get("referenced_data_file")} - {None}
+                self.found |= {place_of(location) for location in named} & self._wanted
+        except (BadContainer, KeyError, TypeError, AttributeError) as error:
             raise LakeUnavailable(f"{path} cannot be read: {error!r}") from error
         self._known.add(path)
 
     def _read(self, path: str) -> bytes:
-        raw = self._files.read(path)
+        try:
+            raw = self._files.read(path)
+        except TableRefused as error:
+            raise LakeUnavailable(f"{path} cannot be read: {error}") from error
         if raw is None:
             raise LakeUnavailable(
                 f"{path} is not there, but a snapshot of the table names it: what it refers to cannot be told"

@@ -7,7 +7,7 @@ never repeated: a server may have carried it out although its answer was lost.
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
@@ -31,7 +31,15 @@ _UNCHANGED: Final = 304
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _EXPIRED: Final = (401, 419)
+_DELEGATION: Final = "X-Iceberg-Access-Delegation"
+"""Header that asks for credentials of the storage. The library sends it by itself."""
+_NESTED: Final = ("auth", "ssl")
+"""Options that the library takes as trees. Here, their parts are joined by dots."""
+_SECONDS: Final = (["expires_in"], ["refresh_margin"])
+"""Last parts of options that are numbers."""
 _SERVER: Final = 500
+_FAILURES: Final = (RESTError, RequestException, OSError, ImportError, ValueError, KeyError, TypeError)
+"""Errors of a request, and of the authentication before it."""
 
 
 class _NotSent(LakeUnavailable):
@@ -150,7 +158,7 @@ class RestTable:
                 headers=dict(headers or {}),
                 timeout=TIMEOUT,
             )
-        except (RequestException, OSError) as error:
+        except _FAILURES as error:
             kind = _NotSent if _was_not_sent(error) else LakeUnavailable
             raise kind(self._unreachable(error)) from error
 
@@ -158,17 +166,19 @@ class RestTable:
         """Return the library's connection. Raises LakeUnavailable."""
         if self._library is None:
             try:
-                self._library = RestCatalog(self._name, **self._options)
-            except (RESTError, RequestException, OSError, ValueError) as error:
+                self._library = RestCatalog(self._name, **nested(self._options))
+            except _FAILURES as error:
                 raise _NotSent(self._unreachable(error)) from error
+            if f"header.{_DELEGATION}" not in self._options:
+                # The environment of the process has them. What is not used need not be handed out.
+                self._library._session.headers.pop(_DELEGATION, None)
         return self._library
 
     def _renew(self) -> None:
-        """Ask for a new token, as far as the kind of authentication allows."""
-        try:
-            self._connected()._refresh_token()
-        except (RESTError, RequestException, OSError, ValueError) as error:
-            raise LakeUnavailable(self._unreachable(error)) from error
+        """Connect again, with a new token as far as the kind of authentication has one."""
+        self.close()
+        self._library = None
+        self._connected()
 
     def _unreachable(self, error: Exception) -> str:
         return (
@@ -181,6 +191,36 @@ class RestTable:
             f"the catalog entry of {self._identifier} cannot be {what}: {answer.status_code} "
             f"{_words(answer)}. See the log of the catalog {self._options.get('uri')}"
         )
+
+
+def nested(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of a catalog as the library takes them: `auth.basic.username` is a tree.
+
+    Raises ValueError if one option is a text and a tree.
+    """
+    found: dict[str, Any] = {}
+    for name in sorted(options):
+        kind, *parts = name.split(".")
+        value = options[name]
+        if kind not in _NESTED:
+            found[name] = value
+            continue
+        number = parts[-1:] in _SECONDS and value.isdigit()
+        _graft(found.setdefault(kind, {}), name, parts, int(value) if number else value)
+    return found
+
+
+def _graft(tree: dict[str, Any], name: str, parts: Sequence[str], value: str | int) -> None:
+    """Put an option into a tree of options. Raises ValueError if its place is taken, or is none."""
+    for part in parts[:-1]:
+        below = tree.setdefault(part, {})
+        if isinstance(below, str | int):
+            # Options in order: the one with fewer parts came before.
+            raise ValueError(f"the option {name} is a part of another one that has a value")  # noqa: TRY004
+        tree = below
+    if not parts:
+        raise ValueError(f"the option {name} has parts, such as {name}.type. Set these")
+    tree[parts[-1]] = value
 
 
 def _request(base: Metadata, change: Change) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import posixpath
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 
 BUFFER_ROWS: Final = 1 << 20
 BUFFER_BYTES: Final = 64 << 20
+HELD_BYTES: Final = 256 << 20
+"""Bytes of open files that are kept in memory, if the table is in an object store."""
 _TARGET: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET: Final = 512 << 20
 _UNSORTED: Final = 0
@@ -64,6 +67,7 @@ class _Closed:
 
     path: str
     partition: Partition
+    size: int
     metadata: Any
     range: Range
 
@@ -78,7 +82,7 @@ class IcebergWriter:
         self.schema_id = table.schema.schema_id
         self.spec_id = table.spec.spec_id
         self._table = table
-        self._root = local_of(table.data_location)
+        self._storage = folder_of(table.data_location)
         self._layout = Layout(table.schema, table.spec, table.version)
         self._schema: pa.Schema = schema_to_pyarrow(table.schema, include_field_ids=False)
         self._file_schema = _file_schema(table)
@@ -118,8 +122,9 @@ class IcebergWriter:
         try:
             for partition in list(self._open):
                 self._close(partition)
+            self._check_sizes()
             infos = [self._describe(closed) for closed in self._closed]
-            folder_of(self._table.data_location).settle_files(self._paths)
+            self._storage.settle_files(self._paths)
         except OSError as error:
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         self._described = True
@@ -135,10 +140,8 @@ class IcebergWriter:
                 opened.parquet.close()
             opened.sink.close()
         self._open.clear()
-        for path in self._paths:
-            # No event describes these files, so nothing can refer to them.
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self._root}/{path}")
+        # No event describes these files, so nothing can refer to them.
+        self._storage.discard(".", self._paths)
 
     def _flush(self) -> None:
         if not self._buffer:
@@ -149,6 +152,7 @@ class IcebergWriter:
         try:
             for partition, part in self._splitter.split(rows):
                 self._write_part(partition, part)
+            self._relieve()
         except OSError as error:
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         except OverflowError as error:
@@ -167,12 +171,30 @@ class IcebergWriter:
 
     def _create(self, partition: Partition) -> _OpenFile:
         path = self._path(partition)
-        full = f"{self._root}/{path}"
-        os.makedirs(os.path.dirname(full), exist_ok=True)
         self._paths.append(path)
-        sink = pa.OSFile(full, "wb")
+        sink = self._sink(path)
         writer = pq.ParquetWriter(sink, self._file_schema, store_decimal_as_integer=True, **self._options)
         return _OpenFile(path, partition, sink, writer)
+
+    def _sink(self, path: str) -> Any:
+        """Open a file; of an object store, its content is kept until it is complete. Raises OSError."""
+        if self._storage.object_store:
+            return pa.BufferOutputStream()
+        full = f"{local_of(self._table.data_location)}/{path}"
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        return pa.OSFile(full, "wb")
+
+    def _relieve(self) -> None:
+        """Upload the largest open files until the others may stay in memory."""
+        if not self._storage.object_store:
+            return
+        sizes = {partition: opened.sink.tell() for partition, opened in self._open.items()}
+        held = sum(sizes.values())
+        for partition in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if held <= HELD_BYTES:
+                return
+            held -= sizes[partition]
+            self._close(partition)
 
     def _path(self, partition: Partition) -> str:
         """Return a new path for a file of a partition."""
@@ -182,12 +204,26 @@ class IcebergWriter:
     def _close(self, partition: Partition) -> None:
         opened = self._open.pop(partition)
         opened.parquet.close()
-        metadata = opened.parquet.writer.metadata
-        opened.sink.close()
-        self._closed.append(_Closed(opened.path, partition, metadata, opened.range))
+        metadata, size = opened.parquet.writer.metadata, opened.sink.tell()
+        if self._storage.object_store:
+            folder, name = posixpath.split(opened.path)
+            self._storage.write(folder or ".", {name: opened.sink.getvalue().to_pybytes()})
+        else:
+            opened.sink.close()
+        self._closed.append(_Closed(opened.path, partition, size, metadata, opened.range))
+
+    def _check_sizes(self) -> None:
+        """Check that the files are whole in their storage. Raises LakeUnavailable."""
+        found = self._storage.sizes([closed.path for closed in self._closed])
+        for closed, size in zip(self._closed, found, strict=True):
+            if size != closed.size:
+                raise LakeUnavailable(
+                    f"the file {closed.path} of {self.location} has {size or 0} bytes instead of "
+                    f"{closed.size} after it was written. Another program has changed it, or the storage has "
+                    "lost it"
+                )
 
     def _describe(self, closed: _Closed) -> FileInfo:
-        size = os.stat(f"{self._root}/{closed.path}").st_size
         try:
             found = data_file_statistics_from_parquet_metadata(closed.metadata, self._plan, self._columns)
             statistics = found.to_serialized_dict()
@@ -199,7 +235,7 @@ class IcebergWriter:
             "file_format": "PARQUET",
             "partition": closed.partition,
             "record_count": found.record_count,
-            "file_size_in_bytes": size,
+            "file_size_in_bytes": closed.size,
             **{name: metric_pairs(statistics[name]) for name in _METRICS},
             "key_metadata": None,
             "split_offsets": statistics["split_offsets"],
@@ -209,7 +245,7 @@ class IcebergWriter:
         lowest, highest = closed.range
         return FileInfo(
             path=closed.path,
-            size=size,
+            size=closed.size,
             rows=found.record_count,
             partition=self._texts(closed.partition),
             min_event_time=lowest,

@@ -32,6 +32,7 @@ from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Published, SnapshotRef
 from sluicegate.lakes.storage import Uncertain
 from tests.contracts.lakes.harness import USER, Fault
+from tests.contracts.lakes.iceberg_objects import S3Folder
 
 ID_ONLY = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = Identifier(("db",), "numbers")
@@ -130,12 +131,21 @@ class IcebergLake:
         properties: Mapping[str, str] | None = None,
         *,
         forgets_parents: bool = False,
+        objects: S3Folder | None = None,
     ) -> None:
-        """`forgets_parents`: expiry takes the parent's name out of the oldest snapshot, as pyiceberg does."""
+        """Make a table, with its files in a folder or in an object store.
+
+        `forgets_parents`: expiry takes the parent's name out of the oldest snapshot, as pyiceberg does.
+        """
         warehouse.mkdir(exist_ok=True)
+        self.objects = objects
         self._connect(warehouse)
-        self.root = warehouse / self.table_name.namespace[0] / "numbers"
-        self.location = str(self.root)
+        inside = f"{self.table_name.namespace[0]}/numbers"
+        self.root = (objects.path if objects is not None else warehouse) / inside
+        """Folder of the table's files; of an object store, that of its server."""
+        self.base = f"{objects.uri if objects is not None else f'file://{warehouse}'}/{inside}"
+        """Location of the table, as its metadata has it."""
+        self.location = self.base if objects is not None else str(self.root)
         self._version = version
         self._schema = schema
         self._spec = spec
@@ -152,8 +162,17 @@ class IcebergLake:
         self.options = {"uri": self.uri}
         self.adapter = IcebergAdapter(self.options)
         self.library: LibraryCatalog = SqlLibraryCatalog(
-            "default", uri=self.uri, warehouse=f"file://{warehouse}"
+            "default", uri=self.uri, warehouse=f"file://{warehouse}", **self.access
         )
+
+    @property
+    def access(self) -> dict[str, str]:
+        """Properties with which the library reaches the files."""
+        return self.objects.access if self.objects is not None else {}
+
+    def path_of(self, location: str) -> Path:
+        """Return the path of a file of the table."""
+        return self.objects.path_of(location) if self.objects is not None else local(location)
 
     def catalog(self, files: Files) -> Catalog:
         """Return the adapter's access to the catalog."""
@@ -175,7 +194,7 @@ class IcebergLake:
         self.library.create_table(
             str(self.table_name),
             self._schema,
-            location=f"file://{self.root}",
+            location=self.base,
             partition_spec=self._spec,
             properties=self._properties,
         )
@@ -195,7 +214,7 @@ class IcebergLake:
         names = {"name": self.table_name.name, "at": self.table_name.namespace[0]}
         with self._database() as connection:
             location = connection.execute(text(query), names).scalar_one()
-        return parse(location, local(location).read_bytes())
+        return parse(location, self.path_of(location).read_bytes())
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[Connection]:
@@ -215,8 +234,8 @@ class IcebergLake:
         before = self.metadata.location
         fields = self.fields()
         change(fields)
-        after = f"file://{self.root}/metadata/99999-{uuid.uuid4()}.metadata.json"
-        local(after).write_text(json.dumps(fields))
+        after = f"{self.base}/metadata/99999-{uuid.uuid4()}.metadata.json"
+        self.path_of(after).write_text(json.dumps(fields))
         update = "UPDATE iceberg_tables SET metadata_location = :after WHERE metadata_location = :before"
         with self._database() as connection:
             connection.execute(text(update), {"after": after, "before": before})

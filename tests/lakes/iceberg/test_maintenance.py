@@ -43,6 +43,20 @@ def test_a_deleted_file_is_referenced_until_its_snapshots_expire(lake: IcebergLa
     assert status(lake, path) is FileStatus.UNREFERENCED
 
 
+@pytest.mark.parametrize("spelled", ["file:{}", "file://localhost{}", "{}", "file:///{}", "file://{}/."])
+def test_a_committed_file_is_referenced_however_the_table_spells_its_location(
+    lake: IcebergLake, spelled: str
+) -> None:
+    """Products write one folder in several ways, and owners change the location from one to another."""
+    stream = Stream(lake)
+    event = lake.event([1])
+    stream.publish(1, stream.head(1), [event])
+    (path,) = (file.path for file in event.files)
+    lake.edit(lambda fields: fields.update(location=spelled.format(lake.root)))
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.REFERENCED
+    assert (lake.root / path).exists()
+
+
 @pytest.mark.parametrize(
     "path", ["metadata/x.avro", "../elsewhere", "data/../metadata/v.json", "elsewhere/x.parquet"]
 )
