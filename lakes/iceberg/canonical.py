@@ -52,8 +52,8 @@ class Known(NamedTuple):
 class CanonicalRecords:
     """Prover of the records of one schema and one spec.
 
-    It proves as much as the decoder and all checks after it do. It is made for records of honest writers, so a
-    record that is not proven may still be right.
+    It proves as much as the decoder and all checks after it do. It is made for records of honest writers: one
+    that is not proven may still be right.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class CanonicalRecords:
             return None
 
     def _is_proven(self, file: FileInfo, partition: bytes) -> bool:
-        """Compare the fields with their expected bytes, one after the other. Raises as `partition_of` catches."""
+        """Compare the fields with their expected bytes, in order. Raises as `partition_of` catches."""
         data, path = file.metadata, self._location + file.path.encode()
         start = b"\0%b%b" % (write_long(len(path)), path)
         kind = self._formats.get(data[len(start)]) if data.startswith(start) else None
@@ -126,7 +126,10 @@ class CanonicalRecords:
         return _after_end(data, found.end())
 
     def _bounds(self, data: bytes, at: int) -> tuple[dict[int, Any], int]:
-        """Return the values of a map of bounds, and the position after it. Raises as `partition_of` catches."""
+        """Return the values of a map of bounds, and the position after it.
+
+        Raises as `partition_of` catches.
+        """
         count, at = _block(data, at)
         found: dict[int, Any] = {}
         if not count:
@@ -172,7 +175,10 @@ def _after_end(data: bytes, at: int) -> int:
 
 
 def _after_offsets(data: bytes, at: int, size: int) -> int:
-    """Return the position after optional offsets that rise inside of a file. Raises ValueError or IndexError."""
+    """Return the position after optional offsets that rise inside of a file.
+
+    Raises ValueError or IndexError.
+    """
     count, at = _block(data, at)
     before = -1
     for _ in range(count):
@@ -184,7 +190,10 @@ def _after_offsets(data: bytes, at: int, size: int) -> int:
 
 
 def _positive(data: bytes, at: int) -> tuple[int, int]:
-    """Return twice the number at a position, as Avro writes it, and the position after it. Raises ValueError."""
+    """Return twice the number at a position, as Avro writes it, and the position after it.
+
+    Raises ValueError.
+    """
     found = _ONE.match(data, at)
     if found is None:
         raise ValueError
