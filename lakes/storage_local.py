@@ -17,7 +17,7 @@ from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Stamped, Storage, Uncertain
+from sluicegate.lakes.storage import CannotPut, Content, Stamped, Storage, Uncertain, parts_of
 from sluicegate.lakes.storage_errors import explain
 from sluicegate.lakes.threads import CommitThreads
 
@@ -138,7 +138,7 @@ class LocalStorage:
         except OSError as error:
             raise self._unavailable(f"cannot write to the folder {folder}", folder, error) from error
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         target = self._path(name)
         folder, base = os.path.split(target)
         draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
@@ -164,7 +164,7 @@ class LocalStorage:
                 sync_folder(os.path.dirname(self.root))
             self._durable.add(folder)
 
-    def _draft(self, draft: str, content: bytes, folder: str) -> os.stat_result:
+    def _draft(self, draft: str, content: Content, folder: str) -> os.stat_result:
         """Write the complete file under a name that no reader looks for."""
         try:
             self._make(folder)
@@ -295,16 +295,17 @@ def _stamp_of(path: str, drafted: os.stat_result) -> str | None:
     return _stamp(found, now) if one == other else None
 
 
-def write_durably(path: str, content: bytes, older_by: int = 0) -> os.stat_result:
+def write_durably(path: str, content: Content, older_by: int = 0) -> os.stat_result:
     """Write a new file, wait until it is on disk, and return what it is then.
 
     Its time is made older by some nanoseconds. Raises OSError, also if the file exists.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        for part in parts_of(content):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(descriptor, view) :]
         if older_by:
             written = os.fstat(descriptor)
             os.utime(descriptor, ns=(written.st_atime_ns, written.st_mtime_ns - older_by))
