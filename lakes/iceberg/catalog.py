@@ -39,8 +39,11 @@ class Catalog(Protocol):
         """Return the current state. Raises NoTable, LakeUnavailable, or TableRefused for damaged metadata."""
         ...
 
-    def commit(self, base: Metadata, change: Append) -> bool:
+    def commit(self, base: Metadata, change: Append, files: Mapping[str, bytes]) -> bool:
         """Put a snapshot at the end of its branch, on exactly the head that it names.
+
+        `files`: new files that the snapshot refers to, by location. They are durable before it is visible.
+        The caller discards them unless it is there, or may be.
 
         Return False if the table has changed since `base`: then nothing is visible. Raises LakeUnavailable
         if certainly nothing is visible, Uncertain if that is unknown, TableRefused if it never will be.
