@@ -7,6 +7,7 @@ checked.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Final, TypeGuard
 
 _SKIPPED: Final = (b'{"add":{', b'{"remove":{', b'{"cdc":{')
@@ -105,7 +106,8 @@ class Actions:
 def read_actions(raw: bytes) -> Actions:
     """Return the actions of a log file, without those about files. Raises Malformed."""
     found = Actions()
-    for line in raw.split(b"\n"):
+    # A version may have a million files, so its lines are not all made at once.
+    for line in BytesIO(raw):
         if line.startswith(_SKIPPED) and not any(name in line for name in _READ):
             continue
         for name, fields in read_line(line):

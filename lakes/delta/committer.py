@@ -17,7 +17,7 @@ from sluicegate.lakes.delta.entries import Entries
 from sluicegate.lakes.delta.examinations import Examinations
 from sluicegate.lakes.delta.log import Log, State, Version, commit_name
 from sluicegate.lakes.delta.scope import refuse_out_of_scope
-from sluicegate.lakes.delta.versions import Draft
+from sluicegate.lakes.delta.versions import Content, Draft
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
@@ -193,9 +193,9 @@ class DeltaCommitter:
         if not put:
             return self._taken(request, state)
         stamp = self._storage.stamp_of_put(commit_name(number))
-        return self._settled(state, self._log.parse(number, content, stamp))
+        return self._settled(state, self._log.made(number, content.head, content, stamp))
 
-    def _compose(self, state: State, request: CommitRequest) -> bytes:
+    def _compose(self, state: State, request: CommitRequest) -> Content:
         """Return the content of the version. Raises BadFiles, TableRefused, Outdated or LakeUnavailable."""
         premises = self._examinations.premises(state)
         twins, draft = Twins(), Draft(state)

@@ -41,8 +41,11 @@ class Catalog(Protocol):
         """Return the current state. Raises NoTable, LakeUnavailable, or TableRefused for damaged metadata."""
         ...
 
-    def commit(self, base: Metadata, change: Change) -> bool:
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
         """Change the table: a snapshot on exactly the head that it names, or a schema after the current one.
+
+        `files`: new files that the snapshot refers to, by location. They are durable before it is visible.
+        The caller discards them unless it is there, or may be.
 
         Return False if the table has changed since `base`: then nothing is visible. Raises LakeUnavailable
         if certainly nothing is visible, Uncertain if that is unknown, TableRefused if it never will be.

@@ -134,10 +134,9 @@ class IcebergCommitter:
         self._catalog.close()
 
     def _put(self, request: CommitRequest, metadata: Metadata, change: Append, draft: Draft) -> Publication:
-        """Write the manifests, then change the catalog, which makes them visible."""
+        """Write the manifests and change the catalog, which makes them visible."""
         try:
-            self._files.write(draft.files)
-            put = self._catalog.commit(metadata, change)
+            put = self._catalog.commit(metadata, change, draft.files)
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except (LakeUnavailable, TableRefused):

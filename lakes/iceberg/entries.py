@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.iceberg.canonical import FIELDS, FILE_FORMATS, CanonicalRecords
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import ReadBound, bound_reader, partition_problem, partition_text
@@ -23,7 +24,6 @@ from sluicegate.lakes.port import BadFiles, TableRefused
 _COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 _NUMBERS: Final = "q"
-_FILE_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,19 @@ class _Checks:
             column: bound_reader(field.field_type) for column, field in index_by_id(schema).items()
         }
         self._partitions: dict[Partition, tuple[Partition, dict[str, str | None]]] = {}
+        self._canonical = CanonicalRecords(self._prefix, self._columns, self._sort_orders)
+        self._is_known = self.layout.fields == FIELDS
 
     def examine(self, file: FileInfo) -> Partition:
         """Return a file's partition, after checks of all fields of its record. Raises BadFiles."""
+        partition = self._canonical.partition_of(file)
+        if partition is None:
+            partition = self._decoded(file)
+            if self._is_known:
+                self._canonical.learn(file, self.layout.encode_partition(partition), partition)
+        return partition
+
+    def _decoded(self, file: FileInfo) -> Partition:
         try:
             record = self.layout.decode(file.metadata)
         except Exception as error:  # malformed bytes may raise any error in the parser
@@ -120,7 +130,7 @@ class _Checks:
                 raise BadFiles(
                     f"the record of {file.path} has {what} {found!r} where {expected!r} is expected"
                 )
-        if record["file_format"] not in _FILE_FORMATS:
+        if record["file_format"] not in FILE_FORMATS:
             raise BadFiles(f"the record of {file.path} has the file format {record['file_format']!r}")
         if record["sort_order_id"] not in self._sort_orders:
             order = record["sort_order_id"]

@@ -49,7 +49,7 @@ def add_columns(catalog: Catalog, base: Metadata, view: TableView, columns: Sequ
     change = _change(base, view, columns)
     _refuse_unsafe(base, view, change)
     try:
-        return catalog.commit(base, change)
+        return catalog.commit(base, change, {})
     except Uncertain as error:
         return _is_there(catalog, base, change, error)
 

@@ -76,7 +76,8 @@ class RestTable:
             raise self._refusal("read", answer)
         return self._learned(answer)
 
-    def commit(self, base: Metadata, change: Change) -> bool:
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
+        self._files.write(files)
         before_change()
         try:
             answer = self._send("POST", Endpoints.update_table, _request(base, change))

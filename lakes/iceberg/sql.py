@@ -70,10 +70,11 @@ class SqlCatalog:
             "storage"
         )
 
-    def commit(self, base: Metadata, change: Change) -> bool:
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
         made = base.after(change, base.next_location())
-        self._files.write({made.location: made.render()})
         try:
+            # Written together, most of them are in one folder, which is synced once.
+            self._files.write({**files, made.location: made.render()})
             swapped = self._swap(base.location, made.location)
         except LakeUnavailable:
             self._files.discard([made.location])

@@ -21,7 +21,7 @@ from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Content, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault
 
@@ -37,7 +37,7 @@ class FaultyStorage(LocalStorage):
         super().__init__(location)
         self.fault = fault
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         if self.fault is Fault.AWAY:
             self.fault = None
             raise LakeUnavailable("injected")

@@ -93,13 +93,13 @@ class OtherProduct:
     def load(self) -> Metadata:
         return self._inner.load()
 
-    def commit(self, base: Metadata, change: Change) -> bool:
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
         assert isinstance(change, Append)
         summary = {
             key: value for key, value in change.snapshot["summary"].items() if not key.startswith("sluice")
         }
         snapshot = {**change.snapshot, "summary": {**summary, **self._summary}}
-        return self._inner.commit(base, Append(snapshot, change.branch, change.head, {}))
+        return self._inner.commit(base, Append(snapshot, change.branch, change.head, {}), files)
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         self._inner.create(fields, location)
