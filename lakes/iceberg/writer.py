@@ -4,12 +4,14 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -27,6 +29,7 @@ from pyiceberg.types import (
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import folder_of, local_of
 from sluicegate.lakes.iceberg.layout import Layout, Partition, metric_pairs
 from sluicegate.lakes.iceberg.partitioning import Splitter
@@ -42,6 +45,8 @@ _UNSORTED: Final = 0
 _REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
 """Types that the library cannot write, or not in a way that all engines read."""
 
+_NO_METRICS: Final = MetricsMode(MetricModeTypes.NONE)
+
 Range = tuple[int | None, int | None]
 
 
@@ -54,6 +59,7 @@ class _OpenFile:
     partition: Partition
     sink: Any
     parquet: pq.ParquetWriter
+    counts: Counts = field(default_factory=Counts)
     range: Range = (None, None)
     """Event times in milliseconds."""
 
@@ -65,6 +71,7 @@ class _Closed:
     path: str
     partition: Partition
     metadata: Any
+    counts: Counts
     range: Range
 
 
@@ -82,6 +89,7 @@ class IcebergWriter:
         self._layout = Layout(table.schema, table.spec, table.version)
         self._schema: pa.Schema = schema_to_pyarrow(table.schema, include_field_ids=False)
         self._file_schema = _file_schema(table)
+        self._floats = Floats(self._file_schema)
         self._splitter = Splitter(table.schema, self._layout)
         self._event_time = event_time_column
         if event_time_column is not None:
@@ -155,23 +163,34 @@ class IcebergWriter:
             raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
 
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
+        # Only the names may differ, since Parquet files have the names that Avro allows.
+        data = pa.Table.from_arrays(rows.columns, schema=self._file_schema)
+        counts = self._floats.count(data)
+        if partition in self._open and counts.spoils(self._open[partition].counts):
+            self._close(partition)
         opened = self._open.get(partition)
         if opened is None:
-            opened = self._open[partition] = self._create(partition)
+            opened = self._open[partition] = self._create(partition, counts)
         if self._event_time is not None:
             opened.range = _joined(opened.range, event_time_range(rows.column(self._event_time)))
-        # Only the names may differ, since Parquet files have the names that Avro allows.
-        opened.parquet.write_table(pa.Table.from_arrays(rows.columns, schema=self._file_schema))
+        opened.counts.add(counts)
+        opened.parquet.write_table(data)
         if opened.sink.tell() >= self._target:
             self._close(partition)
 
-    def _create(self, partition: Partition) -> _OpenFile:
+    def _create(self, partition: Partition, counts: Counts) -> _OpenFile:
         path = self._path(partition)
         full = f"{self._root}/{path}"
         os.makedirs(os.path.dirname(full), exist_ok=True)
         self._paths.append(path)
         sink = pa.OSFile(full, "wb")
-        writer = pq.ParquetWriter(sink, self._file_schema, store_decimal_as_integer=True, **self._options)
+        writer = pq.ParquetWriter(
+            sink,
+            self._file_schema,
+            store_decimal_as_integer=True,
+            write_statistics=self._floats.with_statistics(counts),
+            **self._options,
+        )
         return _OpenFile(path, partition, sink, writer)
 
     def _path(self, partition: Partition) -> str:
@@ -184,21 +203,17 @@ class IcebergWriter:
         opened.parquet.close()
         metadata = opened.parquet.writer.metadata
         opened.sink.close()
-        self._closed.append(_Closed(opened.path, partition, metadata, opened.range))
+        self._closed.append(_Closed(opened.path, partition, metadata, opened.counts, opened.range))
 
     def _describe(self, closed: _Closed) -> FileInfo:
         size = os.stat(f"{self._root}/{closed.path}").st_size
-        try:
-            found = data_file_statistics_from_parquet_metadata(closed.metadata, self._plan, self._columns)
-            statistics = found.to_serialized_dict()
-        except (OverflowError, ValueError) as error:
-            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        statistics = self._statistics(closed)
         record = {
             "content": 0,
             "file_path": f"{self._table.data_location}/{closed.path}",
             "file_format": "PARQUET",
             "partition": closed.partition,
-            "record_count": found.record_count,
+            "record_count": closed.metadata.num_rows,
             "file_size_in_bytes": size,
             **{name: metric_pairs(statistics[name]) for name in _METRICS},
             "key_metadata": None,
@@ -210,12 +225,34 @@ class IcebergWriter:
         return FileInfo(
             path=closed.path,
             size=size,
-            rows=found.record_count,
+            rows=closed.metadata.num_rows,
             partition=self._texts(closed.partition),
             min_event_time=lowest,
             max_event_time=highest,
             metadata=self._layout.encode(record),
         )
+
+    def _statistics(self, closed: _Closed) -> dict[str, Any]:
+        """Return the metrics of a file. Raises SchemaMismatch."""
+        bare = self._floats.without_statistics(closed.counts)
+        # The library warns of each column whose footer has no statistics, unless none are wanted.
+        wanted = self._plan | {
+            column: replace(self._plan[column], mode=_NO_METRICS)
+            for path, column in self._columns.items()
+            if path in bare
+        }
+        try:
+            found = data_file_statistics_from_parquet_metadata(closed.metadata, wanted, self._columns)
+            statistics: dict[str, Any] = found.to_serialized_dict()
+        except (OverflowError, ValueError) as error:
+            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        for path, count in closed.counts.nan.items():
+            column = self._columns[path]
+            if self._plan[column].mode != _NO_METRICS:
+                statistics["value_counts"][column] = closed.metadata.num_rows
+                statistics["null_value_counts"][column] = closed.counts.null[path]
+                statistics["nan_value_counts"][column] = count
+        return statistics
 
     def _texts(self, partition: Partition) -> dict[str, str | None]:
         fields = zip(self._table.spec.fields, self._layout.partition_type.fields, partition, strict=True)
