@@ -48,16 +48,16 @@ class IcebergMaintenance:
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()
-        data = {path: f"{view.data_location}/{path}" for path in paths if _is_data_file(view, path)}
-        wanted = set(data.values())
-        if self._references is None or not wanted <= self._asked:
-            self._asked = wanted
-            self._references = References(self._files, wanted)
+        data = {path: path.rpartition("/")[2] for path in paths if _is_data_file(view, path)}
+        names = set(data.values())
+        if self._references is None or not names <= self._asked:
+            self._asked = names
+            self._references = References(self._files, names)
         if data:
             self._references.refresh(metadata)
         outside = {path: FileStatus.OUTSIDE for path in paths if path not in data}
         found = self._references.found
-        return outside | {path: self._status_of(view, path, full in found) for path, full in data.items()}
+        return outside | {path: self._status_of(view, path, name in found) for path, name in data.items()}
 
     def _status_of(self, view: TableView, path: str, referenced: bool) -> FileStatus:
         if referenced:
@@ -68,9 +68,7 @@ class IcebergMaintenance:
     def delete_unreferenced(self, path: str) -> FileStatus:
         status = self.file_status([path])[path]
         view, _ = self._view()
-        # The property says that other tables may have the files, too.
-        shared = view.properties.get("gc.enabled", "true").strip().lower() == "false"
-        if status is not FileStatus.UNREFERENCED or shared:
+        if status is not FileStatus.UNREFERENCED or _is_shared(view):
             return status
         removed = self._files.folder(view.data_location).remove(path)
         return FileStatus.DELETED if removed else FileStatus.GONE
@@ -151,6 +149,11 @@ class IcebergMaintenance:
                 f"the catalog has no table for {self.location}: it was dropped or renamed. Make it again, or "
                 "correct the options identifier and catalog"
             ) from None
+
+
+def _is_shared(view: TableView) -> bool:
+    """True if the table has the property that says that other tables may have its files, too."""
+    return view.properties.get("gc.enabled", "true").strip().lower() == "false"
 
 
 def _check_path(file: FileInfo) -> None:

@@ -1,6 +1,7 @@
 """Data files to which an Iceberg table refers from its snapshots, which all branches and tags are among."""
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 from sluicegate.lakes.avro import BadContainer, records
 from sluicegate.lakes.iceberg.files import Files
@@ -11,16 +12,23 @@ from sluicegate.lakes.port import LakeError, LakeUnavailable
 _NEWEST: Final = 3
 
 
-class References:
-    """Search for a set of data files in all snapshots of a table.
+def _name_forms(path: str) -> tuple[str, str]:
+    """Return the name at the end of an address, as it is and decoded."""
+    name = path.rpartition("/")[2]
+    return name, unquote(name)
 
+
+class References:
+    """Search for a set of names of data files in all snapshots of a table.
+
+    Names are compared without their folders: products write the address of one file in several forms.
     Manifests and lists never change, so each is read once. An entry that deletes a file also counts as a
     reference.
     """
 
-    def __init__(self, files: Files, wanted: set[str]) -> None:
+    def __init__(self, files: Files, names: set[str]) -> None:
         self._files = files
-        self._wanted = wanted
+        self._names = names
         self._known: set[str] = set()
         """Locations of lists and manifests that were read to their end."""
         self._lists = Lists(_NEWEST, "null")
@@ -57,7 +65,8 @@ class References:
             for entry in records(self._read(path)):
                 file: dict[str, Any] = entry["data_file"]
                 # A deletion vector names the data file that it is about.
-                self.found |= {file["file_path"], file.get("referenced_data_file")} & self._wanted
+                paths = (file["file_path"], file.get("referenced_data_file") or "")
+                self.found |= {each for path in paths for each in _name_forms(path)} & self._names
         except (BadContainer, KeyError, TypeError) as error:
             raise LakeUnavailable(f"{path} cannot be read: {error!r}") from error
         self._known.add(path)
