@@ -85,3 +85,11 @@ def _summaries(table: Path) -> list[Mapping[str, Any]]:
 
 def _catalog(table: Path) -> SqlCatalog:
     return SqlCatalog("default", **options(table), warehouse=f"file://{table.parent.parent}")
+
+
+def roll_back(table: Path, to: int) -> None:
+    """Make an older snapshot the newest one, by its sequence number."""
+    loaded = _catalog(table).load_table(f"db.{table.name}")
+    (snapshot,) = (each for each in loaded.metadata.snapshots if each.sequence_number == to)
+    with loaded.manage_snapshots() as change:
+        change.rollback_to_snapshot(snapshot.snapshot_id)
