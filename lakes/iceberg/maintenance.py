@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.iceberg.ancestry import Ancestry
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
@@ -20,6 +21,12 @@ from sluicegate.lakes.storage_local import local_path
 from sluicegate.lakes.storages import open_storage
 
 _DATA_FILE: Final = re.compile(r"(?!metadata/).+")
+_CLEANER: Final = Cleaner(
+    "remove_orphan_files",
+    3 * 86_400.0,
+    "",
+    "give it the argument older_than with a time that is at least {hours} hours ago",
+)
 _NOT_COPIED: Final = ("current-snapshot-id", "statistics", "partition-statistics")
 _COPIED_PROPERTIES: Final = re.compile(r"(?!sluicegate\.|write\.data\.path$|write\.metadata\.path$).*")
 
@@ -72,6 +79,9 @@ class IcebergMaintenance:
             return status
         removed = self._files.folder(view.data_location).remove(path)
         return FileStatus.DELETED if removed else FileStatus.GONE
+
+    def cleaner(self) -> Cleaner | None:
+        return None if _is_shared(self._view()[0]) else _CLEANER
 
     def create_like(self, source: TableRef) -> None:
         try:
