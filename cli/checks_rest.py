@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
+from sluicegate.cli.checks_cleaning import check_cleaning
 from sluicegate.cli.checks_table import Comparison, compare
 from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -83,6 +84,7 @@ def check_stream(
             if wrong is not None:
                 return [problem(name, format_problem(wrong, stream))], None
             compared = compare(name, committer, state, record) if record is not None else None
+            cleaning = check_cleaning(stream, settings, maintenance, record)
         finally:
             committer.close()
     except TableRefused as error:
@@ -95,6 +97,7 @@ def check_stream(
         *([compared.finding] if compared else []),
         *_check_write(name, maintenance),
         *_check_names(stream, settings),
+        *cleaning,
     ]
     return found, compared
 

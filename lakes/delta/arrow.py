@@ -90,8 +90,3 @@ def by_partition(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[A
         part = ordered.slice(start, end - start)
         yield tuple(part.column(name)[0].as_py() for name in names), part
         start = end
-
-
-def has_nan(column: pa.ChunkedArray) -> bool:
-    """Return True if a column of floats has a value that is no number."""
-    return bool(pc.any(pc.is_nan(column)).as_py())

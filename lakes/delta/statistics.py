@@ -73,11 +73,12 @@ def make_statistics(
     footer: "pq.FileMetaData",
     columns: Sequence[Column],
     indexed: Collection[tuple[str, ...]],
-    unbounded: Collection[tuple[str, ...]],
+    nulls: Mapping[tuple[str, ...], int],
 ) -> dict[str, Any]:
     """Return the statistics of a file.
 
-    `indexed` are the paths that get any, `unbounded` those without bounds, such as columns with NaN.
+    `indexed` are the paths that get any. `nulls` has the nulls of columns of floats: with NaN, the footer has
+    no statistics of them.
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number, leaf in enumerate(leaves(columns)):
@@ -86,10 +87,12 @@ def make_statistics(
         chunks = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
         parts = [chunk.statistics for chunk in chunks]
         if any(part is None for part in parts):
+            if leaf.path in nulls:
+                _put(found["nullCount"], leaf.path, nulls[leaf.path])
             continue
         if all(part.has_null_count for part in parts):
             _put(found["nullCount"], leaf.path, sum(part.null_count for part in parts))
-        bounds = None if leaf.path in unbounded else _bounds(leaf.kind, parts)
+        bounds = _bounds(leaf.kind, parts)
         if bounds is not None and bounds.lowest is not None:
             _put(found["minValues"], leaf.path, bounds.lowest)
         if bounds is not None and bounds.highest is not None:

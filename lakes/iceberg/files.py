@@ -101,24 +101,6 @@ def location_of(uri: str) -> str:
     return f"file://{local_path(uri)}" if _is_local(uri) else uri
 
 
-def place_of(location: str) -> str:
-    """Return one text for all locations of a file, to compare them; it never fails.
-
-    Products spell locations in several ways: with one slash after `file:` or three, with `s3a` or `s3`. Two
-    files may have one place, where stores and products differ. So one of them counts as the other.
-    """
-    scheme, separator, rest = location.partition("://")
-    if not separator or scheme.lower() == "file":
-        try:
-            return local_of(location)
-        except TableRefused:
-            return location
-    bucket, _, key = rest.partition("/")
-    # Azure has two hosts for each account.
-    bucket = bucket.partition(".")[0] if "@" in bucket else bucket
-    return f"{bucket}:{posixpath.normpath(f'/{key}')}"
-
-
 def is_location(text: str) -> bool:
     """Return True if a text is the location of a file."""
     return text.startswith(("file:", "/")) or "://" in text

@@ -1,9 +1,10 @@
 """Data files to which an Iceberg table refers from its snapshots, which all branches and tags are among."""
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 from sluicegate.lakes.avro import BadContainer, records
-from sluicegate.lakes.iceberg.files import Files, place_of
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.lists import Lists
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.port import LakeError, LakeUnavailable, TableRefused
@@ -11,16 +12,23 @@ from sluicegate.lakes.port import LakeError, LakeUnavailable, TableRefused
 _NEWEST: Final = 3
 
 
-class References:
-    """Search for a set of data files in all snapshots of a table.
+def _name_forms(path: str) -> tuple[str, str]:
+    """Return the name at the end of an address, as it is and decoded."""
+    name = path.rpartition("/")[2]
+    return name, unquote(name)
 
+
+class References:
+    """Search for a set of names of data files in all snapshots of a table.
+
+    Names are compared without their folders: products write the address of one file in several forms.
     Manifests and lists never change, so each is read once. An entry that deletes a file also counts as a
-    reference. Files are compared by their places (`files.place_of`).
+    reference.
     """
 
-    def __init__(self, files: Files, wanted: set[str]) -> None:
+    def __init__(self, files: Files, names: set[str]) -> None:
         self._files = files
-        self._wanted = wanted
+        self._names = names
         self._known: set[str] = set()
         """Locations of lists and manifests that were read to their end."""
         self._lists = Lists(_NEWEST, "null")
@@ -58,8 +66,8 @@ class References:
             for entry in records(self._read(path)):
                 file: dict[str, Any] = entry["data_file"]
                 # A deletion vector names the data file that it is about.
-                named = {file["file_path"], file.get("referenced_data_file")} - {None}
-                self.found |= {place_of(location) for location in named} & self._wanted
+                paths = (file["file_path"], file.get("referenced_data_file") or "")
+                self.found |= {each for path in paths for each in _name_forms(path)} & self._names
         except (BadContainer, KeyError, TypeError, AttributeError) as error:
             raise LakeUnavailable(f"{path} cannot be read: {error!r}") from error
         self._known.add(path)

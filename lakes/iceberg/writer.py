@@ -5,12 +5,14 @@ import os
 import posixpath
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -28,6 +30,7 @@ from pyiceberg.types import (
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import folder_of, local_of
 from sluicegate.lakes.iceberg.layout import Layout, Partition, metric_pairs
 from sluicegate.lakes.iceberg.partitioning import Splitter
@@ -45,6 +48,8 @@ _UNSORTED: Final = 0
 _REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
 """Types that the library cannot write, or not in a way that all engines read."""
 
+_NO_METRICS: Final = MetricsMode(MetricModeTypes.NONE)
+
 Range = tuple[int | None, int | None]
 
 
@@ -57,6 +62,7 @@ class _OpenFile:
     partition: Partition
     sink: Any
     parquet: pq.ParquetWriter
+    counts: Counts = field(default_factory=Counts)
     range: Range = (None, None)
     """Event times in milliseconds."""
 
@@ -69,6 +75,7 @@ class _Closed:
     partition: Partition
     size: int
     metadata: Any
+    counts: Counts
     range: Range
 
 
@@ -86,6 +93,7 @@ class IcebergWriter:
         self._layout = Layout(table.schema, table.spec, table.version)
         self._schema: pa.Schema = schema_to_pyarrow(table.schema, include_field_ids=False)
         self._file_schema = _file_schema(table)
+        self._floats = Floats(self._file_schema)
         self._splitter = Splitter(table.schema, self._layout)
         self._event_time = event_time_column
         if event_time_column is not None:
@@ -159,21 +167,32 @@ class IcebergWriter:
             raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
 
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
+        # Only the names may differ, since Parquet files have the names that Avro allows.
+        data = pa.Table.from_arrays(rows.columns, schema=self._file_schema)
+        counts = self._floats.count(data)
+        if partition in self._open and counts.spoils(self._open[partition].counts):
+            self._close(partition)
         opened = self._open.get(partition)
         if opened is None:
-            opened = self._open[partition] = self._create(partition)
+            opened = self._open[partition] = self._create(partition, counts)
         if self._event_time is not None:
             opened.range = _joined(opened.range, event_time_range(rows.column(self._event_time)))
-        # Only the names may differ, since Parquet files have the names that Avro allows.
-        opened.parquet.write_table(pa.Table.from_arrays(rows.columns, schema=self._file_schema))
+        opened.counts.add(counts)
+        opened.parquet.write_table(data)
         if opened.sink.tell() >= self._target:
             self._close(partition)
 
-    def _create(self, partition: Partition) -> _OpenFile:
+    def _create(self, partition: Partition, counts: Counts) -> _OpenFile:
         path = self._path(partition)
         self._paths.append(path)
         sink = self._sink(path)
-        writer = pq.ParquetWriter(sink, self._file_schema, store_decimal_as_integer=True, **self._options)
+        writer = pq.ParquetWriter(
+            sink,
+            self._file_schema,
+            store_decimal_as_integer=True,
+            write_statistics=self._floats.with_statistics(counts),
+            **self._options,
+        )
         return _OpenFile(path, partition, sink, writer)
 
     def _sink(self, path: str) -> Any:
@@ -210,7 +229,7 @@ class IcebergWriter:
             self._storage.write(folder or ".", {name: opened.sink.getvalue().to_pybytes()})
         else:
             opened.sink.close()
-        self._closed.append(_Closed(opened.path, partition, size, metadata, opened.range))
+        self._closed.append(_Closed(opened.path, partition, size, metadata, opened.counts, opened.range))
 
     def _check_sizes(self) -> None:
         """Check that the files are whole in their storage. Raises LakeUnavailable."""
@@ -224,17 +243,13 @@ class IcebergWriter:
                 )
 
     def _describe(self, closed: _Closed) -> FileInfo:
-        try:
-            found = data_file_statistics_from_parquet_metadata(closed.metadata, self._plan, self._columns)
-            statistics = found.to_serialized_dict()
-        except (OverflowError, ValueError) as error:
-            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        statistics = self._statistics(closed)
         record = {
             "content": 0,
             "file_path": f"{self._table.data_location}/{closed.path}",
             "file_format": "PARQUET",
             "partition": closed.partition,
-            "record_count": found.record_count,
+            "record_count": closed.metadata.num_rows,
             "file_size_in_bytes": closed.size,
             **{name: metric_pairs(statistics[name]) for name in _METRICS},
             "key_metadata": None,
@@ -246,12 +261,34 @@ class IcebergWriter:
         return FileInfo(
             path=closed.path,
             size=closed.size,
-            rows=found.record_count,
+            rows=closed.metadata.num_rows,
             partition=self._texts(closed.partition),
             min_event_time=lowest,
             max_event_time=highest,
             metadata=self._layout.encode(record),
         )
+
+    def _statistics(self, closed: _Closed) -> dict[str, Any]:
+        """Return the metrics of a file. Raises SchemaMismatch."""
+        bare = self._floats.without_statistics(closed.counts)
+        # The library warns of each column whose footer has no statistics, unless none are wanted.
+        wanted = self._plan | {
+            column: replace(self._plan[column], mode=_NO_METRICS)
+            for path, column in self._columns.items()
+            if path in bare
+        }
+        try:
+            found = data_file_statistics_from_parquet_metadata(closed.metadata, wanted, self._columns)
+            statistics: dict[str, Any] = found.to_serialized_dict()
+        except (OverflowError, ValueError) as error:
+            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        for path, count in closed.counts.nan.items():
+            column = self._columns[path]
+            if self._plan[column].mode != _NO_METRICS:
+                statistics["value_counts"][column] = closed.metadata.num_rows
+                statistics["null_value_counts"][column] = closed.counts.null[path]
+                statistics["nan_value_counts"][column] = count
+        return statistics
 
     def _texts(self, partition: Partition) -> dict[str, str | None]:
         fields = zip(self._table.spec.fields, self._layout.partition_type.fields, partition, strict=True)

@@ -121,6 +121,7 @@ def _with_field(fields: dict[str, Any], name: str, field: Mapping[str, Any]) -> 
 class IcebergLake:
     marked = True
     options: Mapping[str, str] | None
+    catalog_name = "default"
 
     def __init__(
         self,
@@ -159,10 +160,10 @@ class IcebergLake:
         self.table_name = TABLE
         self.database = f"{warehouse}/catalog.db"
         self.uri = self.database_uri = f"sqlite:///{self.database}"
-        self.options = {"uri": self.uri}
+        self.options = {"uri": self.uri, "catalog": self.catalog_name}
         self.adapter = IcebergAdapter(self.options)
         self.library: LibraryCatalog = SqlLibraryCatalog(
-            "default", uri=self.uri, warehouse=f"file://{warehouse}", **self.access
+            self.catalog_name, uri=self.uri, warehouse=f"file://{warehouse}", **self.access
         )
 
     @property
@@ -176,17 +177,17 @@ class IcebergLake:
 
     def catalog(self, files: Files) -> Catalog:
         """Return the adapter's access to the catalog."""
-        return SqlCatalog(self.uri, "default", self.table_name, files)
+        return SqlCatalog(self.uri, self.catalog_name, self.table_name, files)
 
     def faulty(self, files: Files, fault: Fault | None) -> Catalog:
         """Return an access that fails once, where a commit is decided."""
-        catalog = FaultyCatalog(self.uri, "default", self.table_name, files)
+        catalog = FaultyCatalog(self.uri, self.catalog_name, self.table_name, files)
         catalog.fault = fault
         return catalog
 
     def thawing(self, files: Files, meanwhile: Callable[[], None]) -> Catalog:
         """Return an access of a process that stands still where a commit is decided, and is killed then."""
-        catalog = ThawingCatalog(self.uri, "default", self.table_name, files)
+        catalog = ThawingCatalog(self.uri, self.catalog_name, self.table_name, files)
         catalog.meanwhile = meanwhile
         return catalog
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -345,10 +345,10 @@ class Late:
         self._acts = [act]
         self.load, self.create, self.close = inner.load, inner.create, inner.close
 
-    def commit(self, base: Metadata, change: Change) -> bool:
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
         if self._acts:
             self._acts.pop()()
-        return self._inner.commit(base, change)
+        return self._inner.commit(base, change, files)
 
 
 @pytest.mark.parametrize("name", ALL_ICEBERG)
