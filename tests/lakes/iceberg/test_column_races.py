@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import pytest
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.iceberg.catalog import Catalog
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.metadata import Change, Metadata
+from sluicegate.lakes.iceberg.metadata import MAIN, Change, Metadata
 from sluicegate.lakes.iceberg.new_columns import add_columns
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.new_columns import evolve
@@ -28,7 +30,7 @@ from sluicegate.lakes.port import (
     Published,
 )
 from tests.contracts.lakes import evolver
-from tests.contracts.lakes.harness import Fault, Stream
+from tests.contracts.lakes.harness import USER, Fault, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
 from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG, RestLake, iceberg_of
 from tests.doubles.proxy import Effect, Proxy
@@ -36,12 +38,6 @@ from tests.iceberg_java.java import RestCatalogServer
 from tests.lakes.iceberg.reading import duck_rows
 
 NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
-
-
-@pytest.fixture(params=[2, 3])
-def version(request: pytest.FixtureRequest) -> int:
-    number: int = request.param
-    return number
 
 
 def gain(lake: IcebergLake, schema: pa.Schema = NOTE, **options: str) -> None:
@@ -185,18 +181,24 @@ def test_a_committer_that_dies_beside_a_change_has_a_successor(
     assert lake.schemas() == 2
 
 
-def test_a_commit_that_is_under_way_is_decided_again(tmp_path: Path, version: int) -> None:
-    lake = IcebergLake(tmp_path, version)
-    stream = Stream(lake)
-    checked = stream.committer.check([lake.event([1])])
-    head = stream.head(1)
-    stream.committer._catalog = Late(lake.catalog(Files()), lambda: gain(lake))  # type: ignore[attr-defined]
-    assert isinstance(stream.publish(1, head, checked), Conflict)
-    again = stream.committer.check([lake.event([1]), lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))])
-    assert isinstance(stream.publish(1, stream.head(1), again), Published)
+@pytest.mark.parametrize("name", ALL_ICEBERG)
+def test_a_commit_that_is_under_way_is_not_lost(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    """An SQL catalog takes no other change meanwhile. A REST catalog takes a snapshot of the older schema."""
+    lake = iceberg_of(name, request, tmp_path)
+    files, rest = Files(), "rest" in name
+    with closing(lake.catalog(files)) as inner:
+        committer = IcebergCommitter(Late(inner, lambda: gain(lake)), files, USER, MAIN)
+        stream = Stream(lake, committer)
+        event = lake.event([1])
+        outcome = stream.publish(1, stream.head(1), committer.check([event]))
+        assert isinstance(outcome, Published if rest else Conflict)
+        newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
+        again = committer.check([newer] if rest else [event, newer])
+        assert isinstance(stream.publish(2, stream.head(2), again), Published)
     assert rows(lake) == [(1, None), (2, "b")]
-    head_snapshot = lake.fields()["snapshots"][-1]
-    assert head_snapshot["schema-id"] == 1
+    assert [each["schema-id"] for each in lake.fields()["snapshots"]] == ([0, 1] if rest else [1])
 
 
 @pytest.mark.parametrize(
