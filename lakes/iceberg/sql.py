@@ -72,8 +72,9 @@ class SqlCatalog:
 
     def commit(self, base: Metadata, change: Append) -> bool:
         made = base.with_append(change, base.next_location())
-        self._files.write({made.location: made.render()})
         try:
+            # A write that fails may have had its effect, with all answers lost.
+            self._files.write({made.location: made.render()})
             swapped = self._swap(base.location, made.location)
         except LakeUnavailable:
             self._files.discard([made.location])
