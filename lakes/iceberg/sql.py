@@ -73,7 +73,8 @@ class SqlCatalog:
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
         made = base.after(change, base.next_location())
         try:
-            # Written together, most of them are in one folder, which is synced once.
+            # Written together, most of them are in one folder, which is synced once. A write that fails
+            # may have had its effect, with all answers lost.
             self._files.write({**files, made.location: made.render()})
             swapped = self._swap(base.location, made.location)
         except LakeUnavailable:

@@ -128,14 +128,16 @@ def test_a_commit_succeeds_after_requests_that_failed(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("effect", [Effect.REJECTED, Effect.LOST_AFTER])
 def test_a_commit_whose_files_cannot_be_put_leaves_nothing(
-    s3_double: S3Double, table: ObjectTable, suffix: str
+    s3_double: S3Double, table: ObjectTable, effect: Effect, suffix: str
 ) -> None:
+    """Also if a file is there, and only the answers are lost."""
     stream = table.stream()
     stream.commit(1, [1])
     event, head = table.event([2]), stream.head(2)
     before = set(s3_double.objects)
-    s3_double.strike(Effect.REJECTED, suffix, times=ALWAYS)
+    s3_double.strike(effect, suffix, times=ALWAYS)
     assert isinstance(stream.publish(2, head, [event]), NotPublished)
     assert set(s3_double.objects) == before
     s3_double.faults.clear()
