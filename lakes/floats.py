@@ -36,9 +36,8 @@ class Floats:
             column = rows.column(names[0])
             for name in names[1:]:
                 column = pc.struct_field(column, name)
-            path = ".".join(names)
-            counts.nan[path] = pc.sum(pc.is_nan(column)).as_py() or 0
-            counts.null[path] = column.null_count
+            counts.nan[names] = pc.sum(pc.is_nan(column)).as_py() or 0
+            counts.null[names] = column.null_count
         return counts
 
     def with_statistics(self, counts: "Counts") -> bool | list[str]:
@@ -53,23 +52,25 @@ class Floats:
 
     def without_statistics(self, counts: "Counts") -> set[str]:
         """Return the columns of a file that get none: those with NaN, and all in lists and maps."""
-        paths = {".".join(names) for names in self.names}
-        return {path for path in self._paths if path not in paths or counts.nan[path]}
+        # The path of a column `a.b` is also that of a column `b` in `a`.
+        bounded = {".".join(names) for names in self.names}
+        strange = {".".join(names) for names in self.names if counts.nan[names]}
+        return {path for path in self._paths if path not in bounded or path in strange}
 
 
 class Counts:
-    """Numbers of NaN and null in the columns of floats of one file, by the path of the column."""
+    """Numbers of NaN and null in the columns of floats of one file, by `Floats.names`."""
 
     def __init__(self) -> None:
-        self.nan: Counter[str] = Counter()
-        self.null: Counter[str] = Counter()
+        self.nan: Counter[tuple[str, ...]] = Counter()
+        self.null: Counter[tuple[str, ...]] = Counter()
 
     def spoils(self, other: "Counts") -> bool:
         """True if rows with these counts must not follow rows with the other ones.
 
         Their NaN would come into a column that has statistics.
         """
-        return any(count and not other.nan[path] for path, count in self.nan.items())
+        return any(count and not other.nan[names] for names, count in self.nan.items())
 
     def add(self, other: "Counts") -> None:
         """Add the counts of more rows of the file."""
@@ -86,5 +87,5 @@ def _floats(kind: pa.StructType, before: tuple[str, ...]) -> Iterator[tuple[str,
         names = (*before, field.name)
         if pa.types.is_struct(field.type):
             yield from _floats(field.type, names)
-        elif pa.types.is_floating(field.type):
+        elif pa.types.is_float32(field.type) or pa.types.is_float64(field.type):
             yield names

@@ -131,8 +131,7 @@ class DataFile:
         else:
             self._sink.close()
         (footer,) = self._footers
-        nulls = {path: self._counts.null[".".join(path)] for path in self._layout.floats.names}
-        said = make_statistics(footer, self._layout.schema.data, self._layout.indexed, nulls)
+        said = make_statistics(footer, self._layout.schema.data, self._layout.indexed, self._counts.null)
         values = {each.name: self._texts[each.physical] for each in self._layout.schema.partitions}
         return FileInfo(
             path=self.path,

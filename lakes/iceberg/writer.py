@@ -282,11 +282,11 @@ class IcebergWriter:
             statistics: dict[str, Any] = found.to_serialized_dict()
         except (OverflowError, ValueError) as error:
             raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
-        for path, count in closed.counts.nan.items():
-            column = self._columns[path]
+        for names, count in closed.counts.nan.items():
+            column = self._columns[".".join(names)]
             if self._plan[column].mode != _NO_METRICS:
                 statistics["value_counts"][column] = closed.metadata.num_rows
-                statistics["null_value_counts"][column] = closed.counts.null[path]
+                statistics["null_value_counts"][column] = closed.counts.null[names]
                 statistics["nan_value_counts"][column] = count
         return statistics
 

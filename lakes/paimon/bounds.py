@@ -38,9 +38,9 @@ class FloatBounds:
         counts = self._counts.pop(file.file_name)
         lowest, highest = file.value_stats.min_values, file.value_stats.max_values
         for at, field in enumerate(lowest.fields):
-            if field.name not in counts.null:
+            if (field.name,) not in counts.null:
                 continue
-            if counts.nan[field.name]:
+            if counts.nan[field.name,]:
                 lowest.values[at] = highest.values[at] = None
             if lowest.values[at] == 0:
                 lowest.values[at] = -0.0

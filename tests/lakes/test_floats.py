@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StructType
 
 from sluicegate.lakes.delta import writer as delta_writer
+from sluicegate.lakes.floats import Floats
 from sluicegate.lakes.iceberg import writer as iceberg_writer
 from sluicegate.lakes.iceberg.layout import Layout
 from sluicegate.lakes.port import FileWriter
@@ -207,3 +208,13 @@ def test_entries_of_paimon_have_no_bounds_of_nan(tmp_path: Path) -> None:
     assert {name for name in ROWS.names if highest[name] is None} == {"strange", "void", "s", "list"}
     assert (math.copysign(1, lowest["zero"]), math.copysign(1, highest["zero"])) == (-1, 1)
     assert stats.null_counts[ROWS.names.index("strange")] == 1
+
+
+def test_a_column_whose_name_looks_like_a_path_is_looked_at() -> None:
+    """Parquet gives the column `a.b` and the column `b` inside of `a` one path."""
+    inside = pa.StructArray.from_arrays([pa.array([1.0, None])], ["b"])
+    rows = pa.table({"a.b": pa.array([NAN, 1.0]), "a": inside, "c": pa.array([1, 2])})
+    floats = Floats(rows.schema)
+    counts = floats.count(rows)
+    assert floats.with_statistics(counts) == ["c"]
+    assert counts.null == {("a.b",): 0, ("a", "b"): 1}
