@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.types import NestedField
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.avro import write_long
@@ -34,7 +35,7 @@ class Prover:
                 partition: Partition = self.layout.decode(file.metadata)["partition"]
                 self.records.learn(file, self.layout.encode_partition(partition), partition)
 
-    def _fields(self) -> Iterator[tuple[int, rich.NestedField]]:
+    def _fields(self) -> Iterator[tuple[int, NestedField]]:
         schema = self.view.schema
         return ((number, schema.find_field(number)) for number in schema.field_ids)
 
