@@ -250,6 +250,9 @@ def _new_id(metadata: Metadata) -> int:
 
 
 def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
+    if (ref_of(there) if there is not None else None) == asked:
+        # Not all changes make a snapshot: a new schema, another branch, a property.
+        return Conflict()
     return overtaken(asked, past_of(there) if there is not None else None)
 
 
