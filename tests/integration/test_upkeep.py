@@ -12,9 +12,9 @@ from sluicegate.events.notifications import Committed
 from sluicegate.lakes.port import CommitRequest, Published, ReadsHistory
 from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables
-from tests.integration.conftest import Place
+from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
-from tests.integration.job import Job, make_topics
+from tests.integration.job import Job
 from tests.integration.orders import invoke_here
 from tests.integration.waiting import until
 
@@ -27,11 +27,7 @@ USER = "sluicegate-flights"
 @pytest.fixture(params=["paimon", "iceberg", "delta"])
 async def place(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
     """Topics, and a partitioned table of a format."""
-    topics = await make_topics(kafka_bootstrap, unique)
-    lake = str(request.param)
-    table = tables.create_table(tmp_path, "flights", lake)
-    options = dict(tables.kind_of(table).options(table))
-    return Place(kafka_bootstrap, unique, topics, tmp_path, str(table), lake, options)
+    return await place_of(str(request.param), kafka_bootstrap, unique, tmp_path)
 
 
 def path_of(files: FilesWritten) -> str:
