@@ -1,6 +1,5 @@
 """Committer half of the adapter: searches a Delta table for a decision, and publishes one."""
 
-import posixpath
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from sluicegate.lakes.delta.examinations import Examinations
 from sluicegate.lakes.delta.log import Log, State, Version, commit_name
 from sluicegate.lakes.delta.scope import refuse_out_of_scope
 from sluicegate.lakes.delta.versions import Content, Draft
+from sluicegate.lakes.looks import look
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
@@ -103,7 +103,7 @@ class DeltaCommitter:
         found = [self._checked(state, premises, event) for event in files]
         for event in files:
             twins.add(event)
-        self._look(files)
+        look(self._storage, files)
         return found
 
     def _checked(self, state: State, premises: str, event: FilesWritten) -> Checked:
@@ -147,25 +147,6 @@ class DeltaCommitter:
 
     def _ancestry(self, state: State) -> Ancestry:
         return Ancestry(self._log, state, self._user)
-
-    def _look(self, events: Sequence[FilesWritten]) -> None:
-        """Check that the events' files exist with the right size, inside the table after all links are
-        resolved.
-
-        Raises BadFiles.
-        """
-        files = [file for event in events for file in event.files]
-        for folder in {posixpath.dirname(file.path) for file in files}:
-            if self._storage.leads_out(folder):
-                raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        sizes = self._storage.sizes([file.path for file in files])
-        for file, size in zip(files, sizes, strict=True):
-            if size is None:
-                raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
-            if size != file.size:
-                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
-            if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
-                raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
 
     def _publish(self, request: CommitRequest) -> Publication:
         state = self._newest()

@@ -15,6 +15,7 @@ from sluicegate.events.models import FileInfo
 from sluicegate.lakes.avro import write_long
 from sluicegate.lakes.iceberg.layout import Partition
 from sluicegate.lakes.iceberg.values import ReadBound
+from sluicegate.lakes.twins import is_plain
 
 FIELDS: Final = (
     *("content", "file_path", "file_format", "partition", "record_count", "file_size_in_bytes"),
@@ -80,7 +81,7 @@ class CanonicalRecords:
     def partition_of(self, file: FileInfo) -> Partition | None:
         """Return the partition of a file if its record is proven, else None."""
         known = self._known.get(tuple(file.partition.items()))
-        if known is None or file.rows >= _LARGEST or file.size >= _LARGEST:
+        if known is None or file.rows >= _LARGEST or file.size >= _LARGEST or not is_plain(file.path):
             return None
         try:
             return known.partition if self._is_proven(file, known.encoded) else None

@@ -28,9 +28,9 @@ from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_
 from sluicegate.lakes.iceberg.entries import Entries, Examiner
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.lists import UnknownMetadata
-from sluicegate.lakes.iceberg.looks import look
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, Snapshot
 from sluicegate.lakes.iceberg.table import TableView, parts_of
+from sluicegate.lakes.looks import look
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,

@@ -20,6 +20,7 @@ from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Part
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import ReadBound, bound_reader, partition_problem, partition_text
 from sluicegate.lakes.port import BadFiles, TableRefused
+from sluicegate.lakes.twins import is_plain
 
 _COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
@@ -113,6 +114,8 @@ class _Checks:
         return partition
 
     def _decoded(self, file: FileInfo) -> Partition:
+        if not is_plain(file.path):
+            raise BadFiles(f"the path {file.path!r} has an empty part or dots. Write it without them")
         try:
             record = self.layout.decode(file.metadata)
         except Exception as error:  # malformed bytes may raise any error in the parser

@@ -1,6 +1,5 @@
 """Committer half of the adapter: searches a Paimon table for a decision, and publishes one."""
 
-import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from sluicegate.lakes.paimon.entries import Entries, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Manifests, UnknownMetadata
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.looks import look
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
@@ -93,7 +93,7 @@ class PaimonCommitter:
         found = [self._checked(event, premises) for event in files]
         for event in files:
             twins.add(event)
-        self._look(files)
+        look(self._storage, files)
         return found
 
     def _checked(self, event: FilesWritten, premises: str) -> Checked:
@@ -111,25 +111,6 @@ class PaimonCommitter:
             content=entries,
             held=len(paths) + len(entries.encoded),
         )
-
-    def _look(self, events: Sequence[FilesWritten]) -> None:
-        """Check that the events' files exist with the right size, inside the table after all links are
-        resolved.
-
-        Raises BadFiles.
-        """
-        files = [file for event in events for file in event.files]
-        for folder in {posixpath.dirname(file.path) for file in files}:
-            if self._storage.leads_out(folder):
-                raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        sizes = self._storage.sizes([file.path for file in files])
-        for file, size in zip(files, sizes, strict=True):
-            if size is None:
-                raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
-            if size != file.size:
-                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
-            if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
-                raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
 
     def publish(self, request: CommitRequest) -> Publication:
         try:

@@ -11,7 +11,7 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.iceberg.layout import Layout
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.port import BadFiles, Refused
+from sluicegate.lakes.port import BadFiles, FileStatus, Published, Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
@@ -183,6 +183,47 @@ def test_a_file_that_is_missing_cut_or_elsewhere_is_refused(lake: IcebergLake, t
     path.symlink_to(outside)
     with pytest.raises(BadFiles, match="is a link out of the table"):
         stream.committer.check([event])
+
+
+def named(lake: IcebergLake, file: FileInfo, path: str) -> FileInfo:
+    """Return the file under another path, which its record has, too."""
+    record = with_path(file.metadata, f"{TableView(lake.metadata).data_location}/{path}")
+    return file.model_copy(update={"path": path, "metadata": record})
+
+
+@pytest.mark.parametrize("between", ["./", "/", "x/../", "../data/"])
+def test_another_spelling_of_a_path_is_refused(lake: IcebergLake, between: str) -> None:
+    stream, event = Stream(lake), lake.write(rich.rows([1]))
+    (file,) = event.files
+    twin = named(lake, file, file.path.replace("data/", f"data/{between}", 1))
+    for files in ((file, twin), (twin,)):
+        # Of a partition that is known, and of one that is not.
+        for each in (stream, Stream(lake)):
+            with pytest.raises(BadFiles, match="empty part or dots"):
+                each.committer.check([event.model_copy(update={"files": files})])
+    stream.committer.check([event])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    assert lake.maintenance().delete_unreferenced(twin.path) is not FileStatus.DELETED
+    assert lake.ids() == [1]
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_another_name_by_a_link_is_refused(lake: IcebergLake, linked: str) -> None:
+    event = lake.write(rich.rows([1]))
+    (file,) = event.files
+    if linked == "file":
+        path = f"{file.path}.parquet"
+        (lake.root / path).symlink_to(lake.root / file.path)
+    else:
+        path = file.path.replace("data/", "other/", 1)
+        (lake.root / "other").symlink_to("data")
+    twin = named(lake, file, path)
+    stream = Stream(lake)
+    head = stream.head(1)
+    bad = event.model_copy(update={"files": (file, twin)})
+    with pytest.raises(BadFiles, match="by a link|a link to another file"):
+        stream.committer.check([bad])
+    assert isinstance(stream.publish(1, head, [bad]), Refused)
 
 
 def test_the_path_of_a_record_is_replaced_alone(lake: IcebergLake) -> None:
