@@ -10,13 +10,13 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.checked import Checked, Outdated
 from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.looks import look
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Entries, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Manifests, UnknownMetadata
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.looks import look
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,

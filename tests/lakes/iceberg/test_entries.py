@@ -221,7 +221,7 @@ def test_another_name_by_a_link_is_refused(lake: IcebergLake, linked: str) -> No
     stream = Stream(lake)
     head = stream.head(1)
     bad = event.model_copy(update={"files": (file, twin)})
-    with pytest.raises(BadFiles, match="by a link|a link to another file"):
+    with pytest.raises(BadFiles, match=r"by a link|a link to another file"):
         stream.committer.check([bad])
     assert isinstance(stream.publish(1, head, [bad]), Refused)
 
