@@ -5,19 +5,12 @@ import os
 import posixpath
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import (
-    MetricModeTypes,
-    MetricsMode,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, index_by_id, sanitize_column_names
 from pyiceberg.types import (
     NestedField,
@@ -32,7 +25,8 @@ from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import folder_of, local_of
-from sluicegate.lakes.iceberg.layout import Layout, Partition, metric_pairs
+from sluicegate.lakes.iceberg.layout import Layout, Partition
+from sluicegate.lakes.iceberg.metrics import Metrics
 from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import partition_text
@@ -47,8 +41,6 @@ _DEFAULT_TARGET: Final = 512 << 20
 _UNSORTED: Final = 0
 _REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
 """Types that the library cannot write, or not in a way that all engines read."""
-
-_NO_METRICS: Final = MetricsMode(MetricModeTypes.NONE)
 
 Range = tuple[int | None, int | None]
 
@@ -101,8 +93,7 @@ class IcebergWriter:
         self._prefix = f"data-{digest}-" if digest is not None else "data-"
         self._options = _parquet_options(table.properties)
         self._target = _positive(table.properties, _TARGET, _DEFAULT_TARGET)
-        self._plan = _statistics_plan(table)
-        self._columns = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
+        self._metrics = Metrics(table, self._floats)
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._open: dict[Partition, _OpenFile] = {}
@@ -243,7 +234,6 @@ class IcebergWriter:
                 )
 
     def _describe(self, closed: _Closed) -> FileInfo:
-        statistics = self._statistics(closed)
         record = {
             "content": 0,
             "file_path": f"{self._table.data_location}/{closed.path}",
@@ -251,9 +241,8 @@ class IcebergWriter:
             "partition": closed.partition,
             "record_count": closed.metadata.num_rows,
             "file_size_in_bytes": closed.size,
-            **{name: metric_pairs(statistics[name]) for name in _METRICS},
+            **self._metrics.of(closed.metadata, closed.counts),
             "key_metadata": None,
-            "split_offsets": statistics["split_offsets"],
             "equality_ids": None,
             "sort_order_id": _UNSORTED,
         }
@@ -268,37 +257,9 @@ class IcebergWriter:
             metadata=self._layout.encode(record),
         )
 
-    def _statistics(self, closed: _Closed) -> dict[str, Any]:
-        """Return the metrics of a file. Raises SchemaMismatch."""
-        bare = self._floats.without_statistics(closed.counts)
-        # The library warns of each column whose footer has no statistics, unless none are wanted.
-        wanted = self._plan | {
-            column: replace(self._plan[column], mode=_NO_METRICS)
-            for path, column in self._columns.items()
-            if path in bare
-        }
-        try:
-            found = data_file_statistics_from_parquet_metadata(closed.metadata, wanted, self._columns)
-            statistics: dict[str, Any] = found.to_serialized_dict()
-        except (OverflowError, ValueError) as error:
-            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
-        for path, count in closed.counts.nan.items():
-            column = self._columns[path]
-            if self._plan[column].mode != _NO_METRICS:
-                statistics["value_counts"][column] = closed.metadata.num_rows
-                statistics["null_value_counts"][column] = closed.counts.null[path]
-                statistics["nan_value_counts"][column] = count
-        return statistics
-
     def _texts(self, partition: Partition) -> dict[str, str | None]:
         fields = zip(self._table.spec.fields, self._layout.partition_type.fields, partition, strict=True)
         return {each.name: partition_text(each, typed.field_type, value) for each, typed, value in fields}
-
-
-_METRICS: Final = (
-    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
-    *("lower_bounds", "upper_bounds"),
-)
 
 
 def _refuse_types(table: TableView) -> None:
@@ -339,16 +300,6 @@ def _check_event_time(schema: pa.Schema, column: str, location: str) -> None:
         event_time_range(pa.nulls(0, schema.field(column).type))
     except SchemaMismatch as error:
         raise TableRefused(f"the column {column}: {error}") from error
-
-
-def _statistics_plan(table: TableView) -> Any:
-    try:
-        return compute_statistics_plan(table.schema, dict(table.properties))
-    except ValueError as error:
-        raise TableRefused(
-            f"a property write.metadata.metrics.* of {table.event_location} has no valid value: {error}. "
-            "Correct it"
-        ) from error
 
 
 def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
