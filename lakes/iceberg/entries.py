@@ -18,7 +18,13 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.iceberg.canonical import FIELDS, FILE_FORMATS, CanonicalRecords
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.iceberg.values import ReadBound, bound_reader, partition_problem, partition_text
+from sluicegate.lakes.iceberg.values import (
+    ReadBound,
+    bound_reader,
+    partition_key,
+    partition_problem,
+    partition_text,
+)
 from sluicegate.lakes.port import BadFiles, TableRefused
 from sluicegate.lakes.twins import is_plain
 
@@ -66,6 +72,9 @@ class Examiner:
         checks = self._checks_for(event)
         partitions = frozenset([checks.examine(file) for file in event.files])
         records = [file.metadata for file in event.files]
+        if checks.current is not None:
+            found = [checks.widened(file, checks.current) for file in event.files]
+            records, partitions = [record for record, _ in found], frozenset([each for _, each in found])
         rows = array(_NUMBERS, [file.rows for file in event.files])
         lengths = array(_NUMBERS, map(len, records))
         return Entries(b"".join(records), lengths, rows, partitions, checks.layout.spec.spec_id)
@@ -91,16 +100,20 @@ class _Checks:
 
     def __init__(self, table: TableView, schema: Schema, spec: PartitionSpec) -> None:
         try:
-            # The current schema, since types may have been promoted: then the bytes are the same.
-            self.layout = Layout(table.schema, spec, table.version)
+            self.layout = Layout(schema, spec, table.version)
+            current = Layout(table.schema, spec, table.version) if schema is not table.schema else self.layout
         except TableRefused as error:
             raise BadFiles(str(error)) from error
+        self.current = current if current.partition_type != self.layout.partition_type else None
+        """Layout with the present types of the partition, if others than when the files were written."""
         self._prefix = f"{table.data_location}/"
         self._sort_orders = {None, 0, *table.sort_orders}
         self._columns = {
             column: bound_reader(field.field_type) for column, field in index_by_id(schema).items()
         }
         self._partitions: dict[Partition, tuple[Partition, dict[str, str | None]]] = {}
+        """By the key of the partition."""
+        self._widened: dict[Partition, Partition] = {}
         self._canonical = CanonicalRecords(self._prefix, self._columns, self._sort_orders)
         self._is_known = self.layout.fields == FIELDS
 
@@ -112,6 +125,19 @@ class _Checks:
             if self._is_known:
                 self._canonical.learn(file, self.layout.encode_partition(partition), partition)
         return partition
+
+    def widened(self, file: FileInfo, current: Layout) -> tuple[bytes, Partition]:
+        """Return the record of a file that was examined, and its partition, with the present types.
+
+        Raises BadFiles.
+        """
+        try:
+            record, partition = self.layout.widened(file.metadata, current)
+        except ValueError as error:
+            raise BadFiles(
+                f"the partition of {file.path} has another type by now: {error}. Write the rows again"
+            ) from error
+        return record, self._widened.setdefault(partition_key(partition), partition)
 
     def _decoded(self, file: FileInfo) -> Partition:
         if not is_plain(file.path):
@@ -167,10 +193,10 @@ class _Checks:
         return f"has a lower bound above the upper one for the columns {crossed}" if crossed else None
 
     def _partition(self, partition: Partition, file: FileInfo) -> Partition:
-        known = self._partitions.get(partition)
+        key = partition_key(partition)
+        known = self._partitions.get(key)
         if known is None:
-            known = partition, self._texts(partition, file)
-            self._partitions[partition] = known
+            known = self._partitions[key] = partition, self._texts(partition, file)
         shared, texts = known
         if file.partition != texts:
             raise BadFiles(f"{file.path} is in the partition {texts}, not in {file.partition}")

@@ -28,13 +28,16 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
-from pyiceberg.utils.decimal import unscaled_to_decimal
+from pyiceberg.utils.decimal import decimal_required_bytes, unscaled_to_decimal
 
 _INT: Final = struct.Struct("<i")
 _LONG: Final = struct.Struct("<q")
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 _LONGEST_DECIMAL: Final = 16
+
+_WIDER: Final = ((IntegerType, LongType), (FloatType, DoubleType))
+"""Types whose values are the same for Python as those of a wider type."""
 
 ReadBound = Callable[[bytes], Any]
 """Reads a lower or upper bound to a value that can be compared. Raises ValueError or struct.error."""
@@ -135,6 +138,29 @@ def partition_text(field: PartitionField, kind: IcebergType, value: Any) -> str 
     if value is None:
         return None
     return str(field.transform.to_human_string(kind, _python(kind, value)))
+
+
+def partition_key(partition: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a partition in a form that is equal only for the same values.
+
+    As for Iceberg's Java library, the two zeros are two values, and NaN is one.
+    """
+    return tuple([_float_key(value) if isinstance(value, float) else value for value in partition])
+
+
+def _float_key(number: float) -> bytes:
+    return b"NaN" if math.isnan(number) else _DOUBLE.pack(number)
+
+
+def widened(before: IcebergType, now: IcebergType, value: Any) -> Any:
+    """Return a partition value of a type as that of a wider one. Raises ValueError for another type."""
+    kinds = type(before), type(now)
+    if isinstance(before, DecimalType) and isinstance(now, DecimalType) and before.scale == now.scale:
+        size = decimal_required_bytes(now.precision)
+        return None if value is None else _decimal(value).to_bytes(size, "big", signed=True)
+    if before != now and kinds not in _WIDER:
+        raise ValueError(f"{before} became {now}")
+    return value
 
 
 def partition_bound(kind: PrimitiveType, value: Any) -> bytes:

@@ -1,6 +1,7 @@
 """Writer half of the adapter: Parquet files, and the records that describe them."""
 
 import contextlib
+import errno
 import os
 import posixpath
 import uuid
@@ -29,7 +30,7 @@ from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.metrics import Metrics
 from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.iceberg.values import partition_text
+from sluicegate.lakes.iceberg.values import partition_key, partition_text
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 
 BUFFER_ROWS: Final = 1 << 20
@@ -97,6 +98,7 @@ class IcebergWriter:
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._open: dict[Partition, _OpenFile] = {}
+        """By the key of the partition."""
         self._closed: list[_Closed] = []
         self._paths: list[str] = []
         self._described = False
@@ -119,8 +121,8 @@ class IcebergWriter:
     def finish(self) -> Iterator[FileInfo]:
         self._flush()
         try:
-            for partition in list(self._open):
-                self._close(partition)
+            for key in list(self._open):
+                self._close(key)
             self._check_sizes()
             infos = [self._describe(closed) for closed in self._closed]
             self._storage.settle_files(self._paths)
@@ -153,6 +155,11 @@ class IcebergWriter:
                 self._write_part(partition, part)
             self._relieve()
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise SchemaMismatch(
+                    f"a partition of the rows has a folder whose path is too long for {self.location}: "
+                    f"{error}. Partition the table by fewer fields, or keep it in a folder with a shorter path"
+                ) from error
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         except OverflowError as error:
             raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
@@ -160,18 +167,18 @@ class IcebergWriter:
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
         # Only the names may differ, since Parquet files have the names that Avro allows.
         data = pa.Table.from_arrays(rows.columns, schema=self._file_schema)
-        counts = self._floats.count(data)
-        if partition in self._open and counts.spoils(self._open[partition].counts):
-            self._close(partition)
-        opened = self._open.get(partition)
+        counts, key = self._floats.count(data), partition_key(partition)
+        if key in self._open and counts.spoils(self._open[key].counts):
+            self._close(key)
+        opened = self._open.get(key)
         if opened is None:
-            opened = self._open[partition] = self._create(partition, counts)
+            opened = self._open[key] = self._create(partition, counts)
         if self._event_time is not None:
             opened.range = _joined(opened.range, event_time_range(rows.column(self._event_time)))
         opened.counts.add(counts)
         opened.parquet.write_table(data)
         if opened.sink.tell() >= self._target:
-            self._close(partition)
+            self._close(key)
 
     def _create(self, partition: Partition, counts: Counts) -> _OpenFile:
         path = self._path(partition)
@@ -198,21 +205,21 @@ class IcebergWriter:
         """Upload the largest open files until the others may stay in memory."""
         if not self._storage.object_store:
             return
-        sizes = {partition: opened.sink.tell() for partition, opened in self._open.items()}
+        sizes = {key: opened.sink.tell() for key, opened in self._open.items()}
         held = sum(sizes.values())
-        for partition in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
             if held <= HELD_BYTES:
                 return
-            held -= sizes[partition]
-            self._close(partition)
+            held -= sizes[key]
+            self._close(key)
 
     def _path(self, partition: Partition) -> str:
         """Return a new path for a file of a partition."""
         name = f"{self._prefix}{uuid.uuid4().hex}-{len(self._paths):05d}.parquet"
         return f"{self._table.data_prefix}{self._splitter.folder(partition)}{name}"
 
-    def _close(self, partition: Partition) -> None:
-        opened = self._open.pop(partition)
+    def _close(self, key: Partition) -> None:
+        opened = self._open.pop(key)
         opened.parquet.close()
         metadata, size = opened.parquet.writer.metadata, opened.sink.tell()
         if self._storage.object_store:
@@ -220,7 +227,9 @@ class IcebergWriter:
             self._storage.write(folder or ".", {name: opened.sink.getvalue().to_pybytes()})
         else:
             opened.sink.close()
-        self._closed.append(_Closed(opened.path, partition, size, metadata, opened.counts, opened.range))
+        self._closed.append(
+            _Closed(opened.path, opened.partition, size, metadata, opened.counts, opened.range)
+        )
 
     def _check_sizes(self) -> None:
         """Check that the files are whole in their storage. Raises LakeUnavailable."""
