@@ -201,6 +201,8 @@ class StatisticsCheck:
                 return f"the statistics count {count!r} nulls in {'.'.join(path)} of {rows} rows"
             if count and path in self._required:
                 return f"the column {self._required[path]} must not be null, but {count} values are"
+            if count == rows and (path in lowest or path in highest):
+                return f"the statistics have bounds of {'.'.join(path)}, but all its {rows} values are null"
         return self._problem_of_bounds(lowest, highest)
 
     def _problem_of_bounds(self, lowest: Mapping[_Path, Any], highest: Mapping[_Path, Any]) -> str | None:

@@ -158,7 +158,7 @@ class IcebergWriter:
             if error.errno == errno.ENAMETOOLONG:
                 raise SchemaMismatch(
                     f"a partition of the rows has a folder whose path is too long for {self.location}: "
-                    f"{error}. Partition the table by fewer fields, or keep it in a folder with a shorter path"
+                    f"{error}. Partition the table by fewer fields, or move it to a shorter path"
                 ) from error
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         except OverflowError as error:

@@ -38,6 +38,10 @@ def changed(lake: IcebergLake, event: FilesWritten, change: Callable[[Record], o
     return event.model_copy(update={"files": (file, *event.files[1:])})
 
 
+def counted(column: int, number: int) -> list[Record]:
+    return [{"key": column, "value": number}]
+
+
 def bound(column: int, raw: bytes) -> list[Record]:
     return [{"key": column, "value": raw}]
 
@@ -61,6 +65,39 @@ SPOILERS: dict[str, tuple[Callable[[Record], object], str]] = {
     "no number": (lambda record: record.update(lower_bounds=bound(6, b"\xff" * 8)), "cannot be read"),
     "bound of a struct": (lambda record: record.update(lower_bounds=bound(15, b"")), "cannot be read"),
     "long decimal": (lambda record: record.update(lower_bounds=bound(7, b"\x01" * 17)), "cannot be read"),
+    "decimal of more bytes": (
+        lambda record: record.update(upper_bounds=bound(7, b"\x7f" + b"\xff" * 15)),
+        "cannot be read",
+    ),
+    "decimal of more digits": (
+        lambda record: record.update(upper_bounds=bound(7, b"\x7f\xff\xff\xff")),
+        "cannot be read",
+    ),
+    "long fixed": (lambda record: record.update(upper_bounds=bound(14, b"zzzzzz")), "cannot be read"),
+    "empty fixed": (lambda record: record.update(lower_bounds=bound(14, b"")), "cannot be read"),
+    "no time": (lambda record: record.update(lower_bounds=bound(10, b"\xff" * 8)), "cannot be read"),
+    "avro": (lambda record: record.update(file_format="AVRO"), "file format 'AVRO'"),
+    "orc": (lambda record: record.update(file_format="ORC"), "file format 'ORC'"),
+    "size of a column": (lambda record: record.update(column_sizes=counted(1, 10**9)), "column_sizes"),
+    "few values": (lambda record: record.update(value_counts=counted(1, 0)), "value_counts"),
+    "many values": (lambda record: record.update(value_counts=counted(16, 2)), "value_counts"),
+    "nan of numbers": (lambda record: record.update(nan_value_counts=counted(1, 0)), "nan_value_counts"),
+    "many nulls": (lambda record: record.update(null_value_counts=counted(2, 2)), "more nulls and NaN"),
+    "nulls in a list": (
+        lambda record: record.update(value_counts=counted(19, 1), null_value_counts=counted(19, 2)),
+        "more nulls and NaN",
+    ),
+    "bounds of nulls": (
+        lambda record: record.update(
+            null_value_counts=counted(2, 1), nan_value_counts=[], lower_bounds=bound(2, b"n")
+        ),
+        "bounds without values",
+    ),
+    "bounds of nan": (
+        lambda record: record.update(nan_value_counts=counted(6, 1), upper_bounds=bound(6, bytes(8))),
+        "bounds without values",
+    ),
+    "counts of a struct": (lambda record: record.update(null_value_counts=counted(15, 1)), "column 15"),
     "crossed": (
         lambda record: record.update(
             lower_bounds=bound(1, b"\x02" + bytes(7)), upper_bounds=bound(1, b"\x01" + bytes(7))
