@@ -39,6 +39,9 @@ HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
 _TARGET: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET: Final = 512 << 20
+_LARGEST: Final = (1 << 63) - 1
+_DIGITS: Final = 19
+"""Of that number."""
 _UNSORTED: Final = 0
 _REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
 """Types that the library cannot write, or not in a way that all engines read."""
@@ -282,6 +285,7 @@ def _refuse_types(table: TableView) -> None:
 
 def _file_schema(table: TableView) -> pa.Schema:
     """Return the Arrow schema of the files, with field ids and the names that Parquet files have."""
+    _refuse_names(table)
     named = sanitize_column_names(table.schema)
     for before, after in zip(_nested(table.schema), _nested(named), strict=True):
         if before.name != after.name:
@@ -291,6 +295,20 @@ def _file_schema(table: TableView) -> pa.Schema:
             )
     schema: pa.Schema = schema_to_pyarrow(named, include_field_ids=True)
     return schema
+
+
+def _refuse_names(table: TableView) -> None:
+    if not all(column.name for column in index_by_id(table.schema).values()):
+        raise TableRefused(f"a column of {table.event_location} has no name. Rename it")
+    named: dict[str, str] = {}
+    for column in table.schema.fields:
+        (inside,) = sanitize_column_names(Schema(column)).fields
+        other = named.setdefault(inside.name, column.name)
+        if other != column.name:
+            raise TableRefused(
+                f"the columns {other!r} and {column.name!r} of {table.event_location} have the same name "
+                f"{inside.name} in Parquet files. Rename one"
+            )
 
 
 def _nested(schema: Schema) -> Sequence[NestedField]:
@@ -318,7 +336,9 @@ def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
             f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, "
             "gzip, lz4, brotli or uncompressed"
         )
-    level = properties.get("write.parquet.compression-level", "")
+    level = properties.get("write.parquet.compression-level", "").strip()
+    if level.isdigit() and codec != "uncompressed":
+        _check_level(codec, int(level))
     return {
         "compression": "none" if codec == "uncompressed" else codec,
         "compression_level": int(level) if level.isdigit() else None,
@@ -326,6 +346,16 @@ def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
         "dictionary_pagesize_limit": _positive(properties, "write.parquet.dict-size-bytes", 2 << 20),
         "write_batch_size": _positive(properties, "write.parquet.page-row-limit", 20_000),
     }
+
+
+def _check_level(codec: str, level: int) -> None:
+    try:
+        pa.Codec(codec, compression_level=level)
+    except (ValueError, OverflowError, OSError) as error:
+        raise TableRefused(
+            f"the property write.parquet.compression-level = {level} is no level of {codec}: {error}. "
+            "Correct or remove it"
+        ) from error
 
 
 def _is_codec(name: str) -> bool:
@@ -337,7 +367,11 @@ def _is_codec(name: str) -> bool:
 
 def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
     text = properties.get(name, "").strip()
-    return int(text) if text.isdigit() and int(text) > 0 else default
+    if not text.isdigit():
+        return default
+    if len(text) > _DIGITS or int(text) > _LARGEST:
+        raise TableRefused(f"the property {name} = {text[:64]} is above {_LARGEST}. Give it a lower value")
+    return int(text) or default
 
 
 def _joined(one: Range, other: Range) -> Range:

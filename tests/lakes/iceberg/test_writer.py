@@ -92,12 +92,31 @@ def test_metrics_follow_the_properties(
         {"write.metadata.metrics.default": "truncate(x)"},
         {"write.metadata.metrics.column.id": "some"},
         {"write.parquet.compression-codec": "lzo"},
+        {"write.parquet.compression-codec": "snappy", "write.parquet.compression-level": "3"},
+        {"write.parquet.compression-codec": "gzip", "write.parquet.compression-level": "20"},
+        {"write.parquet.compression-level": "9" * 30},
+        {"write.parquet.page-size-bytes": "9" * 20},
+        {"write.target-file-size-bytes": "9" * 5000},
     ],
+    ids=["truncate", "metrics", "codec", "no levels", "level", "huge level", "huge page", "huge file"],
 )
 def test_properties_that_cannot_be_followed_are_refused(tmp_path: Path, properties: dict[str, str]) -> None:
     lake = IcebergLake(tmp_path, properties=properties)
     with pytest.raises(TableRefused, match=r"write\."):
         lake.event([1])
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(("a b", "a_x20b"), "same name a_x20b"), (("", "x"), "has no name")],
+)
+def test_columns_without_a_name_of_their_own_are_refused(
+    tmp_path: Path, names: tuple[str, str], words: str
+) -> None:
+    fields = [NestedField(number, name, LongType()) for number, name in enumerate(names, 1)]
+    lake = IcebergLake(tmp_path, schema=Schema(*fields))
+    with pytest.raises(TableRefused, match=words):
+        lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None)
 
 
 def bounds(lake: IcebergLake, metadata: bytes) -> dict[int, tuple[bytes | None, bytes | None]]:
