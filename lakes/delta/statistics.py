@@ -163,6 +163,7 @@ def _time_bounds(lowest: int, highest: int, ending: str) -> Bounds:
 
 
 _CONVERTERS: Final[Mapping[str, Callable[[Any, Any], Bounds]]] = {
+    "boolean": Bounds,
     "float": _float_bounds,
     "double": _float_bounds,
     "string": _text_bounds,
@@ -248,6 +249,8 @@ def _is_bound(kind: str) -> Callable[[Any], bool]:
     if kind in ("timestamp", "timestamp_ntz"):
         zoned = kind == "timestamp"
         return lambda value: type(value) is str and _is_time(_TIME, value) and value.endswith("Z") is zoned
+    if kind == "boolean":
+        return lambda value: type(value) is bool
     return lambda value: kind == "string" and type(value) is str
 
 

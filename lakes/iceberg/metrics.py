@@ -1,6 +1,5 @@
 """Metrics of data files, from the footers of Parquet files."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -37,7 +36,7 @@ class Metrics:
         """Read the table's properties. Raises TableRefused for values that cannot be followed."""
         self._floats = floats
         self._plan: dict[int, Any] = _plan(table)
-        self._columns: Mapping[str, int] = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
+        self._columns: dict[str, int] = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
         self._lengths = {
             column: each.mode.length
             for column, each in self._plan.items()
