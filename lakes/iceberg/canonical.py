@@ -112,9 +112,14 @@ class CanonicalRecords:
         for column, value in lower.items():
             if column in upper and value > upper[column]:
                 return False
-        if not self._are_plain(counts, rows, size):
-            numbers = Counts(*({_whole(key): _whole(each) for key, each in of.items()} for of in counts))
+        suspects = self._suspects(counts, rows, size)
+        if suspects or not file.rows:
+            numbers = Counts(
+                *({_whole(key): _whole(of[key]) for key in suspects & of.keys()} for of in counts)
+            )
+            # The readers' keys are twice the numbers. A file without rows can have no bounds at all.
             bounded = {column // 2 for column in (*lower, *upper)}
+            bounded = bounded & {*map(_whole, suspects)} if file.rows else bounded
             if self._rules.problem(numbers, bounded, file.rows, file.size) is not None:
                 return False
         # No key metadata.
@@ -122,17 +127,20 @@ class CanonicalRecords:
             return False
         return data[_after_offsets(data, at + 1, file.size) :] in self._ends
 
-    def _are_plain(self, counts: Sequence[Mapping[bytes, bytes]], rows: bytes, size: bytes) -> bool:
-        """Return True if the counts follow all rules whatever the bounds, by a look at their bytes."""
+    def _suspects(self, counts: Sequence[Mapping[bytes, bytes]], rows: bytes, size: bytes) -> set[bytes]:
+        """Return the columns whose counts could be against a rule, by a look at their bytes.
+
+        The rules are those of each column alone. Whatever the bounds, the others follow them if there are
+        rows.
+        """
         sizes, values, nulls, nans = counts
-        return (
-            rows != b"\0"
-            and {*values.values()} <= {rows}
-            and {*nulls.values(), *nans.values()} <= {b"\0"}
-            and nans.keys() <= self._floats
-            # A number with fewer bytes is a lower one.
-            and max(map(len, sizes.values()), default=0) < len(size)
-        )
+        found = {column for column, number in values.items() if number != rows}
+        found.update([column for column, number in nulls.items() if number != b"\0"])
+        found.update([column for column, number in nans.items() if number != b"\0"])
+        # A number with more bytes is a higher one. Among those of one length, the last byte counts most.
+        last = len(size), size[::-1]
+        found.update([column for column, of in sizes.items() if (len(of), of[::-1]) > last])
+        return found | (nans.keys() - self._floats)
 
     def _counts(self, data: bytes, at: int) -> tuple[Mapping[bytes, bytes], int]:
         """Return a map of counts, none of them negative, and the position after it. Raises ValueError."""

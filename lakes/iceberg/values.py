@@ -98,11 +98,11 @@ def _sized(size: int, raw: bytes) -> bytes:
     return raw
 
 
-def _decimal(precision: int, raw: bytes) -> int:
-    if not 1 <= len(raw) <= decimal_required_bytes(precision):
+def _decimal(precision: int, longest: int, limit: int, raw: bytes) -> int:
+    if not 1 <= len(raw) <= longest:
         raise ValueError(f"{len(raw)} bytes are no decimal of {precision} digits")
     number = int.from_bytes(raw, "big", signed=True)
-    if abs(number) >= 10**precision:
+    if not -limit < number < limit:
         raise ValueError(f"{number} has more than {precision} digits")
     return number
 
@@ -128,7 +128,7 @@ _READERS: Final[dict[type[PrimitiveType], ReadBound]] = {
 def bound_reader(kind: IcebergType) -> ReadBound | None:
     """Return the reader of a column's bounds; None if such a column has none."""
     if isinstance(kind, DecimalType):
-        return partial(_decimal, kind.precision)
+        return partial(_decimal, kind.precision, decimal_required_bytes(kind.precision), 10**kind.precision)
     if isinstance(kind, FixedType):
         return partial(_sized, len(kind))
     return _READERS.get(type(kind)) if isinstance(kind, PrimitiveType) else None
