@@ -67,7 +67,7 @@ class IcebergCommitter:
         self._viewed: tuple[str, TableView] | None = None
         """View of one metadata file, by its location."""
         self._opened: tuple[TableView, Examiner, Drafts] | None = None
-        """What was prepared for one state of the schemas, specs and properties."""
+        """Examiner and drafts for one state of the schemas, specs and properties."""
 
     def inspect(self) -> TableState:
         metadata = self._load()
