@@ -197,6 +197,21 @@ def merging(figures: Figures) -> str:
     return _table(head, rows)
 
 
+def ageing(figures: Figures) -> str:
+    (found,) = figures
+    head = ("catalog", "commits", "time", "first tenth", "last tenth", "last to first")
+    rows = [
+        (
+            found["catalog"],
+            f"{found['commits']:,}",
+            name,
+            *(found[f"{side}_{figure}"] for figure in ("first_ms", "last_ms", "growth")),
+        )
+        for side, name in (("commit", "whole commit"), ("client", "processor time of the client"))
+    ]
+    return _table(head, rows)
+
+
 def races(figures: Figures) -> str:
     head = ("format", "store", "rounds", "processes", "commits", "lost", "doubled", "publications tried")
     rows = [
@@ -416,6 +431,7 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "visible": visible,
     "last_event": last_event,
     "merging": merging,
+    "ageing": ageing,
     "freeze": freeze,
     "slow_region": slow_region,
     "replay": replay,
