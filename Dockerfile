@@ -16,7 +16,7 @@ WORKDIR /src
 COPY pyproject.toml requirements.lock ./
 RUN --mount=type=cache,target=/var/cache/uv \
     uv pip install --python /opt/sluicegate --no-build --constraint requirements.lock \
-        --requirements pyproject.toml --extra paimon --extra object-stores
+        --requirements pyproject.toml --extra delta --extra iceberg --extra paimon --extra object-stores
 
 # setuptools, which builds the project, comes from the same lock file.
 COPY . .

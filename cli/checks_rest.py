@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
+from sluicegate.cli.checks_cleaning import check_cleaning
 from sluicegate.cli.checks_table import Comparison, compare
 from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -83,6 +84,7 @@ def check_stream(
             if wrong is not None:
                 return [problem(name, format_problem(wrong, stream))], None
             compared = compare(name, committer, state, record) if record is not None else None
+            cleaning = check_cleaning(stream, settings, maintenance, record)
         finally:
             committer.close()
     except TableRefused as error:
@@ -95,6 +97,7 @@ def check_stream(
         *([compared.finding] if compared else []),
         *_check_write(name, maintenance),
         *_check_names(stream, settings),
+        *cleaning,
     ]
     return found, compared
 
@@ -122,7 +125,8 @@ def _describe(state: TableState, settings: StreamSettings) -> str:
 def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
     parts = urlsplit(maintenance.location)
     if parts.scheme in OBJECT_SCHEMES:
-        return _check_write_of_objects(name, maintenance.location)
+        # Where no folder is named, a catalog decides a commit, and no put of a file.
+        return _check_write_of_objects(name, maintenance.location, isinstance(maintenance, NamesFolders))
     if parts.scheme != "file" or not isinstance(maintenance, NamesFolders):
         return []
     for folder in maintenance.written_folders:
@@ -137,16 +141,20 @@ def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
     return [fine(f"{name}, writing", "files can be made, linked and removed")]
 
 
-def _check_write_of_objects(name: str, location: str) -> list[Finding]:
-    """Try the requests of a commit in an object store: a conditional put and a deletion."""
+def _check_write_of_objects(name: str, location: str, conditional: bool) -> list[Finding]:
+    """Try the requests of a commit in an object store: a put, conditional if one decides, and a deletion."""
     probe = f".sluicegate-check-{uuid.uuid4().hex}"
     try:
         storage = open_storage(location)
-        storage.put_if_absent(probe, probe.encode())
+        if conditional:
+            storage.put_if_absent(probe, probe.encode())
+        else:
+            storage.write(".", {probe: probe.encode()})
         storage.remove(probe)
     except (TableRefused, LakeUnavailable, CannotPut, Uncertain) as error:
         return [problem(f"{name}, writing", str(error))]
-    return [fine(f"{name}, writing", "files can be put, only where none is, and removed")]
+    how = ", only where none is," if conditional else ""
+    return [fine(f"{name}, writing", f"files can be put{how} and removed")]
 
 
 def _refused_write(folder: Path) -> str | None:

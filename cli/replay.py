@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
+from pydantic import SecretStr
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
@@ -33,6 +34,13 @@ DIFFERENT: Final = 1
 def _absolute(_: click.Context, __: click.Parameter, value: str) -> str:
     """Return a local table path as an absolute path, because logs and records name the table by it."""
     return value if urlsplit(value).scheme else os.path.abspath(value)
+
+
+def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, SecretStr]:
+    """Return options of a table by name. Raises BadParameter."""
+    if wrong := [value for value in values if not value.partition("=")[0] or "=" not in value]:
+        raise click.BadParameter(f"{wrong[0]!r} does not have the form NAME=VALUE")
+    return {name: SecretStr(text) for name, _, text in (value.partition("=") for value in values)}
 
 
 def _mark(_: click.Context, option: click.Parameter, value: str) -> Mark:
@@ -124,12 +132,27 @@ def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, 
 @config_option
 @stream_option
 @click.option("--into", required=True, metavar="TABLE", callback=_absolute, help="Location of the new table.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_pairs,
+    help="Option of the new table in place of the stream's, such as identifier; repeat it for more.",
+)
 @to_option
 @click.option("--incomplete", is_flag=True, help="Make a table also of a log whose beginning was deleted.")
 @dry_option
 @json_option
 def rebuild(
-    settings: Settings, stream: str, into: str, stop: Mark, incomplete: bool, dry: bool, as_json: bool
+    settings: Settings,
+    stream: str,
+    into: str,
+    options: dict[str, SecretStr],
+    stop: Mark,
+    incomplete: bool,
+    dry: bool,
+    as_json: bool,
 ) -> None:
     """Build a fresh table from copies of the files, with the same commits in the same order.
 
@@ -139,7 +162,9 @@ def rebuild(
 
     async def work() -> Output:
         async with _connected(settings, stream) as (log, begin, table, threads):
-            place = settings.streams[stream].model_copy(update={"table": into, "allowed_locations": ()})
+            own = settings.streams[stream]
+            changes = {"table": into, "allowed_locations": (), "options": own.options | options}
+            place = own.model_copy(update=changes)
             target = ReplayTable(place, threads, stream)
             try:
                 rebuilding = Rebuild(log, stream, table, target, dry=dry, incomplete=incomplete)

@@ -35,8 +35,9 @@ class EvolvesSchema(Adapter, Protocol):
     def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
         """Add nullable columns, all in one new version of the schema, if `seen` is still the newest one.
 
-        Returns False if it is not: then nothing was changed. The types are those of `storable`. Partitions,
-        other columns and properties stay as they are.
+        Returns False if it is not, or if another commit came first: then nothing was changed. The types are
+        those of `storable`. Partitions, other columns and properties stay as they are, except those that
+        describe columns.
 
         Raises SchemaMismatch for a name or a type that the format cannot take, before anything is changed.
         Raises TableRefused, or LakeUnavailable, also if the outcome is unknown: the columns may be there.

@@ -265,7 +265,7 @@ class TableMaintenance(Protocol):
     """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls.
 
     An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles,
-    NamesFolders. A command that needs another one is refused (`registry.capable`).
+    NamesFolders, `lakes.cleaning.NamesCleaner`. A command that needs another one is refused.
     """
 
     location: str

@@ -12,7 +12,7 @@ Contract of every implementation (tests/contracts/storages):
 - No error contains a credential.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sluicegate.events.causes import CauseCode
@@ -36,6 +36,28 @@ class Stamped(NamedTuple):
     content: bytes
     stamp: str | None
     """As `Storage.stamp` returns it, of a moment at which the file had no other content."""
+
+
+class Parts(Protocol):
+    """Content that need not be in memory as a whole."""
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield the content from its beginning; as often as it is called."""
+        ...
+
+
+Content = bytes | Parts
+"""Content of a file to write."""
+
+
+def parts_of(content: Content) -> Iterator[bytes]:
+    """Yield the content in parts."""
+    return iter((content,)) if isinstance(content, bytes) else content.parts()
+
+
+def whole(content: Content) -> bytes:
+    """Return the content in one piece."""
+    return content if isinstance(content, bytes) else b"".join(content.parts())
 
 
 class Storage(Protocol):
@@ -102,8 +124,10 @@ class Storage(Protocol):
         """
         ...
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         """Put the file atomically and durably; return False if another one already exists.
+
+        On a file system, content in parts is written part by part. An object store takes it in one request.
 
         The content must differ from that of every other process, for example by a random id. A request whose
         answer was lost is recognized by the content that is there.

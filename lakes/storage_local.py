@@ -17,7 +17,7 @@ from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Stamped, Storage, Uncertain
+from sluicegate.lakes.storage import CannotPut, Content, Stamped, Storage, Uncertain, parts_of
 from sluicegate.lakes.storage_errors import explain
 from sluicegate.lakes.threads import CommitThreads
 
@@ -25,6 +25,9 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EM
 
 _AT_ONCE: Final = 4
 """Files that are made durable at the same time."""
+_OPEN: Final = 128
+"""Files that are open at the same time."""
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """Errors for names that no file can have. The file counts as absent, because a retry does not help."""
 
@@ -130,15 +133,14 @@ class LocalStorage:
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         try:
             self._make(folder)
-            write_all_durably({self._path(f"{folder}/{name}"): files[name] for name in files})
+            write_all_durably(self._path(folder), files)
             for _ in files:
                 hit(Failpoint.LAKE_MANIFEST_WRITTEN)
-            sync_folder(self._path(folder))
             hit(Failpoint.LAKE_MANIFESTS_DURABLE)
         except OSError as error:
             raise self._unavailable(f"cannot write to the folder {folder}", folder, error) from error
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         target = self._path(name)
         folder, base = os.path.split(target)
         draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
@@ -164,7 +166,7 @@ class LocalStorage:
                 sync_folder(os.path.dirname(self.root))
             self._durable.add(folder)
 
-    def _draft(self, draft: str, content: bytes, folder: str) -> os.stat_result:
+    def _draft(self, draft: str, content: Content, folder: str) -> os.stat_result:
         """Write the complete file under a name that no reader looks for."""
         try:
             self._make(folder)
@@ -295,16 +297,15 @@ def _stamp_of(path: str, drafted: os.stat_result) -> str | None:
     return _stamp(found, now) if one == other else None
 
 
-def write_durably(path: str, content: bytes, older_by: int = 0) -> os.stat_result:
+def write_durably(path: str, content: Content, older_by: int = 0) -> os.stat_result:
     """Write a new file, wait until it is on disk, and return what it is then.
 
     Its time is made older by some nanoseconds. Raises OSError, also if the file exists.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(path, _NEW, 0o666)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        for part in parts_of(content):
+            _write(descriptor, part)
         if older_by:
             written = os.fstat(descriptor)
             os.utime(descriptor, ns=(written.st_atime_ns, written.st_mtime_ns - older_by))
@@ -314,19 +315,38 @@ def write_durably(path: str, content: bytes, older_by: int = 0) -> os.stat_resul
         os.close(descriptor)
 
 
-def write_all_durably(files: Mapping[str, bytes]) -> None:
-    """Write new files side by side, since a disk can make several durable at once.
+def _write(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_all_durably(folder: str, files: Mapping[str, bytes]) -> None:
+    """Write new files of one folder, and wait until they and their names are on disk.
 
     Raises OSError, also if a file exists; then no write is under way any more.
     """
-    if len(files) < 2:
-        for path, content in files.items():
-            write_durably(path, content)
-        return
+    names = list(files)
+    for start in range(0, len(names), _OPEN):
+        with contextlib.ExitStack() as stack:
+            descriptors = []
+            for name in names[start : start + _OPEN]:
+                descriptors.append(os.open(f"{folder}/{name}", _NEW, 0o666))
+                stack.callback(os.close, descriptors[-1])
+                _write(descriptors[-1], files[name])
+            _sync_all(descriptors, folder)
+
+
+def _sync_all(descriptors: Sequence[int], folder: str) -> None:
+    """Sync files and their folder side by side: a disk makes several durable at once. Raises OSError."""
     threads = _disk_threads(os.getpid())
-    writes = [threads.submit(write_durably, path, content) for path, content in files.items()]
-    wait(writes)
-    for each in writes:
+    syncs = [threads.submit(os.fsync, descriptor) for descriptor in descriptors]
+    try:
+        # All names are there already.
+        sync_folder(folder)
+    finally:
+        wait(syncs)
+    for each in syncs:
         each.result()
 
 

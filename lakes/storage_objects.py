@@ -21,7 +21,7 @@ from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Stamped, Storage, Uncertain
+from sluicegate.lakes.storage import CannotPut, Content, Stamped, Storage, Uncertain, whole
 from sluicegate.lakes.storage_object_errors import Failure, Kind, explain_failure, understand
 
 if TYPE_CHECKING:
@@ -166,10 +166,10 @@ class ObjectStorage:
             self._pass(Failpoint.LAKE_MANIFEST_WRITTEN, f"cannot write to the folder {folder}")
         self._pass(Failpoint.LAKE_MANIFESTS_DURABLE, f"cannot write to the folder {folder}")
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         self._prove_conditions()
         self._pass(Failpoint.LAKE_PUT_BEFORE, f"cannot put {name}")
-        put = self._put(name, content)
+        put = self._put(name, whole(content))
         try:
             hit(Failpoint.LAKE_PUT_AFTER)
             hit(Failpoint.LAKE_PUT_DURABLE)

@@ -26,6 +26,7 @@ WITH_SERVERS: Final = frozenset(
     {
         "iceberg_java",
         "iceberg_rest",
+        "iceberg_rest_of_s3",
         "kafka",
         "kafka_bootstrap",
         "own_kafka",
@@ -123,6 +124,13 @@ def s3proxy() -> Iterator[S3Proxy]:
 def iceberg_rest() -> Iterator[RestCatalogServer]:
     """Give a REST catalog that all tests share; use namespaces of your own."""
     with rest_catalog() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest_of_s3(s3proxy: S3Proxy) -> Iterator[RestCatalogServer]:
+    """Give a REST catalog whose tables can be in the S3 server; use namespaces of your own."""
+    with rest_catalog(s3proxy.environment()) as server:
         yield server
 
 

@@ -46,7 +46,9 @@ __all__ = [
     "validate",
 ]
 
-_SOUNDS_SECRET: Final = re.compile(r"secret|passw|token|key|credential|signature", re.IGNORECASE)
+_SOUNDS_SECRET: Final = re.compile(
+    r"secret|passw|token|key|credential|signature|authorization", re.IGNORECASE
+)
 _SHORTEST_SECRET: Final = 6
 
 
@@ -139,6 +141,11 @@ class StreamSettings(Section):
     """Number of files that wait for a commit, at which it is due before `commit_interval`."""
     commit_max_bytes: Bytes | None = None
     """Size of the files that wait for a commit, at which it is due before `commit_interval`."""
+    longest_wait: Seconds = 86_400.0
+    """Longest time from a data file to its commit that is planned for, stalls included.
+
+    `sluicegate check` compares it with the age from which cleaners of other products delete files.
+    """
     regions: Annotated[tuple[Name, ...], AfterValidator(_check_distinct)] = ()
     """Regions that may register. Default: any."""
     max_files_per_checkpoint: Annotated[int, Field(ge=1)] = 100_000

@@ -7,6 +7,7 @@ checked.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Final, TypeGuard
 
 _SKIPPED: Final = (b'{"add":{', b'{"remove":{', b'{"cdc":{')
@@ -41,6 +42,8 @@ class Metadata:
     configuration: Mapping[str, str]
     provider: str
     """Format of the data files."""
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The whole action, as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Actions:
         if name == "protocol":
             self.protocol = _protocol(fields)
         elif name == "metaData":
-            self.metadata = _metadata(fields)
+            self.metadata = read_metadata(fields)
         elif name == "txn":
             last_updated = fields.get("lastUpdated")
             self.txns[_text(fields, "appId")] = Txn(
@@ -103,7 +106,8 @@ class Actions:
 def read_actions(raw: bytes) -> Actions:
     """Return the actions of a log file, without those about files. Raises Malformed."""
     found = Actions()
-    for line in raw.split(b"\n"):
+    # A version may have a million files, so its lines are not all made at once.
+    for line in BytesIO(raw):
         if line.startswith(_SKIPPED) and not any(name in line for name in _READ):
             continue
         for name, fields in read_line(line):
@@ -134,7 +138,8 @@ def _protocol(fields: Mapping[str, Any]) -> Protocol:
     )
 
 
-def _metadata(fields: Mapping[str, Any]) -> Metadata:
+def read_metadata(fields: Mapping[str, Any]) -> Metadata:
+    """Return the metadata of an action `metaData`. Raises Malformed."""
     configuration = fields.get("configuration")
     if configuration is None:
         configuration = {}
@@ -147,6 +152,7 @@ def _metadata(fields: Mapping[str, Any]) -> Metadata:
         tuple(_texts(fields, "partitionColumns")),
         {key: str(value) for key, value in configuration.items() if value is not None},
         str(provider.get("provider", "parquet")) if isinstance(provider, dict) else "parquet",
+        fields,
     )
 
 

@@ -1,20 +1,21 @@
 """Entry of Delta in the registry of table formats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.lakes.delta.checkpointing import Checkpointing
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.decisions import RESERVED
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
-from sluicegate.lakes.delta.log import Log, NoTable, State
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
-from sluicegate.lakes.delta.scope import refuse_out_of_scope
+from sluicegate.lakes.delta.scope import open_in_scope
+from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
-from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import location_uri, open_storage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sluicegate.lakes.delta.writer import DeltaWriter
 
 CHECKPOINTS: Final = "checkpoints"
@@ -45,7 +46,7 @@ class DeltaAdapter:
             )
         storage = open_storage(table.location)
         # Raises TableRefused early if the table is out of scope.
-        _open(storage)
+        open_in_scope(storage)
         own = table.options.get(CHECKPOINTS) != "off"
         return DeltaCommitter(storage, commit_user, Checkpointing(storage.root) if own else None)
 
@@ -64,17 +65,19 @@ class DeltaAdapter:
         from sluicegate.lakes.delta.writer import DeltaWriter
 
         storage = open_storage(table.location)
-        return DeltaWriter(storage, _open(storage), event_time_column, digest)
+        return DeltaWriter(storage, open_in_scope(storage), event_time_column, digest)
 
+    def read_columns(self, table: TableRef) -> TableColumns:
+        """Return the newest columns. Raises TableRefused or LakeUnavailable."""
+        from sluicegate.lakes.delta.new_columns import read_columns
 
-def _open(storage: Storage) -> State:
-    """Return the newest state of a table in scope. Raises TableRefused or LakeUnavailable."""
-    try:
-        state = Log(storage).load()
-    except NoTable as error:
-        raise TableRefused(str(error)) from error
-    refuse_out_of_scope(state, storage.uri)
-    return state
+        return read_columns(open_storage(table.location))
+
+    def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
+        """Put the next version with the columns, if it is absent. Raises as the capability says."""
+        from sluicegate.lakes.delta.new_columns import add_columns
+
+        return add_columns(open_storage(table.location), columns, seen)
 
 
 def _refuse_option(name: str, value: str) -> None:

@@ -11,7 +11,7 @@ from sluicegate.lakes.delta.schema import Array, Column, Kind, Struct
 
 _FIELD_ID: Final = "PARQUET:field_id"
 _DECIMAL: Final = re.compile(r"decimal\(([0-9]+),\s*([0-9]+)\)")
-_PRIMITIVES: Final[dict[str, pa.DataType]] = {
+PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
     "long": pa.int64(),
     "integer": pa.int32(),
@@ -25,6 +25,7 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+"""Arrow's types by the names of Delta's, without decimals."""
 
 
 def logical_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -59,7 +60,7 @@ def _type(kind: Kind, *, physical: bool = False) -> pa.DataType:
     if isinstance(kind, str):
         if match := _DECIMAL.fullmatch(kind):
             return pa.decimal128(int(match[1]), int(match[2]))
-        return _PRIMITIVES[kind]
+        return PRIMITIVES[kind]
     if isinstance(kind, Struct):
         if physical:
             return pa.struct([_physical_field(field) for field in kind.fields])
@@ -89,8 +90,3 @@ def by_partition(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[A
         part = ordered.slice(start, end - start)
         yield tuple(part.column(name)[0].as_py() for name in names), part
         start = end
-
-
-def has_nan(column: pa.ChunkedArray) -> bool:
-    """Return True if a column of floats has a value that is no number."""
-    return bool(pc.any(pc.is_nan(column)).as_py())

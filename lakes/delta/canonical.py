@@ -5,12 +5,14 @@ numbers out of range, halves of characters. A text that equals the one made from
 """
 
 import json
-from typing import Any
+from typing import Any, Final
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def to_text(value: Any) -> str:
     """Return the text of a value. Raises ValueError for numbers that JSON does not have."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def to_bytes(value: Any) -> bytes:

@@ -12,7 +12,7 @@ FOLDER: Final = "_delta_log"
 _SIDECARS: Final = f"{FOLDER}/_sidecars"
 _STATE: Final = ("protocol", "metaData", "txn", "domainMetadata")
 _FILES: Final = ("add", "remove")
-_MAPS: Final = ("configuration",)
+_MAPS: Final = ("configuration", "options")
 
 
 class Gone(Exception):
@@ -110,7 +110,11 @@ def _rows(
 
 def _without_maps(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields with dictionaries in place of Arrow's lists of pairs."""
-    return {
+    found = {
         key: dict(value) if key in _MAPS and isinstance(value, list) else value
         for key, value in fields.items()
+    }
+    return {
+        key: _without_maps(value) if isinstance(value, dict) and key not in _MAPS else value
+        for key, value in found.items()
     }

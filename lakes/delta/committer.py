@@ -1,13 +1,12 @@
 """Committer half of the adapter: searches a Delta table for a decision, and publishes one."""
 
-import posixpath
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
 from sluicegate.lakes.delta.actions import Metadata, Protocol
 from sluicegate.lakes.delta.ancestry import Ancestry, head_of
 from sluicegate.lakes.delta.checkpointing import Checkpointing
@@ -17,7 +16,7 @@ from sluicegate.lakes.delta.entries import Entries
 from sluicegate.lakes.delta.examinations import Examinations
 from sluicegate.lakes.delta.log import Log, State, Version, commit_name
 from sluicegate.lakes.delta.scope import refuse_out_of_scope
-from sluicegate.lakes.delta.versions import Draft
+from sluicegate.lakes.delta.versions import Content, Draft
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
@@ -34,7 +33,6 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
     TableState,
-    Unproven,
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins, paths_of
@@ -79,16 +77,7 @@ class DeltaCommitter:
         if isinstance(answer, Found):
             # The process that put the version may have died before its name was durable.
             self._storage.settle(FOLDER)
-        return self._with_overwriting(answer)
-
-    def _with_overwriting(self, answer: Answer) -> Answer:
-        """Name the usual cause in an object store, where a writer without a lock replaces versions."""
-        if not self._storage.object_store or not isinstance(answer, Unproven):
-            return answer
-        cause = answer.cause
-        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
-            return answer
-        return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
+        return with_overwriting(answer, self._storage)
 
     def identity(self) -> str:
         return self._newest().metadata.id
@@ -103,7 +92,7 @@ class DeltaCommitter:
         found = [self._checked(state, premises, event) for event in files]
         for event in files:
             twins.add(event)
-        self._look(files)
+        look(self._storage, files)
         return found
 
     def _checked(self, state: State, premises: str, event: FilesWritten) -> Checked:
@@ -148,25 +137,6 @@ class DeltaCommitter:
     def _ancestry(self, state: State) -> Ancestry:
         return Ancestry(self._log, state, self._user)
 
-    def _look(self, events: Sequence[FilesWritten]) -> None:
-        """Check that the events' files exist with the right size, inside the table after all links are
-        resolved.
-
-        Raises BadFiles.
-        """
-        files = [file for event in events for file in event.files]
-        for folder in {posixpath.dirname(file.path) for file in files}:
-            if self._storage.leads_out(folder):
-                raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        sizes = self._storage.sizes([file.path for file in files])
-        for file, size in zip(files, sizes, strict=True):
-            if size is None:
-                raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
-            if size != file.size:
-                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
-            if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
-                raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
-
     def _publish(self, request: CommitRequest) -> Publication:
         state = self._newest()
         if state.metadata.id != self._identity:
@@ -193,19 +163,14 @@ class DeltaCommitter:
         if not put:
             return self._taken(request, state)
         stamp = self._storage.stamp_of_put(commit_name(number))
-        return self._settled(state, self._log.parse(number, content, stamp))
+        return self._settled(state, self._log.made(number, content.head, content, stamp))
 
-    def _compose(self, state: State, request: CommitRequest) -> bytes:
+    def _compose(self, state: State, request: CommitRequest) -> Content:
         """Return the content of the version. Raises BadFiles, TableRefused, Outdated or LakeUnavailable."""
         premises = self._examinations.premises(state)
-        twins, draft = Twins(), Draft(state)
-        for event in request.files:
-            checked = event if isinstance(event, Checked) else self.check([event])[0]
-            if checked.premises != premises or not isinstance(checked.content, Entries):
-                raise Outdated
-            if not twins.add_checked(checked):
-                raise BadFiles("a file is there twice, in two events of the commit")
-            draft.add(checked, checked.content)
+        draft = Draft(state)
+        for checked, entries in Reading(request.files, self.check, premises, Entries).pairs():
+            draft.add(checked, entries)
         return draft.render(self._user, request, time.time_ns() // 1_000_000)
 
     def _settled(self, before: State, made: Version) -> Publication:
@@ -214,11 +179,11 @@ class DeltaCommitter:
         try:
             follows = self._log.follows(before)
         except LakeUnavailable as error:
-            return _unknown(CauseCode.POSITION_UNREADABLE, number, error)
+            return unknown(CauseCode.POSITION_UNREADABLE, number, error)
         if not follows:
             # If clean-up had deleted the number, no reader uses this version. The next answer shows it.
             self._known = None
-            return _unknown(CauseCode.POSITION_UNPROVEN, number)
+            return unknown(CauseCode.POSITION_UNPROVEN, number)
         self._known = before.after(made)
         if self._checkpointing is not None:
             self._checkpointing.consider(self._known)
@@ -234,9 +199,9 @@ class DeltaCommitter:
             there = self._log.version(number)
             self._storage.settle(FOLDER)
         except LakeUnavailable as error:
-            return _unknown(CauseCode.TAKER_UNREADABLE, number, error)
+            return unknown(CauseCode.TAKER_UNREADABLE, number, error)
         if there is None:
-            return _unknown(CauseCode.TAKER_GONE, number)
+            return unknown(CauseCode.TAKER_GONE, number)
         if not self._is(there, request):
             return self._overtaken(request.head, there)
         return self._settled(before, there)
@@ -256,27 +221,8 @@ class DeltaCommitter:
         return Published(there.ref)
 
     def _is(self, version: Version, request: CommitRequest) -> bool:
-        past = past_of(version, self._user)
-        return (past.commit_user, past.decision, past.digest) == (
-            self._user,
-            request.decision,
-            request.digest,
-        )
+        return made_by(past_of(version, self._user), self._user, request)
 
     def _overtaken(self, asked: SnapshotRef | None, there: Version) -> Conflict:
-        expected = asked.id if asked is not None else None
-        if there.ref.id < (expected or 0):
-            return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
-        user = past_of(there, None).commit_user
-        return Conflict(
-            cause=Cause(
-                code=CauseCode.OTHER_WRITER,
-                snapshot=there.ref.id,
-                expected=expected,
-                names=(user,) if user else (),
-            )
-        )
-
-
-def _unknown(code: CauseCode, snapshot: int, error: LakeUnavailable | None = None) -> OutcomeUnknown:
-    return OutcomeUnknown(str(error or ""), Cause(code=code, snapshot=snapshot))
+        gone = asked is not None and there.ref.id < asked.id
+        return overtaken(asked, None if gone else past_of(there, None))

@@ -15,7 +15,7 @@ from sluicegate.lakes.delta.actions import is_whole
 from sluicegate.lakes.delta.canonical import from_text, to_bytes, to_text
 from sluicegate.lakes.delta.partitions import is_partition_text, partition_folder
 from sluicegate.lakes.delta.schema import TableSchema
-from sluicegate.lakes.delta.statistics import problem_of_statistics
+from sluicegate.lakes.delta.statistics import StatisticsCheck
 from sluicegate.lakes.port import BadFiles
 
 FORMAT: Final = "delta"
@@ -29,6 +29,8 @@ _LONGEST_TEXT: Final = 600
 """Characters of an error."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,200}\.parquet")
 """Names that are the same in a path, in a URI, and for every reader."""
+_AFTER_SIZE: Final = re.compile(rb',"modificationTime":(0|[1-9][0-9]{0,17}),"dataChange":true,"stats":"')
+_END: Final = b'"}}'
 
 
 def encode(
@@ -61,11 +63,25 @@ class Entries(NamedTuple):
     """Of each file."""
 
 
+class _Place(NamedTuple):
+    """A partition whose files have been examined."""
+
+    folder: str
+    """Of its files, with a slash at its end; empty for a table without partitions."""
+    start: bytes
+    """Beginning of the lines of its files, up to their names."""
+    middle: bytes
+    """What follows the name, up to the size."""
+
+
 class Examiner:
     """Validator of events against one schema of one table. It caches the folders of partitions."""
 
     def __init__(self, schema: TableSchema, location: str) -> None:
         self._schema = schema
+        self._statistics = StatisticsCheck(schema.data)
+        self._places: dict[tuple[tuple[str, str | None], ...], _Place] = {}
+        """By the partition, in the order of the event."""
         self._location = location
         self._names = [(column.name, column.physical) for column in schema.partitions]
         self._folders: dict[tuple[str | None, ...], str] = {}
@@ -89,6 +105,40 @@ class Examiner:
         return Entries(lines, tuple(file.rows for file in event.files))
 
     def _examine(self, file: FileInfo) -> None:
+        statistics = self._plain_statistics(file)
+        if statistics is None:
+            statistics = self._parsed_statistics(file)
+        problem = self._statistics.problem(statistics, file.rows)
+        if problem is not None:
+            raise BadFiles(f"the entry of {file.path}: {problem}")
+
+    def _plain_statistics(self, file: FileInfo) -> Any:
+        """Return the statistics of a line whose other fields are as expected, in their one form.
+
+        None if it is not of a known partition, or if something differs: parsing it shows what is wrong.
+        """
+        line, place = file.metadata, self._places.get(tuple(file.partition.items()))
+        if place is None or not file.path.startswith(place.folder) or len(line) > _LONGEST:
+            return None
+        name = _NAME.fullmatch(file.path, len(place.folder))
+        if name is None:
+            return None
+        start = b"%b%b%b%d" % (place.start, name[0].encode(), place.middle, file.size)
+        found = _AFTER_SIZE.match(line, len(start)) if line.startswith(start) else None
+        if found is None or not line.endswith(_END, found.end()):
+            return None
+        try:
+            quoted = line[found.end() : -len(_END)].decode()
+            text = quoted.replace('\\"', '"')
+            # Without other escapes, and with no quote outside of one, it is the one form of the text.
+            if "\\" in text or text.replace('"', '\\"') != quoted:
+                return None
+            return from_text(text)
+        except ValueError:
+            return None
+
+    def _parsed_statistics(self, file: FileInfo) -> Any:
+        """Return the statistics of a line, after checks of its other fields. Raises BadFiles."""
         added = _decode(file)
         self._examine_place(file, added["partitionValues"])
         claims: Sequence[tuple[str, object, object]] = (
@@ -107,9 +157,16 @@ class Examiner:
             statistics = from_text(added["stats"]) if isinstance(added["stats"], str) else None
         except ValueError as error:
             raise BadFiles(f"the statistics in the entry of {file.path} cannot be read: {error}") from error
-        problem = problem_of_statistics(statistics, self._schema.data, file.rows)
-        if problem is not None:
-            raise BadFiles(f"the entry of {file.path}: {problem}")
+        self._learn(file, added["partitionValues"])
+        return statistics
+
+    def _learn(self, file: FileInfo, values: Mapping[str, str | None]) -> None:
+        folder = file.path[: file.path.rfind("/") + 1]
+        self._places[tuple(file.partition.items())] = _Place(
+            folder,
+            b'{"add":{"path":"%b' % encoded(folder).encode(),
+            b'","partitionValues":%b,"size":' % to_bytes(values),
+        )
 
     def _examine_place(self, file: FileInfo, values: Any) -> None:
         """Check partition and path, which depend on each other."""

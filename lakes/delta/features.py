@@ -14,6 +14,7 @@ MOST_WRITER: Final = 7
 ROW_TRACKING: Final = "rowTracking"
 COLUMN_MAPPING: Final = "columnMapping"
 TIMESTAMPS: Final = "inCommitTimestamp"
+TIMESTAMPS_WITHOUT_ZONE: Final = "timestampNtz"
 TYPE_WIDENING: Final = "typeWidening"
 CHECKPOINT_PROTECTION: Final = "checkpointProtection"
 RETENTION: Final = "delta.setTransactionRetentionDuration"
@@ -33,7 +34,7 @@ _ALLOWED: Final = frozenset(
         TIMESTAMPS,
         "invariants",
         ROW_TRACKING,
-        "timestampNtz",
+        TIMESTAMPS_WITHOUT_ZONE,
         TYPE_WIDENING,
         "v2Checkpoint",
         "vacuumProtocolCheck",
@@ -101,6 +102,11 @@ def keeps_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
     """Return True if each commit carries its own, rising time."""
     enabled = _is_true(metadata.configuration.get("delta.enableInCommitTimestamps", ""))
     return supports(protocol, TIMESTAMPS) and enabled
+
+
+def keeps_changes(metadata: Metadata) -> bool:
+    """Return True if readers may ask the table for its changes, which adds columns to their rows."""
+    return _is_true(metadata.configuration.get("delta.enableChangeDataFeed", ""))
 
 
 def out_of_scope(protocol: Protocol, metadata: Metadata) -> str | None:

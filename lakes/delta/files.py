@@ -5,7 +5,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.delta.arrow import has_nan, physical_schema, renamed
+from sluicegate.lakes.delta.arrow import physical_schema, renamed
 from sluicegate.lakes.delta.entries import encode
 from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.partitions import partition_folder
-from sluicegate.lakes.delta.schema import Column, TableSchema
+from sluicegate.lakes.delta.schema import TableSchema
 from sluicegate.lakes.delta.statistics import leaves, make_statistics
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 
@@ -37,6 +38,7 @@ class Layout:
 
     schema: TableSchema
     parquet: pa.Schema
+    floats: Floats
     codec: str
     page_version: str
     indexed: frozenset[tuple[str, ...]]
@@ -48,9 +50,11 @@ def layout_of(state: State, schema: TableSchema, clustering: Collection[tuple[st
     configuration = state.metadata.configuration
     codec = configuration.get("delta.parquet.compression.codec", "zstd").strip().lower()
     pages = configuration.get("delta.parquet.format.version", "1.0.0")
+    parquet = physical_schema(schema.data)
     return Layout(
         schema,
-        physical_schema(schema.data),
+        parquet,
+        Floats(parquet),
         _CODECS.get(codec, codec),
         "2.0" if pages.startswith("2.") else "1.0",
         frozenset({*_indexed(configuration, schema), *clustering}),
@@ -72,7 +76,15 @@ def _indexed(configuration: Mapping[str, str], schema: TableSchema) -> list[tupl
 class DataFile:
     """One file that is being written, of one partition."""
 
-    def __init__(self, storage: Storage, layout: Layout, texts: Mapping[str, str | None], digest: str | None):
+    def __init__(
+        self,
+        storage: Storage,
+        layout: Layout,
+        texts: Mapping[str, str | None],
+        digest: str | None,
+        counts: Counts,
+    ) -> None:
+        """Open a file. `counts` are those of its first rows. Raises OSError."""
         self._storage = storage
         self._layout = layout
         self._texts = texts
@@ -88,14 +100,9 @@ class DataFile:
             data_page_version=layout.page_version,
             store_schema=False,
             metadata_collector=self._footers,
+            write_statistics=layout.floats.with_statistics(counts),
         )
-        self._floats = [each for each in layout.schema.data if each.kind in ("float", "double")]
-        self._unbounded = {
-            leaf.path
-            for leaf in leaves(layout.schema.data)
-            if len(leaf.path) > 1 and leaf.kind in ("float", "double")
-        }
-        """Columns that get no bounds: nested floats, and those with NaN, which readers order differently."""
+        self._counts = Counts()
         self._times: Range = (None, None)
 
     @property
@@ -103,14 +110,16 @@ class DataFile:
         """Bytes that were written so far."""
         return int(self._sink.tell())
 
-    def write(self, rows: pa.Table, event_times: pa.ChunkedArray | None) -> None:
+    def takes(self, counts: Counts) -> bool:
+        """True if rows with these counts may come into the file."""
+        return not counts.spoils(self._counts)
+
+    def write(self, rows: pa.Table, counts: Counts, event_times: pa.ChunkedArray | None) -> None:
         """Add rows of the partition, with the columns of data files. Raises OSError."""
-        for column in self._floats:
-            if (column.physical,) not in self._unbounded and has_nan(rows.column(column.name)):
-                self._unbounded.add((column.physical,))
+        self._counts.add(counts)
         if event_times is not None:
             self._times = _joined(self._times, event_time_range(event_times))
-        self._writer.write_table(renamed(rows, self._layout.parquet))
+        self._writer.write_table(rows)
 
     def finish(self) -> FileInfo:
         """Close the file and describe it. Raises OSError or LakeUnavailable."""
@@ -122,7 +131,7 @@ class DataFile:
         else:
             self._sink.close()
         (footer,) = self._footers
-        said = make_statistics(footer, self._layout.schema.data, self._layout.indexed, self._unbounded)
+        said = make_statistics(footer, self._layout.schema.data, self._layout.indexed, self._counts.null)
         values = {each.name: self._texts[each.physical] for each in self._layout.schema.partitions}
         return FileInfo(
             path=self.path,
@@ -156,9 +165,9 @@ def _joined(one: Range, other: Range) -> Range:
     return min(lowest, default=None), max(highest, default=None)
 
 
-def columns_of(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
-    """Return the rows with these columns alone."""
-    return rows.select([column.name for column in columns])
+def columns_of(rows: pa.Table, layout: Layout) -> pa.Table:
+    """Return the rows with the columns of data files, as files name them."""
+    return renamed(rows.select([column.name for column in layout.schema.data]), layout.parquet)
 
 
 def unavailable(location: str, error: OSError) -> LakeUnavailable:

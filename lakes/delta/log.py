@@ -20,13 +20,15 @@ from sluicegate.lakes.delta.actions import (
 )
 from sluicegate.lakes.delta.checkpoints import FOLDER, Checkpoint, Gone, read_checkpoint
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Parts, Storage
 
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 _SINGLE: Final = re.compile(r"([0-9]{20})\.checkpoint(?:\.[0-9A-Za-z-]{36}\.(?:parquet|json)|\.parquet)")
 _PART: Final = re.compile(r"([0-9]{20})\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet")
+_DIGITS: Final = 32
+"""Of the digest of a version."""
 _TRIES: Final = 3
 """Listings of a log that changes while it is listed."""
 
@@ -126,6 +128,15 @@ class Log:
         except Malformed as error:
             raise self._damaged(f"{commit_name(number)} is no commit of Delta: {error}") from error
         return Version(SnapshotRef(number, _digest(raw)), actions, len(raw), stamp)
+
+    def made(self, number: int, head: bytes, content: Parts, stamp: str | None) -> Version:
+        """Return the version that was put with this content. It has no actions of state after its head."""
+        digest, size = hashlib.sha256(), 0
+        for part in content.parts():
+            digest.update(part)
+            size += len(part)
+        ref = SnapshotRef(number, digest.hexdigest()[:_DIGITS])
+        return Version(ref, read_actions(head), size, stamp)
 
     def tail(self, known: State) -> State | None:
         """Return the newest state from a known one; None if the known one is not in the log any more.
@@ -229,7 +240,7 @@ def _higher(one: int | None, other: int | None) -> int | None:
 
 
 def _digest(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()[:32]
+    return hashlib.sha256(raw).hexdigest()[:_DIGITS]
 
 
 def commit_name(number: int) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.delta.actions import Malformed
 from sluicegate.lakes.delta.ancestry import Ancestry
 from sluicegate.lakes.delta.checkpoints import FOLDER
 from sluicegate.lakes.delta.features import keeps_timestamps
+from sluicegate.lakes.delta.intervals import interval_seconds
 from sluicegate.lakes.delta.log import Log, State, commit_name
 from sluicegate.lakes.delta.references import References
 from sluicegate.lakes.delta.schema import read_schema
@@ -20,6 +22,8 @@ from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRe
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 
+RETENTION: Final = "delta.deletedFileRetentionDuration"
+_WEEK: Final = 7 * 86_400.0
 _OF_THE_LOG: Final = (
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
@@ -73,6 +77,13 @@ class DeltaMaintenance:
         if status is not FileStatus.UNREFERENCED:
             return status
         return FileStatus.DELETED if self._storage.remove(path) else FileStatus.GONE
+
+    def cleaner(self) -> Cleaner:
+        said = self._log.load().metadata.configuration.get(RETENTION)
+        age = _WEEK if said is None else interval_seconds(said)
+        place = self.location.removeprefix("file://")
+        change = f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('{RETENTION}' = 'interval {{hours}} hours')"
+        return Cleaner("VACUUM", age, RETENTION if said is not None else "", f"set the property: {change}")
 
     def create_like(self, source: TableRef) -> None:
         if self._log.exists():

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from sluicegate.lakes.delta.actions import Malformed, Metadata
 
 MODE: Final = "delta.columnMapping.mode"
-_ID: Final = "delta.columnMapping.id"
-_PHYSICAL: Final = "delta.columnMapping.physicalName"
+MAPPED_ID: Final = "delta.columnMapping.id"
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _DEEPEST: Final = 50
 """Levels of nested columns. The schema comes from outside, and is walked by recursion."""
 
@@ -139,7 +139,7 @@ def _column(parsed: Any, depth: int, *, mapped: bool) -> Column:
         raise Malformed("the schema of the table has a column without a name")
     metadata = parsed.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    physical, field_id = metadata.get(_PHYSICAL, name), metadata.get(_ID)
+    physical, field_id = metadata.get(PHYSICAL_NAME, name), metadata.get(MAPPED_ID)
     if mapped and not (isinstance(physical, str) and isinstance(field_id, int)):
         raise Malformed(f"the column {name} lacks its physical name or its id")
     return Column(

@@ -16,6 +16,10 @@ from sluicegate.lakes.delta.schema import Array, Column, Kind, Map, Struct
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+_Path = tuple[str, ...]
+"""Physical names from the table's column down."""
+
+_FIELDS: Final = frozenset({"numRecords", "minValues", "maxValues", "nullCount"})
 _LONGEST: Final = 32
 """Characters of a text in a bound."""
 _LAST: Final = "\U0010ffff"
@@ -69,11 +73,12 @@ def make_statistics(
     footer: "pq.FileMetaData",
     columns: Sequence[Column],
     indexed: Collection[tuple[str, ...]],
-    unbounded: Collection[tuple[str, ...]],
+    nulls: Mapping[tuple[str, ...], int],
 ) -> dict[str, Any]:
     """Return the statistics of a file.
 
-    `indexed` are the paths that get any, `unbounded` those without bounds, such as columns with NaN.
+    `indexed` are the paths that get any. `nulls` has the nulls of columns of floats: with NaN, the footer has
+    no statistics of them.
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number, leaf in enumerate(leaves(columns)):
@@ -82,10 +87,12 @@ def make_statistics(
         chunks = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
         parts = [chunk.statistics for chunk in chunks]
         if any(part is None for part in parts):
+            if leaf.path in nulls:
+                _put(found["nullCount"], leaf.path, nulls[leaf.path])
             continue
         if all(part.has_null_count for part in parts):
             _put(found["nullCount"], leaf.path, sum(part.null_count for part in parts))
-        bounds = None if leaf.path in unbounded else _bounds(leaf.kind, parts)
+        bounds = _bounds(leaf.kind, parts)
         if bounds is not None and bounds.lowest is not None:
             _put(found["minValues"], leaf.path, bounds.lowest)
         if bounds is not None and bounds.highest is not None:
@@ -165,61 +172,81 @@ _CONVERTERS: Final[Mapping[str, Callable[[Any, Any], Bounds]]] = {
 }
 
 
-def problem_of_statistics(found: Any, columns: Sequence[Column], rows: int) -> str | None:
-    """Return the first part that readers could not use, or that contradicts the rows; None if none does."""
-    if not isinstance(found, dict) or found.keys() != {"numRecords", "minValues", "maxValues", "nullCount"}:
-        return "the statistics have other fields than numRecords, minValues, maxValues and nullCount"
-    if found["numRecords"] != rows or not is_whole(found["numRecords"]):
-        return f"the statistics count {found['numRecords']!r} rows instead of {rows}"
-    paths = {leaf.path: leaf.kind for leaf in leaves(columns) if leaf.path}
-    trees: list[dict[tuple[str, ...], Any]] = []
-    for name in ("minValues", "maxValues", "nullCount"):
-        flat = dict(_flat(found[name], ()))
-        strange = next((path for path in flat if path not in paths), None)
-        if strange is not None:
-            return f"the statistics have {name} of {'.'.join(strange)!r}, which is no column"
-        trees.append(flat)
-    lowest, highest, nulls = trees
-    for path, count in nulls.items():
-        if not is_whole(count) or not 0 <= count <= rows:
-            return f"the statistics count {count!r} nulls in {'.'.join(path)} of {rows} rows"
-    for path in lowest.keys() | highest.keys():
-        bounds = [tree[path] for tree in (lowest, highest) if path in tree]
-        if not all(_is_bound(paths[path], bound) for bound in bounds) or bounds != sorted(bounds):
-            return f"the statistics have bounds of {'.'.join(path)} that are none of its type: {bounds!r}"
-    return _problem_of_nulls(columns, nulls)
+class StatisticsCheck:
+    """Check of the statistics of files with these columns."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._kinds = {leaf.path: _is_bound(leaf.kind) for leaf in leaves(columns) if leaf.path}
+        self._required = {(each.physical,): each.name for each in columns if not each.nullable}
+
+    def problem(self, found: Any, rows: int) -> str | None:
+        """Return the first part that readers could not use, or that contradicts the rows.
+
+        None if none does.
+        """
+        if not isinstance(found, dict) or found.keys() != _FIELDS:
+            return "the statistics have other fields than numRecords, minValues, maxValues and nullCount"
+        if found["numRecords"] != rows or not is_whole(found["numRecords"]):
+            return f"the statistics count {found['numRecords']!r} rows instead of {rows}"
+        trees: list[Mapping[_Path, Any]] = []
+        for name in ("minValues", "maxValues", "nullCount"):
+            flat = _flat(found[name])
+            if not flat.keys() <= self._kinds.keys():
+                strange = next(path for path in flat if path not in self._kinds)
+                return f"the statistics have {name} of {'.'.join(strange)!r}, which is no column"
+            trees.append(flat)
+        lowest, highest, nulls = trees
+        for path, count in nulls.items():
+            if not is_whole(count) or not 0 <= count <= rows:
+                return f"the statistics count {count!r} nulls in {'.'.join(path)} of {rows} rows"
+            if count and path in self._required:
+                return f"the column {self._required[path]} must not be null, but {count} values are"
+        return self._problem_of_bounds(lowest, highest)
+
+    def _problem_of_bounds(self, lowest: Mapping[_Path, Any], highest: Mapping[_Path, Any]) -> str | None:
+        kinds = self._kinds
+        wrong = [path for tree in (lowest, highest) for path, bound in tree.items() if not kinds[path](bound)]
+        wrong = wrong or [path for path, bound in lowest.items() if path in highest and bound > highest[path]]
+        if not wrong:
+            return None
+        bounds = [tree[wrong[0]] for tree in (lowest, highest) if wrong[0] in tree]
+        return f"the statistics have bounds of {'.'.join(wrong[0])} that are none of its type: {bounds!r}"
 
 
-def _problem_of_nulls(columns: Sequence[Column], nulls: Mapping[tuple[str, ...], int]) -> str | None:
-    for column in columns:
-        if not column.nullable and nulls.get((column.physical,)):
-            return f"the column {column.name} must not be null, but {nulls[column.physical,]} values are"
-    return None
+def _flat(tree: Any) -> Mapping[_Path, Any]:
+    """Return the values of nested maps by their paths, down to a depth that no column has."""
+    if not isinstance(tree, dict):
+        return {(): tree}
+    flat: dict[_Path, Any] = {(name,): value for name, value in tree.items()}
+    # Most tables have no columns inside of others.
+    return dict(_leveled(tree, ())) if dict in map(type, flat.values()) else flat
 
 
-def _flat(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the values of nested maps with their paths, down to a depth that no column has."""
-    if isinstance(tree, dict) and len(path) < _DEEPEST:
+def _leveled(tree: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    # A map without values stands for itself, since a column that is none could have it.
+    if isinstance(tree, dict) and len(path) < _DEEPEST and (tree or not path):
         for name, value in tree.items():
-            yield from _flat(value, (*path, name))
+            yield from _leveled(value, (*path, name))
     else:
         yield path, tree
 
 
-def _is_bound(kind: str, value: Any) -> bool:
+def _is_bound(kind: str) -> Callable[[Any], bool]:
+    """Return the check of a bound of a type. Values are as JSON has them."""
     if bits := _BITS.get(kind):
-        return is_whole(value) and -(1 << bits - 1) <= value < 1 << bits - 1
+        least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+        return lambda value: type(value) is int and least <= value <= most
     if kind in ("float", "double"):
-        return is_whole(value) or isinstance(value, float)
+        return lambda value: type(value) is float or is_whole(value)
     if _DECIMAL.fullmatch(kind):
-        return (is_whole(value) or isinstance(value, float)) and abs(value) < 10**_EXACT
-    if not isinstance(value, str):
-        return False
+        largest = 10**_EXACT
+        return lambda value: (type(value) is float or is_whole(value)) and abs(value) < largest
     if kind == "date":
-        return _is_time(_DAY, value)
+        return lambda value: type(value) is str and _is_time(_DAY, value)
     if kind in ("timestamp", "timestamp_ntz"):
-        return _is_time(_TIME, value) and value.endswith("Z") is (kind == "timestamp")
-    return kind == "string"
+        zoned = kind == "timestamp"
+        return lambda value: type(value) is str and _is_time(_TIME, value) and value.endswith("Z") is zoned
+    return lambda value: kind == "string" and type(value) is str
 
 
 def _is_time(pattern: re.Pattern[str], text: str) -> bool:

@@ -2,9 +2,9 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.delta.actions import WATERMARK, is_whole
@@ -12,6 +12,7 @@ from sluicegate.lakes.delta.decisions import DECISION, DIGEST, Mark, mark_of, tr
 from sluicegate.lakes.delta.entries import Entries, with_row_ids
 from sluicegate.lakes.delta.features import keeps_timestamps, tracks_rows
 from sluicegate.lakes.delta.log import State
+from sluicegate.lakes.packing import Packed
 from sluicegate.lakes.port import CommitRequest, TableRefused
 
 WRITER: Final = "sluicegate-delta-1"
@@ -20,14 +21,25 @@ _ROW_DOMAIN: Final = "delta.rowTracking"
 _HIGHEST: Final = "rowIdHighWaterMark"
 
 
+class Content(NamedTuple):
+    """The content of a version: actions that state what it is, then its files."""
+
+    head: bytes
+    lines: Packed
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield the content from its beginning."""
+        yield self.head
+        yield from self.lines.parts()
+
+
 @dataclass
 class Draft:
     """The files of a new version, one event after the other."""
 
     state: State
     """The table before it."""
-    lines: list[bytes] = field(default_factory=list)
-    """Of one event or more each."""
+    lines: Packed = field(default_factory=Packed)
     rows: int = 0
     files: int = 0
     size: int = 0
@@ -40,7 +52,7 @@ class Draft:
     def add(self, checked: Checked, entries: Entries) -> None:
         """Add the files of an event that was checked."""
         if checked.files:
-            self.lines.append(self._with_row_ids(entries) if self._tracks else entries.lines)
+            self.lines.add((self._with_row_ids(entries) if self._tracks else entries.lines) + b"\n")
         self.files += checked.files
         self.rows += checked.rows
         self.size += checked.size
@@ -52,7 +64,7 @@ class Draft:
             self._next += rows
         return b"\n".join(lines)
 
-    def render(self, user: str, request: CommitRequest, now_ms: int) -> bytes:
+    def render(self, user: str, request: CommitRequest, now_ms: int) -> Content:
         """Return the content of the version. Raises TableRefused if the log lacks something that it needs."""
         info: dict[str, Any] = {"commitInfo": self._info(request, now_ms)}
         before = mark_of(self.state, user)
@@ -63,7 +75,7 @@ class Draft:
             said = {"domain": _ROW_DOMAIN, "configuration": json.dumps({_HIGHEST: self._next - 1})}
             head.append({"domainMetadata": {**said, "removed": False}})
         made = [json.dumps(action, separators=(",", ":")).encode() for action in head]
-        return b"\n".join([*made, *self.lines]) + b"\n"
+        return Content(b"\n".join(made) + b"\n", self.lines)
 
     def _info(self, request: CommitRequest, now_ms: int) -> Mapping[str, Any]:
         marks = [mark for mark in (self.state.watermark, request.watermark) if mark is not None]
@@ -88,9 +100,7 @@ class Draft:
             info[WATERMARK] = str(max(marks))
         if self._tracks:
             info["tags"] = {"delta.rowTracking.preserved": "true"}
-        if keeps_timestamps(self.state.protocol, self.state.metadata):
-            info[_TIME] = max(now_ms, _time_of(self.state) + 1)
-        return info
+        return info | in_commit_time(self.state, now_ms)
 
 
 def highest_row_id(state: State) -> int:
@@ -109,6 +119,16 @@ def highest_row_id(state: State) -> int:
             "it with Spark, which writes it"
         )
     return highest
+
+
+def in_commit_time(state: State, now_ms: int) -> dict[str, int]:
+    """Return the field with the time of the commit after a state; none if the table keeps none.
+
+    Raises TableRefused.
+    """
+    if not keeps_timestamps(state.protocol, state.metadata):
+        return {}
+    return {_TIME: max(now_ms, _time_of(state) + 1)}
 
 
 def _time_of(state: State) -> int:

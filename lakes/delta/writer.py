@@ -15,6 +15,7 @@ from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.partitions import partition_text
 from sluicegate.lakes.delta.schema import read_schema
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.floats import Counts
 from sluicegate.lakes.port import SchemaMismatch, TableRefused
 from sluicegate.lakes.storage import Storage
 
@@ -99,26 +100,30 @@ class DeltaWriter:
         self._rows = self._bytes = 0
         schema = self._layout.schema
         for values, part in by_partition(rows, schema.partition_names):
-            file = self._file(values)
+            data = columns_of(part, self._layout)
+            counts = self._layout.floats.count(data)
+            file = self._file(values, counts)
             times = part.column(self._event_time) if self._event_time is not None else None
             try:
-                file.write(columns_of(part, schema.data), times)
+                file.write(data, counts, times)
             except OSError as error:
                 raise unavailable(self.location, error) from error
             if file.size >= LARGEST:
                 self._close(values)
 
-    def _file(self, values: tuple[Any, ...]) -> DataFile:
-        """Return the open file of a partition, now the last one in order. Raises LakeUnavailable."""
+    def _file(self, values: tuple[Any, ...], counts: Counts) -> DataFile:
+        """Return a file for rows of a partition, now the last one in order. Raises LakeUnavailable."""
+        if values in self._open and not self._open[values].takes(counts):
+            self._close(values)
         file = self._open.pop(values, None)
         if file is None:
             if len(self._open) >= MOST_OPEN:
                 self._close(next(iter(self._open)))
-            file = self._created(values)
+            file = self._created(values, counts)
         self._open[values] = file
         return file
 
-    def _created(self, values: tuple[Any, ...]) -> DataFile:
+    def _created(self, values: tuple[Any, ...], counts: Counts) -> DataFile:
         texts = {}
         for column, value in zip(self._layout.schema.partitions, values, strict=True):
             texts[column.physical] = text = partition_text(str(column.kind), value)
@@ -127,7 +132,7 @@ class DeltaWriter:
                     f"the partition column {column.name} must not be null. In Delta, an empty text is null"
                 )
         try:
-            return DataFile(self._storage, self._layout, texts, self._digest)
+            return DataFile(self._storage, self._layout, texts, self._digest, counts)
         except OSError as error:
             raise unavailable(self.location, error) from error
 

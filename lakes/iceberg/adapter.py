@@ -1,8 +1,10 @@
 """Entry of Iceberg in the registry of table formats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.iceberg.catalog import (
     DEFAULT_CATALOG,
     Catalog,
@@ -12,7 +14,7 @@ from sluicegate.lakes.iceberg.catalog import (
     identifier_of,
 )
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.files import Files, is_location
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
@@ -22,6 +24,8 @@ from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, Tabl
 from sluicegate.lakes.storages import location_uri
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sluicegate.lakes.iceberg.writer import IcebergWriter
 
 _CATALOGS: Final = ("rest", "sql")
@@ -60,7 +64,9 @@ class IcebergAdapter:
         catalog = open_catalog(table, files, pooled=True)
         branch = table.options.get("branch", MAIN)
         try:
-            checked_table(table, load_existing(table, catalog), branch)
+            metadata = load_existing(table, catalog)
+            checked_table(table, metadata, branch)
+            prove_storage(table, metadata, catalog, files)
         except LakeError:
             catalog.close()
             raise
@@ -91,6 +97,25 @@ class IcebergAdapter:
         finally:
             catalog.close()
         return IcebergWriter(view, event_time_column, digest)
+
+    def read_columns(self, table: TableRef) -> TableColumns:
+        """Return the newest columns. Raises TableRefused or LakeUnavailable."""
+        from sluicegate.lakes.iceberg.new_columns import columns_of
+
+        with closing(open_catalog(table, Files())) as catalog:
+            metadata = load_existing(table, catalog)
+        return columns_of(metadata, checked_table(table, metadata, table.options.get("branch", MAIN)))
+
+    def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
+        """Commit a schema with the columns, on the current one. Raises as the capability says."""
+        from sluicegate.lakes.iceberg.new_columns import add_columns, columns_of
+
+        with closing(open_catalog(table, Files())) as catalog:
+            metadata = load_existing(table, catalog)
+            view = checked_table(table, metadata, table.options.get("branch", MAIN))
+            if columns_of(metadata, view).version != seen.version:
+                return False
+            return add_columns(catalog, metadata, view, columns)
 
 
 def open_catalog(table: TableRef, files: Files, *, pooled: bool = False) -> Catalog:
@@ -133,7 +158,7 @@ def checked_table(table: TableRef, metadata: Metadata, branch: str) -> TableView
     view = TableView(metadata)
     if table.location != view.event_location:
         raise TableRefused(
-            f"the table {identifier_of(table)} keeps its data in {view.data_location}, not in "
+            f"the table {identifier_of(table)} keeps its data in {view.event_location}, not in "
             f"{table.location}. Set `table` to that location"
         )
     try:
@@ -141,6 +166,26 @@ def checked_table(table: TableRef, metadata: Metadata, branch: str) -> TableView
     except LakeUnavailable as error:
         raise TableRefused(str(error)) from error
     return view
+
+
+def prove_storage(table: TableRef, metadata: Metadata, catalog: Catalog, files: Files) -> None:
+    """Check that this process reaches the storage in which the catalog keeps the table's metadata.
+
+    The environment may name another store, with a bucket of the same name. Commits would then refer to files
+    that no reader finds. Raises LakeUnavailable.
+    """
+    location = metadata.location
+    # The answer of a catalog may name no metadata file.
+    if not is_location(location) or files.is_there(location):
+        return
+    # Maintenance may have deleted an old metadata file meanwhile.
+    newest = load_existing(table, catalog).location
+    if newest == location or not files.is_there(newest):
+        raise LakeUnavailable(
+            f"{newest}, the metadata of {identifier_of(table)}, is not in the storage that this process "
+            "reaches, but the catalog names it. See whether the environment names the store that the catalog "
+            "uses, and whether the catalog's storage is mounted"
+        )
 
 
 ADAPTER: Final = IcebergAdapter()

@@ -7,13 +7,15 @@ from typing import Any, Final, Protocol
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.iceberg.metadata import Append, Metadata
+from sluicegate.lakes.iceberg.metadata import Change, Metadata
 from sluicegate.lakes.port import LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
 DEFAULT_CATALOG: Final = "default"
 _OWN: Final = ("identifier", "catalog", "branch")
 _OF_SQL: Final = ("type", "uri")
+_OF_STORAGE: Final = re.compile(r"(s3|s3a|gcs|adls|oss|hdfs|hf)\..*|(py-)?io-impl", re.IGNORECASE)
+"""Options of REST catalogs with which other products reach the storage."""
 _UPSERTS: Final = re.compile(r"upsert|equality|primary.?key|identifier.field", re.IGNORECASE)
 
 
@@ -39,8 +41,11 @@ class Catalog(Protocol):
         """Return the current state. Raises NoTable, LakeUnavailable, or TableRefused for damaged metadata."""
         ...
 
-    def commit(self, base: Metadata, change: Append) -> bool:
-        """Put a snapshot at the end of its branch, on exactly the head that it names.
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
+        """Change the table: a snapshot on exactly the head that it names, or a schema after the current one.
+
+        `files`: new files that the snapshot refers to, by location. They are durable before it is visible.
+        The caller discards them unless it is there, or may be.
 
         Return False if the table has changed since `base`: then nothing is visible. Raises LakeUnavailable
         if certainly nothing is visible, Uncertain if that is unknown, TableRefused if it never will be.
@@ -98,6 +103,13 @@ def check_options(table: TableRef) -> None:
         raise TableRefused(
             f"the option {upserts[0]} of {table.name} is not supported: a commit here only appends, so rows "
             "with one key would be there twice. Remove the option, and merge the rows after the commit"
+        )
+    of_storage = sorted(key for key in options if _OF_STORAGE.fullmatch(key))
+    if of_storage:
+        raise TableRefused(
+            f"the option {of_storage[0]} of {table.name} has no meaning here: addresses and credentials of "
+            "the storage come from the environment of each process alone (docs/formats/object-stores.md). "
+            "Remove the option, and set the variables"
         )
     unknown = sorted(options.keys() - set(_OF_SQL))
     if unknown and options.get("type", "sql") == "sql":

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +11,8 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.checked import Checked, Outdated
-from sluicegate.lakes.history import Marker, PastSnapshot
+from sluicegate.lakes.committers import Reading, look, made_by, overtaken
+from sluicegate.lakes.history import Marker
 from sluicegate.lakes.iceberg.ancestry import (
     DECISION,
     DIGEST,
@@ -28,7 +29,6 @@ from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_
 from sluicegate.lakes.iceberg.entries import Entries, Examiner
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.lists import UnknownMetadata
-from sluicegate.lakes.iceberg.looks import look
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, Snapshot
 from sluicegate.lakes.iceberg.table import TableView, parts_of
 from sluicegate.lakes.port import (
@@ -124,7 +124,7 @@ class IcebergCommitter:
         new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head)
         try:
             view = self._view(metadata)
-            reading = _Reading(request.files, partial(self._check, view), view.premises)
+            reading = Reading(request.files, partial(self._check, view), view.premises, Entries)
             draft = self._open(view)[2].compose(metadata, new, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
@@ -134,10 +134,9 @@ class IcebergCommitter:
         self._catalog.close()
 
     def _put(self, request: CommitRequest, metadata: Metadata, change: Append, draft: Draft) -> Publication:
-        """Write the manifests, then change the catalog, which makes them visible."""
+        """Write the manifests and change the catalog, which makes them visible."""
         try:
-            self._files.write(draft.files)
-            put = self._catalog.commit(metadata, change)
+            put = self._catalog.commit(metadata, change, draft.files)
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except (LakeUnavailable, TableRefused):
@@ -213,13 +212,9 @@ class IcebergCommitter:
     def _ours(self, request: CommitRequest, metadata: Metadata) -> Published | None:
         """Return this request's own snapshot if it already follows the requested head, else None."""
         there = Ancestry(metadata, self._branch).child_of(request.head)
-        if there is None or not self._is(there, request):
+        if there is None or not made_by(there, self._user, request):
             return None
         return Published(there.ref)
-
-    def _is(self, past: PastSnapshot, request: CommitRequest) -> bool:
-        made_by = (past.commit_user, past.decision, past.digest)
-        return made_by == (self._user, request.decision, request.digest)
 
     def _load(self) -> Metadata:
         """Return the table's state. Raises LakeUnavailable if it does not exist or cannot be read."""
@@ -255,18 +250,7 @@ def _new_id(metadata: Metadata) -> int:
 
 
 def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
-    expected = asked.id if asked is not None else None
-    if there is None:
-        return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
-    past = past_of(there)
-    return Conflict(
-        cause=Cause(
-            code=CauseCode.OTHER_WRITER,
-            snapshot=past.ref.id,
-            expected=expected,
-            names=(past.commit_user,) if past.commit_user else (),
-        )
-    )
+    return overtaken(asked, past_of(there) if there is not None else None)
 
 
 def _checked(event: FilesWritten, premises: str, examiner: Examiner) -> Checked:
@@ -281,30 +265,3 @@ def _checked(event: FilesWritten, premises: str, examiner: Examiner) -> Checked:
         content=entries,
         held=len(paths) + len(entries.encoded) + _NUMBERS_BYTES * len(event.files),
     )
-
-
-class _Reading:
-    """Single iteration over the entries of a commit. It detects duplicate files and adds up sizes."""
-
-    def __init__(
-        self,
-        events: Sequence[FilesWritten | Checked],
-        check: Callable[[Sequence[FilesWritten]], Sequence[Checked]],
-        premises: str,
-    ) -> None:
-        self._events = events
-        self._check = check
-        self._premises = premises
-        self._twins = Twins()
-        self.size = 0
-        """Of all files so far, in bytes."""
-
-    def __iter__(self) -> Iterator[Entries]:
-        for event in self._events:
-            checked = event if isinstance(event, Checked) else self._check([event])[0]
-            if checked.premises != self._premises or not isinstance(checked.content, Entries):
-                raise Outdated
-            if not self._twins.add_checked(checked):
-                raise BadFiles("a file is there twice, in two events of the commit")
-            self.size += checked.size
-            yield checked.content

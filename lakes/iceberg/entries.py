@@ -5,15 +5,17 @@ The committer copies the bytes of a record that passed, so no field can be lost.
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.iceberg.canonical import FIELDS, FILE_FORMATS, CanonicalRecords
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import ReadBound, bound_reader, partition_problem, partition_text
@@ -22,7 +24,6 @@ from sluicegate.lakes.port import BadFiles, TableRefused
 _COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 _NUMBERS: Final = "q"
-_FILE_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,19 @@ class _Checks:
             column: bound_reader(field.field_type) for column, field in index_by_id(schema).items()
         }
         self._partitions: dict[Partition, tuple[Partition, dict[str, str | None]]] = {}
+        self._canonical = CanonicalRecords(self._prefix, self._columns, self._sort_orders)
+        self._is_known = self.layout.fields == FIELDS
 
     def examine(self, file: FileInfo) -> Partition:
         """Return a file's partition, after checks of all fields of its record. Raises BadFiles."""
+        partition = self._canonical.partition_of(file)
+        if partition is None:
+            partition = self._decoded(file)
+            if self._is_known:
+                self._canonical.learn(file, self.layout.encode_partition(partition), partition)
+        return partition
+
+    def _decoded(self, file: FileInfo) -> Partition:
         try:
             record = self.layout.decode(file.metadata)
         except Exception as error:  # malformed bytes may raise any error in the parser
@@ -119,7 +130,7 @@ class _Checks:
                 raise BadFiles(
                     f"the record of {file.path} has {what} {found!r} where {expected!r} is expected"
                 )
-        if record["file_format"] not in _FILE_FORMATS:
+        if record["file_format"] not in FILE_FORMATS:
             raise BadFiles(f"the record of {file.path} has the file format {record['file_format']!r}")
         if record["sort_order_id"] not in self._sort_orders:
             order = record["sort_order_id"]
@@ -186,10 +197,31 @@ def schema_problem(written: Schema, current: Schema) -> str | None:
     gone = sorted(field.name for column, field in before.items() if column not in now)
     if gone:
         return f"the columns {', '.join(gone)} were dropped since then. Write the rows again"
-    for column, field in now.items():
-        if field.required and (column not in before or not before[column].required):
-            return f"the column {field.name} is required since then. Write the rows again"
+    required = next(_newly_required(current.fields, before), None)
+    if required is not None:
+        return f"the column {required} is required since then. Write the rows again"
     return None
+
+
+def _newly_required(fields: Sequence[NestedField], before: Mapping[int, NestedField]) -> Iterator[str]:
+    """Yield the names of required fields that older files may lack, without the parts of new columns.
+
+    A column that files lack is null as a whole, so its parts may be required. The keys of maps always are.
+    """
+    for field in fields:
+        earlier = before.get(field.field_id)
+        if field.required and (earlier is None or not earlier.required):
+            yield field.name
+        if earlier is not None:
+            yield from _newly_required(_parts(field.field_type), before)
+
+
+def _parts(kind: IcebergType) -> Sequence[NestedField]:
+    if isinstance(kind, MapType):
+        return kind.key_field, kind.value_field
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return kind.fields if isinstance(kind, StructType) else ()
 
 
 def _offsets_problem(offsets: Sequence[int] | None, size: int) -> str | None:

@@ -7,10 +7,30 @@ name folders by canonical URIs.
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.storages import open_storage
+from sluicegate.lakes.storage_local import local_path
+from sluicegate.lakes.storages import location_uri, open_storage
+
+_SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+"""Schemes with which Hadoop's file systems name a store, and the scheme of its canonical URI."""
+
+
+class _Parts(NamedTuple):
+    """A location of a file, divided."""
+
+    storage: str
+    """Location of a folder that a storage is opened for."""
+    folder: str
+    """Folder of the file in that storage."""
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The file's name in the storage."""
+        return posixpath.join(self.folder, self.name)
 
 
 class Files:
@@ -20,37 +40,46 @@ class Files:
         self._storages: dict[str, Storage] = {}
 
     def folder(self, location: str) -> Storage:
-        """Return the storage of a folder. Raises TableRefused for a scheme without support."""
+        """Return the storage of a folder. Raises TableRefused for a location without support."""
         if location not in self._storages:
             self._storages[location] = folder_of(location)
         return self._storages[location]
 
     def read(self, location: str) -> bytes | None:
-        """Return a file's content, None if it does not exist. Raises LakeUnavailable."""
-        folder, name = posixpath.split(location)
-        return self.folder(folder).read(name)
+        """Return a file's content, None if it does not exist. Raises LakeUnavailable or TableRefused."""
+        parts = _divided(location)
+        return self.folder(parts.storage).read(parts.path)
+
+    def is_there(self, location: str) -> bool:
+        """Return True if a file exists. Raises LakeUnavailable or TableRefused."""
+        parts = _divided(location)
+        return self.folder(parts.storage).size(parts.path) is not None
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Write new files durably. Raises LakeUnavailable."""
-        by_folder: dict[str, dict[str, bytes]] = defaultdict(dict)
+        """Write new files durably. Raises LakeUnavailable or TableRefused."""
+        by_folder: dict[tuple[str, str], dict[str, bytes]] = defaultdict(dict)
         for location, content in files.items():
-            folder, name = posixpath.split(location)
-            by_folder[folder][name] = content
-        for folder, named in by_folder.items():
-            parent, base = posixpath.split(folder)
-            self.folder(parent).write(base, named)
+            parts = _divided(location)
+            by_folder[parts.storage, parts.folder][parts.name] = content
+        for (storage, folder), named in by_folder.items():
+            self.folder(storage).write(folder, named)
 
     def discard(self, locations: Iterable[str]) -> None:
         """Delete files without references; never fails."""
         for location in locations:
-            parent, base = posixpath.split(posixpath.dirname(location))
-            self.folder(parent).discard(base, [posixpath.basename(location)])
+            parts = _divided(location)
+            self.folder(parts.storage).discard(parts.folder, [parts.name])
 
 
 def folder_of(location: str) -> Storage:
-    """Open the storage of a folder. Raises TableRefused for a scheme without support."""
+    """Open the storage of a folder. Raises TableRefused for a location without support."""
     # The storages take URIs, where `%` begins an encoded character. A path is taken as it is.
-    return open_storage(local_of(location) if _is_local(location) else location)
+    return open_storage(local_of(location) if _is_local(location) else _object_uri(location))
+
+
+def uri_of(location: str) -> str:
+    """Return the canonical URI of a folder, as events have it. Raises TableRefused as `folder_of` does."""
+    return location_uri(local_of(location)) if _is_local(location) else _object_uri(location)
 
 
 def local_of(location: str) -> str:
@@ -61,11 +90,52 @@ def local_of(location: str) -> str:
         path = slash + rest if host in ("", "localhost") else ""
     if not path.startswith("/"):
         raise TableRefused(
-            f"{location!r} is not on a local file system, which is all that this release supports here. Use "
-            "a table on a local or mounted path"
+            f"{location!r} is neither on a local file system nor in an object store that this release "
+            "supports. Use a table on a local or mounted path, or in S3, Google Cloud Storage or Azure"
         )
-    return posixpath.normpath(path)
+    return f"/{posixpath.normpath(path).lstrip('/')}"
+
+
+def location_of(uri: str) -> str:
+    """Return the location that Iceberg's metadata has for the folder of a canonical URI."""
+    return f"file://{local_path(uri)}" if _is_local(uri) else uri
+
+
+def is_location(text: str) -> bool:
+    """Return True if a text is the location of a file."""
+    return text.startswith(("file:", "/")) or "://" in text
 
 
 def _is_local(location: str) -> bool:
-    return location.startswith(("file:", "/"))
+    return location.startswith(("file:", "/")) or "://" not in location
+
+
+def _object_uri(location: str) -> str:
+    """Return the canonical URI of a folder in an object store. Raises TableRefused."""
+    scheme, _, rest = location.partition("://")
+    scheme = _SAME_STORE.get(scheme.lower(), scheme.lower())
+    uri = location_uri(f"{scheme}://{rest}")
+    if uri != f"{scheme}://{rest}":
+        raise TableRefused(_two_readings(location))
+    return uri
+
+
+def _divided(location: str) -> _Parts:
+    """Divide the location of a file. Raises TableRefused if products read it in several ways."""
+    if _is_local(location):
+        folder, name = posixpath.split(location)
+        parent, base = posixpath.split(folder)
+        return _Parts(parent, base, name)
+    scheme, _, rest = location.partition("://")
+    bucket, _, key = rest.partition("/")
+    if any(part in ("", ".", "..") for part in key.split("/")):
+        raise TableRefused(_two_readings(location))
+    folder, name = posixpath.split(key)
+    return _Parts(f"{scheme}://{bucket}", folder or ".", name)
+
+
+def _two_readings(location: str) -> str:
+    return (
+        f"the location {location!r} has an empty part or dots, which some products keep and others remove. "
+        "Give the table a location without these"
+    )

@@ -41,15 +41,26 @@ class Layout:
         self.entry_schema = _entry_schema(self.partition_type, version)
         portable = _without_logical_types(_entry_schema(self.partition_type, 2))
         record = next(field["type"] for field in portable["fields"] if field["name"] == "data_file")
-        fields = next(field["type"] for field in record["fields"] if field["name"] == "partition")["fields"]
-        self._partition_names: list[str] = [field["name"] for field in fields]
+        partition = next(field["type"] for field in record["fields"] if field["name"] == "partition")
+        self.fields: tuple[str, ...] = tuple([field["name"] for field in record["fields"]])
+        """Names of a record's fields."""
+        self._partition_names: list[str] = [field["name"] for field in partition["fields"]]
         self._record = fastavro.parse_schema(record)
+        self._partition = fastavro.parse_schema(partition)
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
         """Encode a `data_file` record; its partition is a tuple of values."""
         out = BytesIO()
         named = dict(zip(self._partition_names, record["partition"], strict=True))
         fastavro.schemaless_writer(out, self._record, {**record, "partition": named})
+        return out.getvalue()
+
+    def encode_partition(self, partition: Partition) -> bytes:
+        """Encode the values of a partition, as a record contains them."""
+        out = BytesIO()
+        fastavro.schemaless_writer(
+            out, self._partition, dict(zip(self._partition_names, partition, strict=True))
+        )
         return out.getvalue()
 
     def decode(self, encoded: bytes) -> dict[str, Any]:

@@ -7,19 +7,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.iceberg.ancestry import Ancestry
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
-from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.files import Files, location_of
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
-from sluicegate.lakes.storage_local import local_path
 from sluicegate.lakes.storages import open_storage
 
 _DATA_FILE: Final = re.compile(r"(?!metadata/).+")
+_CLEANER: Final = Cleaner(
+    "remove_orphan_files",
+    3 * 86_400.0,
+    "",
+    "give it the argument older_than with a time that is at least {hours} hours ago",
+)
 _NOT_COPIED: Final = ("current-snapshot-id", "statistics", "partition-statistics")
 _COPIED_PROPERTIES: Final = re.compile(r"(?!sluicegate\.|write\.data\.path$|write\.metadata\.path$).*")
 
@@ -48,16 +54,16 @@ class IcebergMaintenance:
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()
-        data = {path: f"{view.data_location}/{path}" for path in paths if _is_data_file(view, path)}
-        wanted = set(data.values())
-        if self._references is None or not wanted <= self._asked:
-            self._asked = wanted
-            self._references = References(self._files, wanted)
+        data = {path: path.rpartition("/")[2] for path in paths if _is_data_file(view, path)}
+        names = set(data.values())
+        if self._references is None or not names <= self._asked:
+            self._asked = names
+            self._references = References(self._files, names)
         if data:
             self._references.refresh(metadata)
         outside = {path: FileStatus.OUTSIDE for path in paths if path not in data}
         found = self._references.found
-        return outside | {path: self._status_of(view, path, full in found) for path, full in data.items()}
+        return outside | {path: self._status_of(view, path, name in found) for path, name in data.items()}
 
     def _status_of(self, view: TableView, path: str, referenced: bool) -> FileStatus:
         if referenced:
@@ -68,12 +74,13 @@ class IcebergMaintenance:
     def delete_unreferenced(self, path: str) -> FileStatus:
         status = self.file_status([path])[path]
         view, _ = self._view()
-        # The property says that other tables may have the files, too.
-        shared = view.properties.get("gc.enabled", "true").strip().lower() == "false"
-        if status is not FileStatus.UNREFERENCED or shared:
+        if status is not FileStatus.UNREFERENCED or _is_shared(view):
             return status
         removed = self._files.folder(view.data_location).remove(path)
         return FileStatus.DELETED if removed else FileStatus.GONE
+
+    def cleaner(self) -> Cleaner | None:
+        return None if _is_shared(self._view()[0]) else _CLEANER
 
     def create_like(self, source: TableRef) -> None:
         try:
@@ -84,7 +91,7 @@ class IcebergMaintenance:
             return
         model = self._open_other(source)
         try:
-            fields = _copied(model.load(), local_path(self.location))
+            fields = _copied(model.load(), location_of(self.location))
         except NoTable:
             raise LakeUnavailable(f"{source.name} has no metadata to make a table like it") from None
         finally:
@@ -153,6 +160,11 @@ class IcebergMaintenance:
             ) from None
 
 
+def _is_shared(view: TableView) -> bool:
+    """True if the table has the property that says that other tables may have its files, too."""
+    return view.properties.get("gc.enabled", "true").strip().lower() == "false"
+
+
 def _check_path(file: FileInfo) -> None:
     """Check that a record has the path of its file. Raises ValueError."""
     if not path_in(file.metadata).endswith(f"/{file.path}"):
@@ -171,8 +183,7 @@ def _copied(metadata: Metadata, location: str) -> dict[str, Any]:
     properties = {key: value for key, value in metadata.properties.items() if _COPIED_PROPERTIES.match(key)}
     fields |= {
         "table-uuid": str(uuid.uuid4()),
-        # Not a canonical URI: Iceberg encodes nothing in its locations.
-        "location": f"file://{location}",
+        "location": location,
         "last-sequence-number": 0,
         "last-updated-ms": time.time_ns() // 1_000_000,
         "properties": properties,

@@ -38,6 +38,22 @@ class Append:
     properties: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class NewSchema:
+    """One change of the columns: a schema that becomes the current one, and properties that belong to it."""
+
+    schema: Mapping[str, Any]
+    """As in the metadata file, with an id that no schema of the table has."""
+    last_column_id: int
+    """The highest id of a column that there was."""
+    properties: Mapping[str, str]
+    time_ms: int
+    """Milliseconds since the Unix epoch."""
+
+
+Change = Append | NewSchema
+
+
 class Metadata:
     """One state of a table. It is never changed."""
 
@@ -118,8 +134,27 @@ class Metadata:
         """Return the fields of a branch, such as its retention; none for a new branch."""
         return dict((self.fields.get("refs") or {}).get(branch, {}))
 
-    def with_append(self, change: Append, location: str) -> "Metadata":
-        """Return the metadata after a commit, for a new metadata file."""
+    def after(self, change: Change, location: str) -> "Metadata":
+        """Return the metadata after a change, for a new metadata file."""
+        if isinstance(change, NewSchema):
+            return self._with_schema(change, location)
+        return self._with_append(change, location)
+
+    def _with_schema(self, change: NewSchema, location: str) -> "Metadata":
+        old = self.fields
+        fields = {
+            **old,
+            "schemas": [*(old.get("schemas") or ()), change.schema],
+            "current-schema-id": change.schema["schema-id"],
+            "last-column-id": change.last_column_id,
+            # Readers refuse times that go back.
+            "last-updated-ms": max(change.time_ms, int(old.get("last-updated-ms") or 0)),
+            "properties": {**(old.get("properties") or {}), **change.properties},
+            "metadata-log": self._metadata_log(),
+        }
+        return Metadata(location, fields, self.snapshots, self._texts, self._log)
+
+    def _with_append(self, change: Append, location: str) -> "Metadata":
         snapshot, now = change.snapshot, change.snapshot["timestamp-ms"]
         old, sid = self.fields, snapshot["snapshot-id"]
         refs = dict(old.get("refs") or {})

@@ -1,30 +1,39 @@
 """Data files to which an Iceberg table refers from its snapshots, which all branches and tags are among."""
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 from sluicegate.lakes.avro import BadContainer, records
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.lists import Lists
 from sluicegate.lakes.iceberg.metadata import Metadata
-from sluicegate.lakes.port import LakeError, LakeUnavailable
+from sluicegate.lakes.port import LakeError, LakeUnavailable, TableRefused
 
 _NEWEST: Final = 3
 
 
-class References:
-    """Search for a set of data files in all snapshots of a table.
+def _name_forms(path: str) -> tuple[str, str]:
+    """Return the name at the end of an address, as it is and decoded."""
+    name = path.rpartition("/")[2]
+    return name, unquote(name)
 
+
+class References:
+    """Search for a set of names of data files in all snapshots of a table.
+
+    Names are compared without their folders: products write the address of one file in several forms.
     Manifests and lists never change, so each is read once. An entry that deletes a file also counts as a
     reference.
     """
 
-    def __init__(self, files: Files, wanted: set[str]) -> None:
+    def __init__(self, files: Files, names: set[str]) -> None:
         self._files = files
-        self._wanted = wanted
+        self._names = names
         self._known: set[str] = set()
         """Locations of lists and manifests that were read to their end."""
         self._lists = Lists(_NEWEST, "null")
         self.found: set[str] = set()
+        """Places of the files with a reference."""
 
     def refresh(self, metadata: Metadata) -> None:
         """Read new lists and manifests.
@@ -57,13 +66,17 @@ class References:
             for entry in records(self._read(path)):
                 file: dict[str, Any] = entry["data_file"]
                 # A deletion vector names the data file that it is about.
-                self.found |= {file["file_path"], file.get("referenced_data_file")} & self._wanted
-        except (BadContainer, KeyError, TypeError) as error:
+                paths = (file["file_path"], file.get("referenced_data_file") or "")
+                self.found |= {each for path in paths for each in _name_forms(path)} & self._names
+        except (BadContainer, KeyError, TypeError, AttributeError) as error:
             raise LakeUnavailable(f"{path} cannot be read: {error!r}") from error
         self._known.add(path)
 
     def _read(self, path: str) -> bytes:
-        raw = self._files.read(path)
+        try:
+            raw = self._files.read(path)
+        except TableRefused as error:
+            raise LakeUnavailable(f"{path} cannot be read: {error}") from error
         if raw is None:
             raise LakeUnavailable(
                 f"{path} is not there, but a snapshot of the table names it: what it refers to cannot be told"

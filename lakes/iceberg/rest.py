@@ -1,12 +1,13 @@
 """Catalog behind Iceberg's REST protocol. The library does the connection and its authentication.
 
 A commit is one request, with the conditions that the table is the same and that the branch ends in the
-snapshot that was asked. It is never repeated: a server may have carried it out although its answer was lost.
+snapshot that was asked. New columns have the condition that nobody else has changed the schema. A request is
+never repeated: a server may have carried it out although its answer was lost.
 """
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
@@ -18,7 +19,7 @@ from urllib3.exceptions import NewConnectionError
 
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.metadata import Append, Metadata, from_fields
+from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, from_fields
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
 
@@ -30,7 +31,15 @@ _UNCHANGED: Final = 304
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _EXPIRED: Final = (401, 419)
+_DELEGATION: Final = "X-Iceberg-Access-Delegation"
+"""Header that asks for credentials of the storage. The library sends it by itself."""
+_NESTED: Final = ("auth", "ssl")
+"""Options that the library takes as trees. Here, their parts are joined by dots."""
+_SECONDS: Final = (["expires_in"], ["refresh_margin"])
+"""Last parts of options that are numbers."""
 _SERVER: Final = 500
+_FAILURES: Final = (RESTError, RequestException, OSError, ImportError, ValueError, KeyError, TypeError)
+"""Errors of a request, and of the authentication before it."""
 
 
 class _NotSent(LakeUnavailable):
@@ -67,7 +76,8 @@ class RestTable:
             raise self._refusal("read", answer)
         return self._learned(answer)
 
-    def commit(self, base: Metadata, change: Append) -> bool:
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
+        self._files.write(files)
         before_change()
         try:
             answer = self._send("POST", Endpoints.update_table, _request(base, change))
@@ -87,9 +97,12 @@ class RestTable:
         if code >= _SERVER:
             raise Uncertain(str(self._refusal("changed, perhaps", answer)))
         # A proxy may have repeated a request that had succeeded: then the repetition is refused.
-        self._check_absent(change, answer)
+        if isinstance(change, Append):
+            self._check_absent(change, answer)
         if code == _CONFLICT:
             return False
+        if isinstance(change, NewSchema):
+            raise Uncertain(str(self._refusal("changed", answer)))
         raise self._refusal("changed", answer)
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
@@ -146,7 +159,7 @@ class RestTable:
                 headers=dict(headers or {}),
                 timeout=TIMEOUT,
             )
-        except (RequestException, OSError) as error:
+        except _FAILURES as error:
             kind = _NotSent if _was_not_sent(error) else LakeUnavailable
             raise kind(self._unreachable(error)) from error
 
@@ -154,17 +167,19 @@ class RestTable:
         """Return the library's connection. Raises LakeUnavailable."""
         if self._library is None:
             try:
-                self._library = RestCatalog(self._name, **self._options)
-            except (RESTError, RequestException, OSError, ValueError) as error:
+                self._library = RestCatalog(self._name, **nested(self._options))
+            except _FAILURES as error:
                 raise _NotSent(self._unreachable(error)) from error
+            if f"header.{_DELEGATION}" not in self._options:
+                # The environment of the process has them. What is not used need not be handed out.
+                self._library._session.headers.pop(_DELEGATION, None)
         return self._library
 
     def _renew(self) -> None:
-        """Ask for a new token, as far as the kind of authentication allows."""
-        try:
-            self._connected()._refresh_token()
-        except (RESTError, RequestException, OSError, ValueError) as error:
-            raise LakeUnavailable(self._unreachable(error)) from error
+        """Connect again, with a new token as far as the kind of authentication has one."""
+        self.close()
+        self._library = None
+        self._connected()
 
     def _unreachable(self, error: Exception) -> str:
         return (
@@ -179,22 +194,72 @@ class RestTable:
         )
 
 
-def _request(base: Metadata, change: Append) -> dict[str, Any]:
+def nested(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of a catalog as the library takes them: `auth.basic.username` is a tree.
+
+    Raises ValueError if one option is a text and a tree.
+    """
+    found: dict[str, Any] = {}
+    for name in sorted(options):
+        kind, *parts = name.split(".")
+        value = options[name]
+        if kind not in _NESTED:
+            found[name] = value
+            continue
+        number = parts[-1:] in _SECONDS and value.isdigit()
+        _graft(found.setdefault(kind, {}), name, parts, int(value) if number else value)
+    return found
+
+
+def _graft(tree: dict[str, Any], name: str, parts: Sequence[str], value: str | int) -> None:
+    """Put an option into a tree of options. Raises ValueError if its place is taken, or is none."""
+    for part in parts[:-1]:
+        below = tree.setdefault(part, {})
+        if isinstance(below, str | int):
+            # Options in order: the one with fewer parts came before.
+            raise ValueError(f"the option {name} is a part of another one that has a value")  # noqa: TRY004
+        tree = below
+    if not parts:
+        raise ValueError(f"the option {name} has parts, such as {name}.type. Set these")
+    tree[parts[-1]] = value
+
+
+def _request(base: Metadata, change: Change) -> dict[str, Any]:
+    """Return a change with the conditions under which it is right."""
+    asserts, updates = _of_schema(base, change) if isinstance(change, NewSchema) else _of_append(base, change)
+    if change.properties:
+        updates.append({"action": "set-properties", "updates": dict(change.properties)})
+    same = {"type": "assert-table-uuid", "uuid": base.identity}
+    return {"requirements": [same, *asserts], "updates": updates}
+
+
+_Parts = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+"""Requirements and updates."""
+
+
+def _of_schema(base: Metadata, change: NewSchema) -> _Parts:
+    current, last = base.fields["current-schema-id"], base.fields["last-column-id"]
+    asserts: list[dict[str, Any]] = [
+        {"type": "assert-current-schema-id", "current-schema-id": current},
+        {"type": "assert-last-assigned-field-id", "last-assigned-field-id": last},
+    ]
+    updates: list[dict[str, Any]] = [
+        {"action": "add-schema", "schema": dict(change.schema), "last-column-id": change.last_column_id},
+        # -1 stands for the schema that was added.
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    return asserts, updates
+
+
+def _of_append(base: Metadata, change: Append) -> _Parts:
     sid = change.snapshot["snapshot-id"]
     updates: list[dict[str, Any]] = [
         {"action": "add-snapshot", "snapshot": dict(change.snapshot)},
         {"action": "set-snapshot-ref", "ref-name": change.branch, **base.branch_fields(change.branch)}
         | {"type": "branch", "snapshot-id": sid},
     ]
-    if change.properties:
-        updates.append({"action": "set-properties", "updates": dict(change.properties)})
-    return {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": base.identity},
-            {"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": change.head},
-        ],
-        "updates": updates,
-    }
+    head = {"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": change.head}
+    return [head], updates
 
 
 def _was_not_sent(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.metadata import Append, Metadata, parse
+from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
@@ -70,10 +70,12 @@ class SqlCatalog:
             "storage"
         )
 
-    def commit(self, base: Metadata, change: Append) -> bool:
-        made = base.with_append(change, base.next_location())
-        self._files.write({made.location: made.render()})
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
+        made = base.after(change, base.next_location())
         try:
+            # Written together, most of them are in one folder, which is synced once. A write that fails
+            # may have had its effect, with all answers lost.
+            self._files.write({**files, made.location: made.render()})
             swapped = self._swap(base.location, made.location)
         except LakeUnavailable:
             self._files.discard([made.location])
@@ -130,7 +132,7 @@ class SqlCatalog:
         return True
 
     def finish(self, connection: Connection) -> None:
-        """Commit the transaction that makes a snapshot visible. Raises Uncertain."""
+        """Commit the transaction that makes a change visible. Raises Uncertain."""
         try:
             connection.commit()
         except SQLAlchemyError as error:

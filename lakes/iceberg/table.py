@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import FixedType
 
-from sluicegate.lakes.iceberg.files import folder_of
+from sluicegate.lakes.iceberg.files import uri_of
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.port import TableRefused
 
@@ -98,8 +98,10 @@ class TableView:
         """Folder that the paths of events are relative to, as the table itself writes it."""
         self.data_prefix = "" if path else "data/"
         """Start of the paths of all data files."""
-        self.event_location = folder_of(self.data_location).uri
+        self.event_location = uri_of(self.data_location)
         """The same folder, as events write it."""
+        # Refuse a folder without support before files are written for it.
+        uri_of(self.metadata_location)
 
     def _refuse_partitions(self, metadata: Metadata) -> None:
         for field in self.spec.fields:

@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import posixpath
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -27,6 +30,7 @@ from pyiceberg.types import (
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import folder_of, local_of
 from sluicegate.lakes.iceberg.layout import Layout, Partition, metric_pairs
 from sluicegate.lakes.iceberg.partitioning import Splitter
@@ -36,11 +40,15 @@ from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 
 BUFFER_ROWS: Final = 1 << 20
 BUFFER_BYTES: Final = 64 << 20
+HELD_BYTES: Final = 256 << 20
+"""Bytes of open files that are kept in memory, if the table is in an object store."""
 _TARGET: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET: Final = 512 << 20
 _UNSORTED: Final = 0
 _REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
 """Types that the library cannot write, or not in a way that all engines read."""
+
+_NO_METRICS: Final = MetricsMode(MetricModeTypes.NONE)
 
 Range = tuple[int | None, int | None]
 
@@ -54,6 +62,7 @@ class _OpenFile:
     partition: Partition
     sink: Any
     parquet: pq.ParquetWriter
+    counts: Counts = field(default_factory=Counts)
     range: Range = (None, None)
     """Event times in milliseconds."""
 
@@ -64,7 +73,9 @@ class _Closed:
 
     path: str
     partition: Partition
+    size: int
     metadata: Any
+    counts: Counts
     range: Range
 
 
@@ -78,10 +89,11 @@ class IcebergWriter:
         self.schema_id = table.schema.schema_id
         self.spec_id = table.spec.spec_id
         self._table = table
-        self._root = local_of(table.data_location)
+        self._storage = folder_of(table.data_location)
         self._layout = Layout(table.schema, table.spec, table.version)
         self._schema: pa.Schema = schema_to_pyarrow(table.schema, include_field_ids=False)
         self._file_schema = _file_schema(table)
+        self._floats = Floats(self._file_schema)
         self._splitter = Splitter(table.schema, self._layout)
         self._event_time = event_time_column
         if event_time_column is not None:
@@ -118,8 +130,9 @@ class IcebergWriter:
         try:
             for partition in list(self._open):
                 self._close(partition)
+            self._check_sizes()
             infos = [self._describe(closed) for closed in self._closed]
-            folder_of(self._table.data_location).settle_files(self._paths)
+            self._storage.settle_files(self._paths)
         except OSError as error:
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         self._described = True
@@ -135,10 +148,8 @@ class IcebergWriter:
                 opened.parquet.close()
             opened.sink.close()
         self._open.clear()
-        for path in self._paths:
-            # No event describes these files, so nothing can refer to them.
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self._root}/{path}")
+        # No event describes these files, so nothing can refer to them.
+        self._storage.discard(".", self._paths)
 
     def _flush(self) -> None:
         if not self._buffer:
@@ -149,30 +160,60 @@ class IcebergWriter:
         try:
             for partition, part in self._splitter.split(rows):
                 self._write_part(partition, part)
+            self._relieve()
         except OSError as error:
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         except OverflowError as error:
             raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
 
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
+        # Only the names may differ, since Parquet files have the names that Avro allows.
+        data = pa.Table.from_arrays(rows.columns, schema=self._file_schema)
+        counts = self._floats.count(data)
+        if partition in self._open and counts.spoils(self._open[partition].counts):
+            self._close(partition)
         opened = self._open.get(partition)
         if opened is None:
-            opened = self._open[partition] = self._create(partition)
+            opened = self._open[partition] = self._create(partition, counts)
         if self._event_time is not None:
             opened.range = _joined(opened.range, event_time_range(rows.column(self._event_time)))
-        # Only the names may differ, since Parquet files have the names that Avro allows.
-        opened.parquet.write_table(pa.Table.from_arrays(rows.columns, schema=self._file_schema))
+        opened.counts.add(counts)
+        opened.parquet.write_table(data)
         if opened.sink.tell() >= self._target:
             self._close(partition)
 
-    def _create(self, partition: Partition) -> _OpenFile:
+    def _create(self, partition: Partition, counts: Counts) -> _OpenFile:
         path = self._path(partition)
-        full = f"{self._root}/{path}"
-        os.makedirs(os.path.dirname(full), exist_ok=True)
         self._paths.append(path)
-        sink = pa.OSFile(full, "wb")
-        writer = pq.ParquetWriter(sink, self._file_schema, store_decimal_as_integer=True, **self._options)
+        sink = self._sink(path)
+        writer = pq.ParquetWriter(
+            sink,
+            self._file_schema,
+            store_decimal_as_integer=True,
+            write_statistics=self._floats.with_statistics(counts),
+            **self._options,
+        )
         return _OpenFile(path, partition, sink, writer)
+
+    def _sink(self, path: str) -> Any:
+        """Open a file; of an object store, its content is kept until it is complete. Raises OSError."""
+        if self._storage.object_store:
+            return pa.BufferOutputStream()
+        full = f"{local_of(self._table.data_location)}/{path}"
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        return pa.OSFile(full, "wb")
+
+    def _relieve(self) -> None:
+        """Upload the largest open files until the others may stay in memory."""
+        if not self._storage.object_store:
+            return
+        sizes = {partition: opened.sink.tell() for partition, opened in self._open.items()}
+        held = sum(sizes.values())
+        for partition in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if held <= HELD_BYTES:
+                return
+            held -= sizes[partition]
+            self._close(partition)
 
     def _path(self, partition: Partition) -> str:
         """Return a new path for a file of a partition."""
@@ -182,24 +223,34 @@ class IcebergWriter:
     def _close(self, partition: Partition) -> None:
         opened = self._open.pop(partition)
         opened.parquet.close()
-        metadata = opened.parquet.writer.metadata
-        opened.sink.close()
-        self._closed.append(_Closed(opened.path, partition, metadata, opened.range))
+        metadata, size = opened.parquet.writer.metadata, opened.sink.tell()
+        if self._storage.object_store:
+            folder, name = posixpath.split(opened.path)
+            self._storage.write(folder or ".", {name: opened.sink.getvalue().to_pybytes()})
+        else:
+            opened.sink.close()
+        self._closed.append(_Closed(opened.path, partition, size, metadata, opened.counts, opened.range))
+
+    def _check_sizes(self) -> None:
+        """Check that the files are whole in their storage. Raises LakeUnavailable."""
+        found = self._storage.sizes([closed.path for closed in self._closed])
+        for closed, size in zip(self._closed, found, strict=True):
+            if size != closed.size:
+                raise LakeUnavailable(
+                    f"the file {closed.path} of {self.location} has {size or 0} bytes instead of "
+                    f"{closed.size} after it was written. Another program has changed it, or the storage has "
+                    "lost it"
+                )
 
     def _describe(self, closed: _Closed) -> FileInfo:
-        size = os.stat(f"{self._root}/{closed.path}").st_size
-        try:
-            found = data_file_statistics_from_parquet_metadata(closed.metadata, self._plan, self._columns)
-            statistics = found.to_serialized_dict()
-        except (OverflowError, ValueError) as error:
-            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        statistics = self._statistics(closed)
         record = {
             "content": 0,
             "file_path": f"{self._table.data_location}/{closed.path}",
             "file_format": "PARQUET",
             "partition": closed.partition,
-            "record_count": found.record_count,
-            "file_size_in_bytes": size,
+            "record_count": closed.metadata.num_rows,
+            "file_size_in_bytes": closed.size,
             **{name: metric_pairs(statistics[name]) for name in _METRICS},
             "key_metadata": None,
             "split_offsets": statistics["split_offsets"],
@@ -209,13 +260,35 @@ class IcebergWriter:
         lowest, highest = closed.range
         return FileInfo(
             path=closed.path,
-            size=size,
-            rows=found.record_count,
+            size=closed.size,
+            rows=closed.metadata.num_rows,
             partition=self._texts(closed.partition),
             min_event_time=lowest,
             max_event_time=highest,
             metadata=self._layout.encode(record),
         )
+
+    def _statistics(self, closed: _Closed) -> dict[str, Any]:
+        """Return the metrics of a file. Raises SchemaMismatch."""
+        bare = self._floats.without_statistics(closed.counts)
+        # The library warns of each column whose footer has no statistics, unless none are wanted.
+        wanted = self._plan | {
+            column: replace(self._plan[column], mode=_NO_METRICS)
+            for path, column in self._columns.items()
+            if path in bare
+        }
+        try:
+            found = data_file_statistics_from_parquet_metadata(closed.metadata, wanted, self._columns)
+            statistics: dict[str, Any] = found.to_serialized_dict()
+        except (OverflowError, ValueError) as error:
+            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        for names, count in closed.counts.nan.items():
+            column = self._columns[".".join(names)]
+            if self._plan[column].mode != _NO_METRICS:
+                statistics["value_counts"][column] = closed.metadata.num_rows
+                statistics["null_value_counts"][column] = closed.counts.null[names]
+                statistics["nan_value_counts"][column] = count
+        return statistics
 
     def _texts(self, partition: Partition) -> dict[str, str | None]:
         fields = zip(self._table.spec.fields, self._layout.partition_type.fields, partition, strict=True)

@@ -1,16 +1,14 @@
 """Committer half of the adapter: searches a Paimon table for a decision, and publishes one."""
 
-import posixpath
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.checked import Checked, Outdated
-from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Entries, Examiner
@@ -33,7 +31,6 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
     TableState,
-    Unproven,
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins, paths_of
@@ -71,16 +68,7 @@ class PaimonCommitter:
         if isinstance(answer, Found):
             # The process that linked the snapshot may have died before the link was durable.
             self._snapshots.settle()
-        return self._with_overwriting(answer)
-
-    def _with_overwriting(self, answer: Answer) -> Answer:
-        """Name the usual cause in an object store, where a writer without a lock replaces snapshots."""
-        if not self._storage.object_store or not isinstance(answer, Unproven):
-            return answer
-        cause = answer.cause
-        if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
-            return answer
-        return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
+        return with_overwriting(answer, self._storage)
 
     def identity(self) -> str:
         return self._table.identity()
@@ -93,7 +81,7 @@ class PaimonCommitter:
         found = [self._checked(event, premises) for event in files]
         for event in files:
             twins.add(event)
-        self._look(files)
+        look(self._storage, files)
         return found
 
     def _checked(self, event: FilesWritten, premises: str) -> Checked:
@@ -112,25 +100,6 @@ class PaimonCommitter:
             held=len(paths) + len(entries.encoded),
         )
 
-    def _look(self, events: Sequence[FilesWritten]) -> None:
-        """Check that the events' files exist with the right size, inside the table after all links are
-        resolved.
-
-        Raises BadFiles.
-        """
-        files = [file for event in events for file in event.files]
-        for folder in {posixpath.dirname(file.path) for file in files}:
-            if self._storage.leads_out(folder):
-                raise BadFiles(f"the folder {folder} of {self._storage.uri} leads out of the table by a link")
-        sizes = self._storage.sizes([file.path for file in files])
-        for file, size in zip(files, sizes, strict=True):
-            if size is None:
-                raise BadFiles(f"the file {file.path} is not in {self._storage.uri}")
-            if size != file.size:
-                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
-            if self._storage.is_link(file.path) and self._storage.leads_out(file.path):
-                raise BadFiles(f"the file {file.path} of {self._storage.uri} is a link out of the table")
-
     def publish(self, request: CommitRequest) -> Publication:
         try:
             return self._publish(request)
@@ -147,12 +116,14 @@ class PaimonCommitter:
         head = self._snapshots.newest()
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (head.ref if head is not None else None) != request.head:
-            return self._ours(request, head) or _overtaken(request.head, head)
+            return self._ours(request, head) or overtaken(
+                request.head, head.past() if head is not None else None
+            )
         try:
             if head is not None:
                 _check_version(head)
             schema_id, _, manifests = self._open()
-            reading = _Reading(request.files, self.check, _premises(self._identity, schema_id))
+            reading = Reading(request.files, self.check, _premises(self._identity, schema_id), Entries)
             draft = manifests.compose(head, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
@@ -198,17 +169,17 @@ class PaimonCommitter:
         try:
             follows = self._snapshots.follows(head, made)
         except LakeUnavailable as error:
-            return _unknown(CauseCode.POSITION_UNREADABLE, number, error)
+            return unknown(CauseCode.POSITION_UNREADABLE, number, error)
         if follows:
             self._snapshots.point_to(number)
             return Published(made.ref)
         if follows is None:
-            return _unknown(CauseCode.SUCCESSOR_GONE, number)
+            return unknown(CauseCode.SUCCESSOR_GONE, number)
         # A newer snapshot exists that was not made on this one, so no reader uses this one, now or later.
         hit(Failpoint.PAIMON_WITHDRAW_BEFORE)
         self._snapshots.withdraw(number)
         hit(Failpoint.PAIMON_WITHDRAW_AFTER)
-        return _unknown(CauseCode.WITHDRAWN, number)
+        return unknown(CauseCode.WITHDRAWN, number)
 
     def _taken(
         self, request: CommitRequest, head: Snapshot | None, made: Snapshot, draft: Draft
@@ -222,22 +193,22 @@ class PaimonCommitter:
             there = self._snapshots.at(number)
             self._snapshots.settle()
         except LakeUnavailable as error:
-            return _unknown(CauseCode.TAKER_UNREADABLE, number, error)
+            return unknown(CauseCode.TAKER_UNREADABLE, number, error)
         if there is None:
-            return _unknown(CauseCode.TAKER_GONE, number)
+            return unknown(CauseCode.TAKER_GONE, number)
         if there.ref == made.ref:
             return self._settled(head, made)
         hit(Failpoint.LAKE_DISCARD_BEFORE)
         self._storage.discard(FOLDER, list(draft.files))
         hit(Failpoint.LAKE_DISCARD_AFTER)
-        if not self._is(there.past(), request):
-            return _overtaken(request.head, there)
+        if not made_by(there.past(), self._user, request):
+            return overtaken(request.head, there.past())
         try:
             if self._snapshots.follows(head, there):
                 return Published(there.ref)
         except LakeUnavailable as error:
-            return _unknown(CauseCode.POSITION_UNREADABLE, number, error)
-        return _unknown(CauseCode.POSITION_UNPROVEN, number)
+            return unknown(CauseCode.POSITION_UNREADABLE, number, error)
+        return unknown(CauseCode.POSITION_UNPROVEN, number)
 
     def _ours(self, request: CommitRequest, newest: Snapshot | None) -> Published | None:
         """Return this request's own snapshot if it already follows the requested head, else None."""
@@ -246,7 +217,7 @@ class PaimonCommitter:
             if before is None or before.ref != request.head:
                 return None
         there = self._snapshots.past(request.head.id + 1 if request.head is not None else 1)
-        if there is None or not self._is(there, request):
+        if there is None or not made_by(there, self._user, request):
             return None
         # An existing predecessor proves the position; the first snapshot has no predecessor.
         proven = request.head is not None or (newest is not None and newest.ref == there.ref)
@@ -254,10 +225,6 @@ class PaimonCommitter:
             return None
         self._snapshots.settle()
         return Published(there.ref)
-
-    def _is(self, past: PastSnapshot, request: CommitRequest) -> bool:
-        made_by = (past.commit_user, past.decision, past.digest)
-        return made_by == (self._user, request.decision, request.digest)
 
     def _open(self) -> tuple[int, Examiner, Manifests]:
         """Return the objects that depend on the newest schema. Raises TableRefused if it is out of scope."""
@@ -271,25 +238,6 @@ class PaimonCommitter:
         return self._opened
 
 
-def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
-    expected = asked.id if asked is not None else None
-    if there is None:
-        return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
-    user = there.past().commit_user
-    return Conflict(
-        cause=Cause(
-            code=CauseCode.OTHER_WRITER,
-            snapshot=there.ref.id,
-            expected=expected,
-            names=(user,) if user else (),
-        )
-    )
-
-
-def _unknown(code: CauseCode, snapshot: int, error: LakeUnavailable | None = None) -> OutcomeUnknown:
-    return OutcomeUnknown(str(error or ""), Cause(code=code, snapshot=snapshot))
-
-
 def _check_version(head: Snapshot) -> None:
     version = head.fields.get("version", VERSION)
     if version > VERSION:
@@ -300,29 +248,3 @@ def _check_version(head: Snapshot) -> None:
 
 def _premises(identity: str, schema_id: int) -> str:
     return f"{identity} {schema_id}"
-
-
-class _Reading:
-    """Single iteration over the entries of a commit. It detects duplicate files and counts rows."""
-
-    def __init__(
-        self,
-        events: Sequence[FilesWritten | Checked],
-        check: Callable[[Sequence[FilesWritten]], Sequence[Checked]],
-        premises: str,
-    ) -> None:
-        self._events = events
-        self._check = check
-        self._premises = premises
-        self._twins = Twins()
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[Entries]:
-        for event in self._events:
-            checked = event if isinstance(event, Checked) else self._check([event])[0]
-            if checked.premises != self._premises or not isinstance(checked.content, Entries):
-                raise Outdated
-            if not self._twins.add_checked(checked):
-                raise BadFiles("a file is there twice, in two events of the commit")
-            self.rows += checked.rows
-            yield checked.content

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.references import References
@@ -18,6 +19,12 @@ from sluicegate.lakes.storages import open_storage
 
 _DATA_FILE: Final = re.compile(r"(?:[^/=]+=[^/]*/)*bucket-[^/]+/[^/]+")
 """Partitions, a bucket, a name: never the place of a snapshot, manifest or schema."""
+_CLEANER: Final = Cleaner(
+    "remove_orphan_files",
+    86_400.0,
+    "",
+    "give it the argument older_than with a time that is at least {hours} hours ago",
+)
 _SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
 
 
@@ -58,6 +65,9 @@ class PaimonMaintenance:
         if status is not FileStatus.UNREFERENCED:
             return status
         return FileStatus.DELETED if self._storage.remove(path) else FileStatus.GONE
+
+    def cleaner(self) -> Cleaner:
+        return _CLEANER
 
     def create_like(self, source: TableRef) -> None:
         if self._storage.names("schema"):

@@ -20,6 +20,7 @@ from pypaimon.write.commit_message import CommitMessage
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range, in_milliseconds
+from sluicegate.lakes.paimon.bounds import FloatBounds
 from sluicegate.lakes.paimon.buckets import hash_once, layout
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
@@ -46,7 +47,9 @@ class PaimonWriter:
         if digest is not None:
             # The library adds a random name, so all file names of the attempt differ.
             options[_PREFIX] = f"data-{digest}-"
-        self._table = _library_table(table, storage).copy(options)
+        files = _library_files(table, storage)
+        self._bounds = FloatBounds(files)
+        self._table = _library_table(table, files).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
         self.spec_id = 0
@@ -154,6 +157,8 @@ class PaimonWriter:
         if not _only_new_files(message) or message.bucket not in self._layout.numbers:
             raise TableRefused("the Paimon writer made more than new files; such a table is not supported")
         files: Sequence[DataFileMeta] = message.new_files
+        for file in files:
+            self._bounds.correct(file)
         return files
 
     def _event_times(self, file: DataFileMeta) -> tuple[int | None, int | None]:
@@ -221,12 +226,13 @@ def _joined(
     return min(lowest, default=None), max(highest, default=None)
 
 
-def _library_table(table: SchemaTable, storage: Storage) -> FileStoreTable:
-    root = table.table_path
+def _library_files(table: SchemaTable, storage: Storage) -> FileIO:
     if storage.object_store:
         from sluicegate.lakes.paimon.object_files import ObjectFiles
 
-        files: FileIO = ObjectFiles(storage)
-    else:
-        files = FileIO.get(root, Options({}))
-    return FileStoreTable(files, Identifier("default", "table"), root, table.table_schema)
+        return ObjectFiles(storage)
+    return FileIO.get(table.table_path, Options({}))
+
+
+def _library_table(table: SchemaTable, files: FileIO) -> FileStoreTable:
+    return FileStoreTable(files, Identifier("default", "table"), table.table_path, table.table_schema)

@@ -59,6 +59,7 @@ def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
         "redis",
         "table of flights",
         "table of flights, writing",
+        "table of flights, cleaning",
     ]
     assert list(found) == expected
     assert "no snapshot yet, none by sluicegate-flights" in found["table of flights"][1]

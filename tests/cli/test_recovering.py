@@ -16,6 +16,7 @@ VERIFY = ("replay", "verify", *STREAM)
     ("arguments", "says"),
     [
         (("replay", "rebuild", *STREAM), "'--into'"),
+        (("replay", "rebuild", *STREAM, "--into", "t", "--option", "name"), "the form NAME=VALUE"),
         ((*VERIFY, "--from", "yesterday"), "'yesterday' is no place in a log; use earliest"),
         ((*VERIFY, "--from", "time:soon"), "is no time; use milliseconds"),
         ((*VERIFY, "--from", "latest"), "leaves nothing to replay"),

@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,6 +62,12 @@ class Proxy:
         finally:
             connection.close()
 
+    def refusal(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, bytes] | None:
+        """Return the status and the body of an answer before the server's; None: the request passes."""
+        return None
+
     def taken(self, method: str) -> Answered | None:
         """Return the effect on a request, once."""
         if method != "POST":
@@ -112,10 +119,14 @@ class _Handler(BaseHTTPRequestHandler):
 def _serve(handler: _Handler, proxy: Proxy) -> None:
     body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
     skipped = ("host", "connection", "accept-encoding", "content-length")
+    handler.close_connection = True
     headers = {name: value for name, value in handler.headers.items() if name.lower() not in skipped}
+    refused = proxy.refusal(handler.command, handler.path, headers, body)
+    if refused is not None:
+        _send(handler, refused[0], "application/json", refused[1])
+        return
     struck = proxy.taken(handler.command)
     effect = struck.effect if struck is not None else None
-    handler.close_connection = True
     status, kind, answer = 0, "application/json", b""
     if effect not in (Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE):
         status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
@@ -130,6 +141,10 @@ def _serve(handler: _Handler, proxy: Proxy) -> None:
         status = struck.status
         error = {"message": "injected", "type": "Injected", "code": status}
         answer = json.dumps({"error": error}).encode()
+    _send(handler, status, kind, answer)
+
+
+def _send(handler: BaseHTTPRequestHandler, status: int, kind: str, answer: bytes) -> None:
     handler.send_response(status)
     handler.send_header("Content-Type", kind)
     handler.send_header("Content-Length", str(len(answer)))

@@ -133,3 +133,11 @@ def _database(table: Path) -> Path:
 
 def _catalog(table: Path) -> SqlCatalog:
     return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=table.parents[1].as_uri())
+
+
+def roll_back(table: Path, to: int) -> None:
+    """Make an older snapshot the newest one, by its sequence number."""
+    loaded = _catalog(table).load_table(f"{_NAMESPACE}.{table.name}")
+    (snapshot,) = (each for each in loaded.metadata.snapshots if each.sequence_number == to)
+    with loaded.manage_snapshots() as change:
+        change.rollback_to_snapshot(snapshot.snapshot_id)

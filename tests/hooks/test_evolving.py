@@ -158,8 +158,9 @@ def test_the_option_needs_a_format_with_the_capability(
     assert SinkOptions.parse(OPTIONS | {"evolve": "never"}).evolve == "never"
 
 
-def test_paimon_has_the_capability() -> None:
-    assert evolving(adapter("paimon")).name == "paimon"
+@pytest.mark.parametrize("name", ["paimon", "delta", "iceberg"])
+def test_a_format_has_the_capability(name: str) -> None:
+    assert evolving(adapter(name)).name == name
 
 
 def test_the_column_of_the_event_time_may_come_with_the_first_rows(tmp_path: Path) -> None:

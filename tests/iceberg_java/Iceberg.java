@@ -1,7 +1,7 @@
 // Iceberg's Java library as a process of the tests, compiled when it starts.
 //
-//   Iceberg.java serve PORT JDBC_URI WAREHOUSE    a REST catalog on the loopback interface
-//   Iceberg.java answer                           one JSON request per line, one JSON answer per line
+//   Iceberg.java serve PORT JDBC_URI WAREHOUSE JSON    a REST catalog on the loopback interface, with properties
+//   Iceberg.java answer                                one JSON request per line, one JSON answer per line
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -43,6 +43,7 @@ import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.ExpressionParser;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.hadoop.HadoopFileIO;
+import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.OutputFileFactory;
 import org.apache.iceberg.rest.RESTCatalogAdapter;
 import org.apache.iceberg.rest.RESTCatalogServlet;
@@ -58,7 +59,7 @@ public class Iceberg {
 
     public static void main(String[] args) throws Exception {
         if (args[0].equals("serve")) {
-            serve(Integer.parseInt(args[1]), args[2], args[3]);
+            serve(Integer.parseInt(args[1]), args[2], args[3], JSON.readTree(args[4]));
             return;
         }
         var lines = new BufferedReader(new InputStreamReader(System.in));
@@ -67,8 +68,10 @@ public class Iceberg {
         }
     }
 
-    private static void serve(int port, String uri, String warehouse) throws Exception {
-        var properties = Map.of("uri", uri, "warehouse", warehouse);
+    private static void serve(int port, String uri, String warehouse, JsonNode more) throws Exception {
+        var properties = strings(more);
+        properties.put("uri", uri);
+        properties.put("warehouse", warehouse);
         var catalog = CatalogUtil.loadCatalog(
             "org.apache.iceberg.jdbc.JdbcCatalog", "default", properties, new Configuration());
         var context = new ServletContextHandler(ServletContextHandler.NO_SESSIONS);
@@ -91,9 +94,19 @@ public class Iceberg {
         }
     }
 
+    private static Map<String, String> strings(JsonNode object) {
+        var found = new HashMap<String, String>();
+        object.properties().forEach(each -> found.put(each.getKey(), each.getValue().asText()));
+        return found;
+    }
+
     private static Table table(JsonNode request) {
         if (request.has("metadata")) {
-            var io = new HadoopFileIO(new Configuration());
+            FileIO io = new HadoopFileIO(new Configuration());
+            if (request.has("io")) {
+                var properties = strings(request.get("io"));
+                io = CatalogUtil.loadFileIO(properties.get("io-impl"), properties, new Configuration());
+            }
             return new BaseTable(new StaticTableOperations(request.get("metadata").asText(), io), "table");
         }
         var properties = JSON.convertValue(request.get("catalog"), Map.class);

@@ -18,6 +18,7 @@ from sluicegate.embedded.server import EmbeddedServer
 VERSION: Final = "1.11.0"
 _HADOOP: Final = "3.4.1"
 _JETTY: Final = "12.1.5"
+_AWS: Final = "2.33.0"
 _PROGRAM: Final = Path(__file__).with_name("Iceberg.java")
 _OPTIONS: Final = (
     *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -49,13 +50,19 @@ _MODULE: Final = f"""\
     <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{_JETTY}" conf="default"/>
     <dependency org="commons-logging" name="commons-logging" rev="1.2" conf="default"/>
     <dependency org="org.slf4j" name="slf4j-simple" rev="2.0.17" conf="default"/>
+    <dependency org="org.apache.iceberg" name="iceberg-aws" rev="{VERSION}" transitive="false"/>
+    <dependency org="software.amazon.awssdk" name="s3" rev="{_AWS}" conf="default"/>
+    <dependency org="software.amazon.awssdk" name="sts" rev="{_AWS}" conf="default"/>
+    <dependency org="software.amazon.awssdk" name="url-connection-client" rev="{_AWS}" conf="default"/>
+    <dependency org="software.amazon.awssdk" name="kms" rev="{_AWS}" transitive="false"/>
+    <dependency org="dev.failsafe" name="failsafe" rev="3.3.2" conf="default"/>
   </dependencies>
 </ivy-module>
 """
 
 
 def command(*arguments: str) -> list[str]:
-    """Return the command of the program. The first call of each user fetches about 110 MB."""
+    """Return the command of the program. The first call of each user fetches about 140 MB."""
     java = find_java()
     jars = fetched_jars(java, "Apache Iceberg", "iceberg", VERSION, _MODULE, f"iceberg-core-{VERSION}.jar")
     class_path = ":".join(map(str, jars))
@@ -63,12 +70,19 @@ def command(*arguments: str) -> list[str]:
 
 
 class RestCatalogServer(EmbeddedServer):
-    """A REST catalog over a database in its data directory."""
+    """A REST catalog over a database in its data directory.
+
+    With variables of an S3 server, tables can be there, too.
+    """
 
     name: ClassVar[str] = "Iceberg's REST catalog"
     start_seconds: ClassVar[float] = 300.0
     stop_seconds: ClassVar[float] = 30.0
     poll_seconds: ClassVar[float] = 0.05
+
+    def __init__(self, store: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._io = s3_properties(store) if store is not None else {}
 
     @property
     def uri(self) -> str:
@@ -82,7 +96,8 @@ class RestCatalogServer(EmbeddedServer):
 
     def _prepare(self) -> Sequence[str]:
         warehouse = f"file://{self.data_dir}/warehouse"
-        return command("serve", str(self.port), f"jdbc:sqlite:{self.database}", warehouse)
+        uri = f"jdbc:sqlite:{self.database}"
+        return command("serve", str(self.port), uri, warehouse, json.dumps(self._io))
 
     def _ready(self, pid: int) -> bool:
         try:
@@ -110,10 +125,20 @@ class IcebergJava:
         )
 
     def read(
-        self, metadata: str, columns: Sequence[str], where: Mapping[str, Any] | None = None
+        self,
+        metadata: str,
+        columns: Sequence[str],
+        where: Mapping[str, Any] | None = None,
+        store: Mapping[str, str] | None = None,
     ) -> list[list[str | None]]:
-        """Return the rows of a metadata file as texts, in the order in which they are found."""
-        rows: list[list[str | None]] = self._ask("read", where, metadata=metadata, columns=list(columns))
+        """Return the rows of a metadata file as texts, in the order in which they are found.
+
+        `store`: variables of the S3 server that has the file.
+        """
+        io = {"io": s3_properties(store)} if store is not None else {}
+        rows: list[list[str | None]] = self._ask(
+            "read", where, metadata=metadata, columns=list(columns), **io
+        )
         return rows
 
     def files(self, metadata: str, where: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -159,8 +184,21 @@ def sql_catalog(database: Path | str, warehouse: str) -> dict[str, str]:
     return {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog", "uri": uri, "warehouse": warehouse}
 
 
+def s3_properties(store: Mapping[str, str]) -> dict[str, str]:
+    """Return the library's properties for an S3 server whose variables these are."""
+    return {
+        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+        "s3.endpoint": store["AWS_ENDPOINT_URL"],
+        "s3.access-key-id": store["AWS_ACCESS_KEY_ID"],
+        "s3.secret-access-key": store["AWS_SECRET_ACCESS_KEY"],
+        "s3.path-style-access": "true",
+        "client.region": store["AWS_REGION"],
+        "http-client.type": "urlconnection",
+    }
+
+
 @contextmanager
-def rest_catalog() -> Iterator[RestCatalogServer]:
-    """Give a server for the whole run."""
-    with RestCatalogServer() as server:
+def rest_catalog(store: Mapping[str, str] | None = None) -> Iterator[RestCatalogServer]:
+    """Give a server for the whole run. `store`: variables of an S3 server that may have tables."""
+    with RestCatalogServer(store) as server:
         yield server

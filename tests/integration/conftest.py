@@ -3,7 +3,7 @@
 import functools
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +50,20 @@ class Place:
     topics: TopicNames
     root: Path
     table: str
+    lake: str = "paimon"
+    """Format of the table."""
+    lake_options: dict[str, str] = field(default_factory=dict)
+    """Options of the table."""
 
     def settings(self, *streams: str, options: dict[str, Any] | None = None, **more: Any) -> Settings:
         """Settings for these streams, `flights` if none is named; all write to the one table."""
-        named = {name: {"table": self.table, **(options or {})} for name in streams or ("flights",)}
+        table = {"table": self.table, "format": self.lake, "options": self.lake_options}
+        named = {name: {**table, **(options or {})} for name in streams or ("flights",)}
         return settings_for(self.bootstrap, self.prefix, named, **more)
 
     def job(self, stream: str = "flights", **how: Any) -> Job:
         """A job of the stream."""
+        how = {"lake": self.lake, "lake_options": self.lake_options, **how}
         return Job(self.bootstrap, self.topics, stream, self.table, **how)
 
 

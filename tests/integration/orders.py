@@ -1,6 +1,7 @@
 """The command line on a test's deployment."""
 
 import asyncio
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -63,9 +64,10 @@ async def invoke(place: Place, *arguments: str, **settings: str) -> Spoken:
 
 def config_of(place: Place) -> Path:
     """Write the settings of the stream `flights`; returns their file."""
-    config = place.root / "sluicegate.toml"
+    config, options = place.root / "sluicegate.toml", place.lake_options.items()
     config.write_text(
         f'[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'
-        f'group_id = "{place.prefix}"\n[streams.flights]\ntable = "{place.table}"\n'
+        f'group_id = "{place.prefix}"\n[streams.flights]\ntable = "{place.table}"\nformat = "{place.lake}"\n'
+        f"options = {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in options)} }}\n"
     )
     return config

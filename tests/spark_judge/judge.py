@@ -1,13 +1,14 @@
 """A Spark with the runtimes of lake formats, which reads our commits and writes between them.
 
 It is another release than that of the jobs, since the runtimes exist for some releases only. So it has an
-environment of its own, which is made once for each user: about 450 MB.
+environment of its own, which is made once for each user: about 520 MB.
 """
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,18 +20,30 @@ from sluicegate.embedded.java import find_java
 
 SPARK: Final = "4.1.4"
 DELTA: Final = "4.4.0"
+ICEBERG: Final = "1.12.0"
 SKIPPED: Final = "SLUICEGATE_TEST_SPARK_JUDGE"
 """Variable of the environment that leaves these tests out with the value `no`."""
 REASON: Final = f"left out by {SKIPPED}=no: no Spark with the runtimes of lake formats reads these tables"
 
-_MAIN: Final = f"delta-spark_4.1_2.13-{DELTA}.jar"
+_DELTA_MAIN: Final = f"delta-spark_4.1_2.13-{DELTA}.jar"
+_ICEBERG_MAIN: Final = f"iceberg-spark-runtime-4.1_2.13-{ICEBERG}.jar"
 _WORKER: Final = Path(__file__).with_name("worker.py")
-_MODULE: Final = f"""\
+_DELTA_MODULE: Final = f"""\
 <ivy-module version="2.0">
   <info organisation="sluicegate" module="spark-judge-for-tests"/>
   <dependencies>
     <dependency org="io.delta" name="delta-spark_4.1_2.13" rev="{DELTA}" transitive="false"/>
     <dependency org="io.delta" name="delta-storage" rev="{DELTA}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+_ICEBERG_MODULE: Final = f"""\
+<ivy-module version="2.0">
+  <info organisation="sluicegate" module="spark-judge-for-tests"/>
+  <dependencies>
+    <dependency org="org.apache.iceberg" name="iceberg-spark-runtime-4.1_2.13" rev="{ICEBERG}"
+      transitive="false"/>
+    <dependency org="org.xerial" name="sqlite-jdbc" rev="3.46.1.3" transitive="false"/>
   </dependencies>
 </ivy-module>
 """
@@ -45,7 +58,7 @@ class SparkJudge:
 
     def __init__(self, folder: Path) -> None:
         home = cached_directory(f"pyspark-{SPARK}", _install)
-        jars = fetched_jars(find_java(), "Delta for Spark", "delta-spark", DELTA, _MODULE, _MAIN)
+        jars = _runtimes()
         environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONNOUSERSITE": "1"}
         environment.pop("SPARK_HOME", None)
         with (folder / "spark.log").open("ab") as log:
@@ -63,8 +76,15 @@ class SparkJudge:
 
     def sql(self, statement: str) -> list[list[Any]]:
         """Return the rows of a statement. Dates, times and decimals come as texts. Raises SparkError."""
+        return self._ask(statement)
+
+    def begin(self, settings: Mapping[str, str]) -> None:
+        """Begin another session of the same Spark with these settings, such as catalogs."""
+        self._ask(dict(settings))
+
+    def _ask(self, request: str | dict[str, str]) -> list[list[Any]]:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(statement) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
@@ -87,6 +107,16 @@ class SparkJudge:
     ) -> None:
         # Spark ends at the end of its input.
         self._process.communicate()
+
+
+def _runtimes() -> list[Path]:
+    """Return the jars of the runtimes. Raises FetchError."""
+    java = find_java()
+    delta = fetched_jars(java, "Delta for Spark", "delta-spark", DELTA, _DELTA_MODULE, _DELTA_MAIN)
+    iceberg = fetched_jars(
+        java, "Iceberg for Spark", "iceberg-spark", ICEBERG, _ICEBERG_MODULE, _ICEBERG_MAIN
+    )
+    return [*delta, *iceberg]
 
 
 def _install(folder: Path) -> None:

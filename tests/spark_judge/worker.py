@@ -1,7 +1,8 @@
 """Spark with the runtimes of lake formats, in a process and an environment of its own.
 
 Usage: worker.py JARS FOLDER, with the paths of the jars separated by commas. Each line of standard input is a
-statement in JSON. Each line of standard output is its answer in JSON: `rows`, or `error`.
+statement in JSON, or a map of settings for another session. Each line of standard output is its answer in
+JSON: `rows`, or `error`.
 """
 
 import json
@@ -20,8 +21,11 @@ def main(jars: str, folder: str) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     send(answers, {"rows": [[spark.version]]})
     for line in sys.stdin:
+        request = json.loads(line)
         try:
-            rows = [list(row) for row in spark.sql(json.loads(line)).collect()]
+            if isinstance(request, dict):
+                spark = another(spark, request)
+            rows = [] if isinstance(request, dict) else [list(row) for row in spark.sql(request).collect()]
         except Exception as error:  # any failure of a statement is the answer to it
             send(answers, {"error": str(error)})
         else:
@@ -43,7 +47,8 @@ def session(jars: str, folder: str) -> SparkSession:
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         "spark.databricks.delta.snapshotPartitions": "1",
@@ -52,6 +57,14 @@ def session(jars: str, folder: str) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def another(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
+    """Return a session of its own, with more settings."""
+    made = spark.newSession()
+    for name, value in settings.items():
+        made.conf.set(name, value)
+    return made
 
 
 def send(answers: IO[str], answer: dict[str, Any]) -> None:

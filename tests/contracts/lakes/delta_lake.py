@@ -7,10 +7,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.actions import read_line
@@ -20,7 +21,7 @@ from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Content, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault
 
@@ -36,7 +37,7 @@ class FaultyStorage(LocalStorage):
         super().__init__(location)
         self.fault = fault
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         if self.fault is Fault.AWAY:
             self.fault = None
             raise LakeUnavailable("injected")
@@ -73,6 +74,7 @@ class ThawingStorage(LocalStorage):
 
 class DeltaLake:
     marked = True
+    options: Mapping[str, str] | None = {}
 
     def __init__(
         self,
@@ -146,6 +148,21 @@ class DeltaLake:
         paths = [self.root / uri.partition("/numbers/")[2] for uri in self.table.file_uris()]
         return sorted(number for path in paths for number in pq.ParquetFile(path).read()["id"].to_pylist())
 
+    def read(self) -> pa.Table:
+        return pa.table(self.table.scan())
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(self.read().to_pylist(), key=lambda row: row["id"])
+
+    def alter(self, name: str, kind: pa.DataType) -> None:
+        self.table.alter.add_columns(Field.from_arrow(pa.field(name, kind)))
+
+    def schemas(self) -> int:
+        return sum(len(self.actions(version, "metaData")) for version in self.versions())
+
+    def data_files(self) -> int:
+        return sum(1 for path in self.root.rglob("*.parquet") if self.log not in path.parents)
+
     def watermark(self) -> int | None:
         return Log(self.storage(None)).load().watermark
 
@@ -154,6 +171,10 @@ class DeltaLake:
 
     def foreign_write(self, rows: pa.Table, properties: CommitProperties = PATIENT) -> None:
         if rows.num_rows:
+            # The library wants all columns.
+            schema = pa.schema(self.table.schema())
+            for field in [field for field in schema if field.name not in rows.schema.names]:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
             write_deltalake(
                 self.location, rows, mode="append", commit_properties=properties, storage_options=self.access
             )

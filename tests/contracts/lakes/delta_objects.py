@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Content, Storage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Fault
 from tests.contracts.lakes.paimon_objects import FaultyObjects
@@ -20,7 +20,7 @@ DELTA: Final = ("delta", pytest.param("delta-on-s3", marks=pytest.mark.s3))
 class FaultyLog(FaultyObjects):
     """Fails once, at the put that decides a commit."""
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         if self.fault is Fault.AWAY:
             self.fault = None
             raise LakeUnavailable("injected")

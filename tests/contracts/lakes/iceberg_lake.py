@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog as LibraryCatalog
 from pyiceberg.catalog.sql import SqlCatalog as SqlLibraryCatalog
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -26,11 +27,12 @@ from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
-from sluicegate.lakes.iceberg.metadata import MAIN, Append, Metadata, parse
+from sluicegate.lakes.iceberg.metadata import MAIN, Append, Change, Metadata, parse
 from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Published, SnapshotRef
 from sluicegate.lakes.storage import Uncertain
 from tests.contracts.lakes.harness import USER, Fault
+from tests.contracts.lakes.iceberg_objects import S3Folder
 
 ID_ONLY = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = Identifier(("db",), "numbers")
@@ -91,12 +93,13 @@ class OtherProduct:
     def load(self) -> Metadata:
         return self._inner.load()
 
-    def commit(self, base: Metadata, change: Append) -> bool:
+    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
+        assert isinstance(change, Append)
         summary = {
             key: value for key, value in change.snapshot["summary"].items() if not key.startswith("sluice")
         }
         snapshot = {**change.snapshot, "summary": {**summary, **self._summary}}
-        return self._inner.commit(base, Append(snapshot, change.branch, change.head, {}))
+        return self._inner.commit(base, Append(snapshot, change.branch, change.head, {}), files)
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         self._inner.create(fields, location)
@@ -105,8 +108,20 @@ class OtherProduct:
         self._inner.close()
 
 
+def _with_field(fields: dict[str, Any], name: str, field: Mapping[str, Any]) -> None:
+    """Give metadata a schema with one more field of a plain type."""
+    (current,) = [each for each in fields["schemas"] if each["schema-id"] == fields["current-schema-id"]]
+    fields["last-column-id"] += 1
+    fields["current-schema-id"] += 1
+    added = {**field, "id": fields["last-column-id"], "name": name, "required": False}
+    made = {**current, "schema-id": fields["current-schema-id"], "fields": [*current["fields"], added]}
+    fields["schemas"].append(made)
+
+
 class IcebergLake:
     marked = True
+    options: Mapping[str, str] | None
+    catalog_name = "default"
 
     def __init__(
         self,
@@ -117,12 +132,21 @@ class IcebergLake:
         properties: Mapping[str, str] | None = None,
         *,
         forgets_parents: bool = False,
+        objects: S3Folder | None = None,
     ) -> None:
-        """`forgets_parents`: expiry takes the parent's name out of the oldest snapshot, as pyiceberg does."""
+        """Make a table, with its files in a folder or in an object store.
+
+        `forgets_parents`: expiry takes the parent's name out of the oldest snapshot, as pyiceberg does.
+        """
         warehouse.mkdir(exist_ok=True)
+        self.objects = objects
         self._connect(warehouse)
-        self.root = warehouse / self.table_name.namespace[0] / "numbers"
-        self.location = str(self.root)
+        inside = f"{self.table_name.namespace[0]}/numbers"
+        self.root = (objects.path if objects is not None else warehouse) / inside
+        """Folder of the table's files; of an object store, that of its server."""
+        self.base = f"{objects.uri if objects is not None else f'file://{warehouse}'}/{inside}"
+        """Location of the table, as its metadata has it."""
+        self.location = self.base if objects is not None else str(self.root)
         self._version = version
         self._schema = schema
         self._spec = spec
@@ -136,24 +160,34 @@ class IcebergLake:
         self.table_name = TABLE
         self.database = f"{warehouse}/catalog.db"
         self.uri = self.database_uri = f"sqlite:///{self.database}"
-        self.adapter = IcebergAdapter({"uri": self.uri})
+        self.options = {"uri": self.uri, "catalog": self.catalog_name}
+        self.adapter = IcebergAdapter(self.options)
         self.library: LibraryCatalog = SqlLibraryCatalog(
-            "default", uri=self.uri, warehouse=f"file://{warehouse}"
+            self.catalog_name, uri=self.uri, warehouse=f"file://{warehouse}", **self.access
         )
+
+    @property
+    def access(self) -> dict[str, str]:
+        """Properties with which the library reaches the files."""
+        return self.objects.access if self.objects is not None else {}
+
+    def path_of(self, location: str) -> Path:
+        """Return the path of a file of the table."""
+        return self.objects.path_of(location) if self.objects is not None else local(location)
 
     def catalog(self, files: Files) -> Catalog:
         """Return the adapter's access to the catalog."""
-        return SqlCatalog(self.uri, "default", self.table_name, files)
+        return SqlCatalog(self.uri, self.catalog_name, self.table_name, files)
 
     def faulty(self, files: Files, fault: Fault | None) -> Catalog:
         """Return an access that fails once, where a commit is decided."""
-        catalog = FaultyCatalog(self.uri, "default", self.table_name, files)
+        catalog = FaultyCatalog(self.uri, self.catalog_name, self.table_name, files)
         catalog.fault = fault
         return catalog
 
     def thawing(self, files: Files, meanwhile: Callable[[], None]) -> Catalog:
         """Return an access of a process that stands still where a commit is decided, and is killed then."""
-        catalog = ThawingCatalog(self.uri, "default", self.table_name, files)
+        catalog = ThawingCatalog(self.uri, self.catalog_name, self.table_name, files)
         catalog.meanwhile = meanwhile
         return catalog
 
@@ -161,7 +195,7 @@ class IcebergLake:
         self.library.create_table(
             str(self.table_name),
             self._schema,
-            location=f"file://{self.root}",
+            location=self.base,
             partition_spec=self._spec,
             properties=self._properties,
         )
@@ -181,7 +215,7 @@ class IcebergLake:
         names = {"name": self.table_name.name, "at": self.table_name.namespace[0]}
         with self._database() as connection:
             location = connection.execute(text(query), names).scalar_one()
-        return parse(location, local(location).read_bytes())
+        return parse(location, self.path_of(location).read_bytes())
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[Connection]:
@@ -201,8 +235,8 @@ class IcebergLake:
         before = self.metadata.location
         fields = self.fields()
         change(fields)
-        after = f"file://{self.root}/metadata/99999-{uuid.uuid4()}.metadata.json"
-        local(after).write_text(json.dumps(fields))
+        after = f"{self.base}/metadata/99999-{uuid.uuid4()}.metadata.json"
+        self.path_of(after).write_text(json.dumps(fields))
         update = "UPDATE iceberg_tables SET metadata_location = :after WHERE metadata_location = :before"
         with self._database() as connection:
             connection.execute(text(update), {"after": after, "before": before})
@@ -237,6 +271,25 @@ class IcebergLake:
 
     def ids(self) -> list[int]:
         return sorted(self.read().column("id").to_pylist())
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(self.read().to_pylist(), key=lambda row: row["id"])
+
+    def alter(self, name: str, kind: pa.DataType) -> None:
+        field = pa.field(name, kind, metadata={"PARQUET:field_id": "1"})
+        (added,) = pyarrow_to_schema(pa.schema([field])).fields
+        if self._version > 2 and isinstance(self.library, SqlLibraryCatalog):
+            # The library cannot write metadata of version 3, but it tells a REST catalog what to change.
+            self.edit(lambda fields: _with_field(fields, name, json.loads(added.model_dump_json())))
+            return
+        with self.table.update_schema() as update:
+            update.add_column(name, added.field_type)
+
+    def schemas(self) -> int:
+        return len(self.metadata.fields["schemas"])
+
+    def data_files(self) -> int:
+        return sum(1 for _ in self.root.rglob("*.parquet"))
 
     def watermark(self) -> int | None:
         return Ancestry(self.metadata, MAIN).watermark()

@@ -17,6 +17,7 @@ from sluicegate.lakes.iceberg.rest import RestTable
 from sluicegate.lakes.port import LakeUnavailable, TableRef
 from tests.contracts.lakes.harness import Fault
 from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
+from tests.contracts.lakes.iceberg_objects import S3Folder, s3_folder
 from tests.iceberg_java.java import RestCatalogServer
 
 
@@ -63,30 +64,39 @@ class ThawingTable(RestTable):
 class RestLake(IcebergLake):
     """A table of a REST catalog, in a namespace of its own."""
 
-    def __init__(self, server: RestCatalogServer, unique: str, warehouse: Path, version: int = 2) -> None:
+    def __init__(
+        self,
+        server: RestCatalogServer,
+        unique: str,
+        warehouse: Path,
+        version: int = 2,
+        *,
+        objects: S3Folder | None = None,
+    ) -> None:
         self._server = server
         self._namespace = unique
-        super().__init__(warehouse, version)
+        super().__init__(warehouse, version, objects=objects)
 
     def _connect(self, warehouse: Path) -> None:
         self.table_name = Identifier((self._namespace,), "numbers")
         self.database = str(self._server.database)
         self.database_uri = f"sqlite:///{self.database}"
         self.uri = self._server.uri
-        self.options = {"type": "rest", "uri": self.uri}
-        self.adapter = IcebergAdapter(self.options)
-        self.library = RestCatalog("default", **self.options)
+        self._access = {"type": "rest", "uri": self.uri}
+        self.options = self._access
+        self.adapter = IcebergAdapter(self._access)
+        self.library = RestCatalog("default", **self._access, **self.access)
 
     def catalog(self, files: Files) -> Catalog:
-        return RestTable(self.options, "default", self.table_name, files)
+        return RestTable(self._access, "default", self.table_name, files)
 
     def faulty(self, files: Files, fault: Fault | None) -> Catalog:
-        catalog = FaultyTable(self.options, "default", self.table_name, files)
+        catalog = FaultyTable(self._access, "default", self.table_name, files)
         catalog.fault = fault
         return catalog
 
     def thawing(self, files: Files, meanwhile: Callable[[], None]) -> Catalog:
-        catalog = ThawingTable(self.options, "default", self.table_name, files)
+        catalog = ThawingTable(self._access, "default", self.table_name, files)
         catalog.meanwhile = meanwhile
         return catalog
 
@@ -115,7 +125,8 @@ class PostgresLake(IcebergLake):
         self.table_name = Identifier((self._namespace,), "numbers")
         self.database = ""
         self.uri = self.database_uri = self._given
-        self.adapter = self._recording = RecordingAdapter({"uri": self.uri})
+        self.options = {"uri": self.uri}
+        self.adapter = self._recording = RecordingAdapter(self.options)
         self.library = SqlLibraryCatalog("default", uri=self.uri, warehouse=f"file://{warehouse}")
 
     def close(self) -> None:
@@ -127,8 +138,14 @@ class PostgresLake(IcebergLake):
 
 ICEBERG: Final = ("iceberg", "iceberg-v3", "iceberg-rest", "iceberg-rest-v3")
 """Names of the tables of the contract suite that the library for Java can reach, too."""
-ALL_ICEBERG: Final = (*ICEBERG, "iceberg-postgres")
-"""Names of the tables of the contract suite."""
+ON_S3: Final = ("iceberg-on-s3", "iceberg-on-s3-v3", "iceberg-rest-on-s3")
+"""Names of the tables whose files are in an S3 server."""
+ALL_ICEBERG: Final = (
+    *ICEBERG,
+    "iceberg-postgres",
+    *(pytest.param(name, marks=pytest.mark.s3) for name in ON_S3),
+)
+"""Names of the tables of the contract suite, as parameters of fixtures."""
 
 
 def iceberg_of(name: str, request: pytest.FixtureRequest, folder: Path) -> IcebergLake:
@@ -137,9 +154,19 @@ def iceberg_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Icebe
     if name in ("iceberg", "iceberg-v3"):
         return IcebergLake(folder, version, forgets_parents=version == 3)
     unique: str = request.getfixturevalue("unique")
+    if name in ON_S3:
+        return _on_s3(name, request, unique, folder, version)
     if name == "iceberg-postgres":
         lake = PostgresLake(request.getfixturevalue("postgres"), unique, folder, version)
         request.addfinalizer(lake.close)
         return lake
     server: RestCatalogServer = request.getfixturevalue("iceberg_rest")
     return RestLake(server, unique, folder, version)
+
+
+def _on_s3(name: str, request: pytest.FixtureRequest, unique: str, folder: Path, version: int) -> IcebergLake:
+    objects = s3_folder(request)
+    if "rest" in name:
+        server: RestCatalogServer = request.getfixturevalue("iceberg_rest_of_s3")
+        return RestLake(server, unique, folder, version, objects=objects)
+    return IcebergLake(folder, version, objects=objects)

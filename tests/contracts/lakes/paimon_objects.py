@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.storage import Storage, Uncertain
+from sluicegate.lakes.storage import Content, Storage, Uncertain
 from sluicegate.lakes.storage_objects import ObjectStorage, connect
 from tests.contracts.lakes.harness import Fault
 from tests.contracts.lakes.paimon_lake import Killed, PaimonLake
@@ -30,7 +30,7 @@ class FaultyObjects(ObjectStorage):
             self.fault = None
             raise LakeUnavailable("injected")
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         fault, self.fault = self.fault, None
         put = fault is not Fault.LOST and super().put_if_absent(name, content)
         if fault is not None:
@@ -45,7 +45,7 @@ class ThawingObjects(ObjectStorage):
         super().__init__(uri, connect(uri))
         self._meanwhile = meanwhile
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         self._meanwhile()
         super().put_if_absent(name, content)
         raise Killed

@@ -8,6 +8,7 @@ from threading import Barrier
 
 import pytest
 
+from sluicegate.lakes.packing import Packed
 from sluicegate.lakes.storage import Stamped, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.storages.conftest import Place
@@ -24,6 +25,15 @@ def test_the_second_put_of_a_name_changes_nothing(place: Place, storage: Storage
     assert storage.read("snapshot/snapshot-1") == b"first"
     assert storage.names("snapshot") == ["snapshot-1"]
     storage.settle("snapshot")
+
+
+def test_content_in_parts_is_put_whole(storage: Storage) -> None:
+    content = Packed(plain=10)
+    for number in range(100):
+        content.add(b"%d," % number)
+    assert storage.put_if_absent("snapshot/snapshot-1", content)
+    assert storage.read("snapshot/snapshot-1") == b"".join(b"%d," % number for number in range(100))
+    assert not storage.put_if_absent("snapshot/snapshot-1", b"other")
 
 
 def test_a_deleted_name_can_be_put_again(storage: Storage) -> None:

@@ -207,6 +207,7 @@ def test_secrets_are_not_shown() -> None:
         "SLUICEGATE_KAFKA__SECURITY__KEY_PASSWORD": "hunter2-key",
         "SLUICEGATE_REDIS__URL": "rediss://me:hunter2%2Fredis@cache:7000/3",
         "SLUICEGATE_STREAMS__FLIGHTS__OPTIONS": '{"s3.secret-key": "hunter2-s3", "s3.region": "eu-hunter2"}',
+        "SLUICEGATE_STREAMS__FLIGHTS__OPTIONS__HEADER__AUTHORIZATION": "Other hunter2-header",
     }
     settings = load(None, env)
     assert settings.redis is not None
@@ -217,6 +218,7 @@ def test_secrets_are_not_shown() -> None:
         "hunter2-kafka",
         "hunter2-key",
         "hunter2-s3",
+        "Other hunter2-header",
         "hunter2%2Fredis",
         "hunter2/redis",
         "rediss://me:hunter2%2Fredis@cache:7000/3",

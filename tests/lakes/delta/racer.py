@@ -13,7 +13,7 @@ from pathlib import Path
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.port import CommitRequest, Found, Published, SnapshotRef
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Content, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from sluicegate.lakes.storage_objects import ObjectStorage, Stores, connect
 
@@ -48,7 +48,7 @@ class SlowObjects(ObjectStorage):
         super().__init__(uri, stores)
         self._pause = pause
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         self._pause()
         return super().put_if_absent(name, content)
 

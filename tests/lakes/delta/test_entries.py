@@ -1,6 +1,8 @@
 """Lines that add files come from outside: only those that every reader takes alike reach the log."""
 
+import contextlib
 import json
+import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ import pytest
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.delta.canonical import from_text, to_bytes, to_text
+from sluicegate.lakes.delta.entries import Entries, Examiner
+from sluicegate.lakes.delta.log import Log
+from sluicegate.lakes.delta.schema import read_schema
 from sluicegate.lakes.port import BadFiles, Refused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
@@ -44,6 +49,46 @@ def with_file(event: FilesWritten, **changes: Any) -> FilesWritten:
     return event.model_copy(update={"files": (file.model_copy(update=changes),)})
 
 
+def verdict(examiner: Examiner, event: FilesWritten) -> Entries | str:
+    try:
+        return examiner.examine(event)
+    except BadFiles as error:
+        return str(error)
+
+
+def damaged(line: bytes, dice: random.Random) -> bytes:
+    """Return a line with a part that is spoiled, in a way that parsers could take."""
+    spoiled, at = bytearray(line), dice.randrange(len(line))
+    match dice.randrange(4):
+        case 0:
+            del spoiled[at : at + dice.randint(1, 3)]
+        case 1:
+            spoiled[at:at] = dice.choice(
+                [b" ", b"\\", b'"', b"0", b"\n", b"\t", b"\\n", b"\xc3\xa4", b",", b"e0"]
+            )
+        case 2:
+            start = dice.randrange(len(line))
+            spoiled[at : at + 2] = line[start : start + 2]
+        case _:
+            spoiled[at] = dice.randrange(256)
+    return bytes(spoiled)
+
+
+def test_a_line_of_a_known_partition_is_judged_as_one_of_an_unknown(lake: DeltaLake) -> None:
+    event = lake.write(ROWS)
+    schema, location = read_schema(Log(lake.storage(None)).load().metadata), event.location
+    knowing = Examiner(schema, location)
+    knowing.examine(event)
+    taken = 0
+    for seed in range(10_000):
+        line = damaged(event.files[0].metadata, random.Random(seed))
+        spoiled = with_file(event, metadata=line)
+        found = verdict(knowing, spoiled)
+        assert found == verdict(Examiner(schema, location), spoiled)
+        taken += not isinstance(found, str)
+    assert taken
+
+
 def added(file: FileInfo) -> dict[str, Any]:
     fields: dict[str, Any] = json.loads(file.metadata)["add"]
     return fields
@@ -67,6 +112,12 @@ def refused(lake: DeltaLake, event: FilesWritten) -> str:
     stream = Stream(lake)
     with pytest.raises(BadFiles) as error:
         stream.committer.check([event])
+    # Lines of partitions that are known take another way.
+    with contextlib.suppress(BadFiles):
+        stream.committer.check([lake.write(ROWS)])
+    with pytest.raises(BadFiles) as again:
+        stream.committer.check([event])
+    assert str(again.value) == str(error.value)
     outcome = stream.publish(1, stream.head(1), [event])
     assert isinstance(outcome, Refused)
     assert outcome.reason == str(error.value)

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from sluicegate.lakes.delta.adapter import ADAPTER
+from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import CommitRequest, Found, Published
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
@@ -137,6 +139,25 @@ def test_the_library_works_on_between_our_commits(tmp_path: Path, duck: duckdb.D
     assert isinstance(successor.ask(6), Found)
     history = lake.maintenance().history()
     assert [each.decision for each in history.commits if each.commit_user == USER] == [6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("mode", ["none", "name", "id"])
+def test_duckdb_reads_null_where_files_are_older_than_a_column(
+    tmp_path: Path, duck: duckdb.DuckDBPyConnection, mode: str
+) -> None:
+    properties = {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "1"}
+    columns = [column("id") if mode == "none" else mapped("id", 1)]
+    features = protocol(["columnMapping"], ["columnMapping"])
+    put(tmp_path, 0, info(), features, metadata(columns, (), properties))
+    place = pa.struct([("x", pa.int64())])
+    wide = pa.schema([("id", pa.int64()), ("note", pa.string()), ("place", place)])
+    older = written(tmp_path, pa.record_batch({"id": pa.array([1], pa.int64())}))
+    evolve(ADAPTER, ADAPTER.parse_table(str(tmp_path)), wide)
+    newer = written(tmp_path, pa.record_batch([[2], ["b"], pa.array([{"x": 5}], place)], schema=wide))
+    commit(tmp_path, 1, older, newer)
+    assert rows(duck, tmp_path, "id, note, place.x") == [(1, None, None), (2, "b", 5)]
+    assert rows(duck, tmp_path, "id", "note IS NULL") == [(1,)]
+    assert rows(duck, tmp_path, "id", "place.x > 4") == [(2,)]
 
 
 def test_the_library_shows_our_commits_in_its_history(tmp_path: Path) -> None:

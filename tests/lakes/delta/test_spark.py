@@ -1,5 +1,7 @@
 """Spark with Delta's own runtime: it reads our commits, and makes, changes and cleans tables between them."""
 
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,9 +10,10 @@ import pytest
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.port import CommitRequest, Found, Published
+from sluicegate.lakes.port import BadFiles, CommitRequest, Found, Published
 from tests.contracts.lakes.harness import USER
 from tests.lakes.delta.test_commits import written
+from tests.lakes.recipes import statements
 from tests.spark_judge.judge import SparkJudge
 
 
@@ -94,3 +97,41 @@ def test_spark_appends_deletes_compacts_and_vacuums_between_our_commits(
     assert table.opened().inspect().newest_made == 6
     history = ADAPTER.open_maintenance(table.ref).history()
     assert [each.decision for each in history.commits if each.commit_user == USER] == list(range(6, 0, -1))
+
+
+def age(path: Path, days: int) -> None:
+    past = time.time() - days * 86_400
+    os.utime(path, (past, past))
+
+
+def test_the_recipe_cleans_up_and_spares_pending_files(spark_judge: SparkJudge, tmp_path: Path) -> None:
+    table = Shared(spark_judge, tmp_path / "t", "id BIGINT")
+    for number in range(1, 6):
+        table.commit(number)
+    waiting, orphan = (
+        written(table.root, pa.record_batch({"id": pa.array([number], pa.int64())})) for number in (6, 900)
+    )
+    (kept,), (lost,) = ([table.root / file.path for file in event.files] for event in (waiting, orphan))
+    age(kept, 29)
+    age(lost, 31)
+    for statement in statements("delta"):
+        table.theirs(statement.replace("delta.`/lake/flights`", "{}"))
+    assert (kept.exists(), lost.exists()) == (True, False)
+    (files,) = spark_judge.sql(f"DESCRIBE DETAIL {table.name}")
+    assert 1 in files, "OPTIMIZE made one file"
+    table.ours(waiting)
+    assert table.ids() == [1, 2, 3, 4, 5, 6]
+    assert table.read("sum(id), count(*)") == [(21, 6)]
+
+
+def test_a_pending_file_that_vacuum_took_is_noticed(spark_judge: SparkJudge, tmp_path: Path) -> None:
+    table = Shared(spark_judge, tmp_path / "t", "id BIGINT", delta_deletedFileRetentionDuration="1 day")
+    table.commit(1)
+    waiting = written(table.root, pa.record_batch({"id": pa.array([2], pa.int64())}))
+    (file,) = waiting.files
+    age(table.root / file.path, 2)
+    table.theirs("VACUUM {}")
+    with pytest.raises(BadFiles, match="is not in"):
+        table.committer.check([waiting])
+    table.commit(3)
+    assert table.ids() == [1, 3]

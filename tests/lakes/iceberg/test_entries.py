@@ -80,6 +80,10 @@ def test_a_record_that_states_something_else_is_refused(lake: IcebergLake, name:
     bad = changed(lake, lake.write(rich.rows([1])), change)
     with pytest.raises(BadFiles, match=words):
         stream.committer.check([bad])
+    # Records of partitions that are known take another way.
+    stream.committer.check([lake.write(rich.rows([1]))])
+    with pytest.raises(BadFiles, match=words):
+        stream.committer.check([bad])
     assert isinstance(stream.publish(1, stream.head(1), [bad]), Refused)
     assert lake.metadata.head("main") is None
 

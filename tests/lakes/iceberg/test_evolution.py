@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import IntegerType, LongType, MapType, NestedField, StringType, StructType
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import BadFiles, Published
@@ -36,10 +36,14 @@ Change = Callable[[Any], object]
     "change",
     [
         lambda update: update.add_column("more", LongType()),
+        lambda update: update.add_column("counts", MapType(10, StringType(), 11, LongType())),
+        lambda update: update.add_column(
+            "place", StructType(NestedField(10, "x", LongType(), required=True))
+        ),
         lambda update: update.rename_column("name", "title"),
         lambda update: update.update_column("id", LongType()),
     ],
-    ids=["added", "renamed", "widened"],
+    ids=["added", "map", "required part", "renamed", "widened"],
 )
 def test_files_of_an_older_schema_are_committed(lake: IcebergLake, change: Change) -> None:
     stream, waiting = Stream(lake), written(lake, 1, 2)
@@ -66,6 +70,16 @@ def test_files_that_lack_a_required_column_are_refused(lake: IcebergLake) -> Non
         update.update_column("id", required=True)
     with pytest.raises(BadFiles, match="id is required"):
         stream.committer.check([waiting])
+
+
+def test_files_that_lack_a_required_part_of_a_column_are_refused(tmp_path: Path) -> None:
+    place = StructType(NestedField(2, "x", LongType()))
+    lake = IcebergLake(tmp_path, schema=Schema(NestedField(1, "place", place)))
+    waiting = lake.write(pa.record_batch({"place": [{"x": 1}]}))
+    with lake.table.update_schema(allow_incompatible_changes=True) as update:
+        update.add_column(("place", "y"), LongType(), required=True)
+    with pytest.raises(BadFiles, match="y is required"):
+        lake.committer().check([waiting])
 
 
 def test_files_of_an_older_spec_get_a_manifest_of_that_spec(lake: IcebergLake) -> None:

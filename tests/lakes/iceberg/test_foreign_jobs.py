@@ -9,14 +9,14 @@ import pytest
 from sluicegate.lakes.port import Absent, Conflict, Found, Published, Unproven
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
-from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, RestLake, iceberg_of
-from tests.iceberg_java.java import IcebergJava, sql_catalog
+from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, ON_S3, RestLake, iceberg_of
+from tests.iceberg_java.java import IcebergJava, s3_properties, sql_catalog
 from tests.lakes.iceberg.reading import duck_rows, lines
 
 Job = Callable[..., None]
 
 
-@pytest.fixture(params=ICEBERG)
+@pytest.fixture(params=[*ICEBERG, *(pytest.param(name, marks=pytest.mark.s3) for name in ON_S3)])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
     return iceberg_of(request.param, request, tmp_path)
 
@@ -29,6 +29,9 @@ def job(lake: IcebergLake, iceberg_java: IcebergJava) -> Job:
     else:
         catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
 
+    if lake.objects is not None:
+        catalog |= s3_properties(lake.objects.server.environment())
+
     def change(what: str, /, **more: Any) -> None:
         iceberg_java.change(what, catalog, str(lake.table_name), **more)
 
@@ -37,7 +40,8 @@ def job(lake: IcebergLake, iceberg_java: IcebergJava) -> Job:
 
 def ids(lake: IcebergLake, java: IcebergJava) -> list[int]:
     """Return the rows that two readers agree on."""
-    found = sorted(int(str(row[0])) for row in java.read(lake.metadata.location, ["id"]))
+    store = lake.objects.server.environment() if lake.objects is not None else None
+    found = sorted(int(str(row[0])) for row in java.read(lake.metadata.location, ["id"], store=store))
     assert [number for (number,) in duck_rows(lake, "id")] == found
     return found
 

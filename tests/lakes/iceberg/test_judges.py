@@ -11,6 +11,7 @@ import pytest
 from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_objects import S3Folder, s3_folder
 from tests.iceberg_java.java import IcebergJava, where
 from tests.lakes.iceberg import rich
 from tests.lakes.iceberg.reading import duck_rows
@@ -49,9 +50,9 @@ def in_java(value: Any) -> Any:
             return value
 
 
-def committed(folder: Path, version: int, name: str) -> IcebergLake:
+def committed(folder: Path, version: int, name: str, objects: S3Folder | None = None) -> IcebergLake:
     """Return a table of two commits and of two files for each partition, or more."""
-    lake = IcebergLake(folder, version, rich.RICH, rich.spec(name))
+    lake = IcebergLake(folder, version, rich.RICH, rich.spec(name), objects=objects)
     stream = Stream(lake)
     for decision, part in enumerate((NUMBERS[:11], NUMBERS[11:]), 1):
         event = lake.write(rich.rows(part))
@@ -105,6 +106,21 @@ def test_partitions_and_bounds_are_those_of_the_rows(
         assert 0 <= low <= high < len(NUMBERS)
     spread = iceberg_java.files(lake.metadata.location, where("eq", "id", 3))
     assert 0 < len(spread) < len(files), "the bounds leave no file out"
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("name", ["name", "times", "bytes"])
+def test_names_of_partitions_are_keys_of_objects(
+    request: pytest.FixtureRequest, tmp_path: Path, iceberg_java: IcebergJava, name: str, version: int
+) -> None:
+    """Their values have spaces, letters beyond ASCII, colons and bytes, which the names of files encode."""
+    objects = s3_folder(request)
+    lake = committed(tmp_path, version, name, objects)
+    store = objects.server.environment()
+    found = iceberg_java.read(lake.metadata.location, ["id"], store=store)
+    assert sorted(int(row[0] or -1) for row in found) == list(NUMBERS)
+    assert [number for (number,) in duck_rows(lake, "id")] == list(NUMBERS)
+    assert any("%" in path.name for path in (lake.root / "data").rglob("*")) or name == "bytes"
 
 
 def test_rows_keep_their_ids_when_manifests_are_merged(tmp_path: Path, iceberg_java: IcebergJava) -> None:

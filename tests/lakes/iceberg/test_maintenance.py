@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from sluicegate.lakes.port import FileStatus, LakeUnavailable
@@ -43,6 +44,20 @@ def test_a_deleted_file_is_referenced_until_its_snapshots_expire(lake: IcebergLa
     assert status(lake, path) is FileStatus.UNREFERENCED
 
 
+@pytest.mark.parametrize("spelled", ["file:{}", "file://localhost{}", "{}", "file:///{}", "file://{}/."])
+def test_a_committed_file_is_referenced_however_the_table_spells_its_location(
+    lake: IcebergLake, spelled: str
+) -> None:
+    """Products write one folder in several ways, and owners change the location from one to another."""
+    stream = Stream(lake)
+    event = lake.event([1])
+    stream.publish(1, stream.head(1), [event])
+    (path,) = (file.path for file in event.files)
+    lake.edit(lambda fields: fields.update(location=spelled.format(lake.root)))
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.REFERENCED
+    assert (lake.root / path).exists()
+
+
 @pytest.mark.parametrize(
     "path", ["metadata/x.avro", "../elsewhere", "data/../metadata/v.json", "elsewhere/x.parquet"]
 )
@@ -81,3 +96,22 @@ def test_a_copy_of_a_table_keeps_its_form_and_no_history(lake: IcebergLake) -> N
     assert not any(key.startswith("sluicegate.") for key in copy.properties)
     maintenance.create_like(lake.adapter.parse_table(lake.location))
     assert lake.library.load_table("db.numbers2").metadata.table_uuid == copy.table_uuid
+
+
+@pytest.mark.parametrize("form", ["file:", "", "file://localhost"])
+def test_a_file_is_referenced_in_any_form_of_its_address(lake: IcebergLake, form: str) -> None:
+    """Other products write addresses of local files in other forms."""
+    stream = Stream(lake)
+    event = lake.event([1])
+    stream.publish(1, stream.head(1), [event])
+    manifest = Path(lines(lake)[0]["manifest_path"].removeprefix("file://"))
+    with manifest.open("rb") as file:
+        reader = fastavro.reader(file)
+        entries, schema, header = list(reader), reader.writer_schema, dict(reader.metadata)
+    for entry in entries:
+        (path,) = (each.path for each in event.files)
+        entry["data_file"]["file_path"] = f"{form}{lake.root}/{path}"
+    with manifest.open("wb") as file:
+        fastavro.writer(file, schema, entries, metadata=header)
+    assert status(lake, path) is FileStatus.REFERENCED
+    assert lake.maintenance().delete_unreferenced(path) is FileStatus.REFERENCED

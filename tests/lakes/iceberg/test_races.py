@@ -56,7 +56,10 @@ def decisions(lake: IcebergLake) -> list[int]:
     return [int(each["summary"]["sluicegate.decision"]) for each in lake.fields()["snapshots"]]
 
 
-@pytest.fixture(params=["iceberg", "iceberg-postgres", "iceberg-rest-v3"])
+ON_S3 = pytest.param("iceberg-on-s3", marks=pytest.mark.s3)
+
+
+@pytest.fixture(params=["iceberg", "iceberg-postgres", "iceberg-rest-v3", ON_S3])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
     return iceberg_of(request.param, request, tmp_path)
 

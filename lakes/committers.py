@@ -1,0 +1,117 @@
+"""Parts that the committers of all table formats share: looks at files, the reading of events, outcomes."""
+
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.port import (
+    Answer,
+    BadFiles,
+    CommitRequest,
+    Conflict,
+    LakeUnavailable,
+    OutcomeUnknown,
+    SnapshotRef,
+    Unproven,
+)
+from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.twins import Twins
+
+T = TypeVar("T")
+
+
+def look(storage: Storage, events: Sequence[FilesWritten]) -> None:
+    """Check that the events' files exist with the right size, inside the folder after all links are resolved.
+
+    Raises BadFiles or LakeUnavailable.
+    """
+    files = [file for event in events for file in event.files]
+    for folder in {posixpath.dirname(file.path) for file in files}:
+        if storage.leads_out(folder):
+            raise BadFiles(f"the folder {folder} of {storage.uri} leads out of the table by a link")
+    sizes = storage.sizes([file.path for file in files])
+    for file, size in zip(files, sizes, strict=True):
+        if size is None:
+            raise BadFiles(f"the file {file.path} is not in {storage.uri}")
+        if size != file.size:
+            raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+        if storage.is_link(file.path) and storage.leads_out(file.path):
+            raise BadFiles(f"the file {file.path} of {storage.uri} is a link out of the table")
+
+
+class Reading(Generic[T]):
+    """Single iteration over the events of a commit. It detects duplicate files, and adds up their sizes."""
+
+    def __init__(
+        self,
+        events: Sequence[FilesWritten | Checked],
+        check: Callable[[Sequence[FilesWritten]], Sequence[Checked]],
+        premises: str,
+        kind: type[T],
+    ) -> None:
+        """`kind` is the type of the adapter's content in checked events; the others are checked now."""
+        self._events = events
+        self._check = check
+        self._premises = premises
+        self._kind = kind
+        self._twins = Twins()
+        self.rows = 0
+        self.size = 0
+        """Of all files so far, in bytes."""
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield the contents. Raises BadFiles, Outdated, and the errors of the check."""
+        return (content for _, content in self.pairs())
+
+    def pairs(self) -> Iterator[tuple[Checked, T]]:
+        """Yield the events with their contents, as the iteration does."""
+        for event in self._events:
+            checked = event if isinstance(event, Checked) else self._check([event])[0]
+            content = checked.content
+            if checked.premises != self._premises or not isinstance(content, self._kind):
+                raise Outdated
+            if not self._twins.add_checked(checked):
+                raise BadFiles("a file is there twice, in two events of the commit")
+            self.rows += checked.rows
+            self.size += checked.size
+            yield checked, content
+
+
+def made_by(past: PastSnapshot, user: str, request: CommitRequest) -> bool:
+    """Return True if a snapshot is the commit of this request by this user."""
+    return (past.commit_user, past.decision, past.digest) == (user, request.decision, request.digest)
+
+
+def overtaken(asked: SnapshotRef | None, there: PastSnapshot | None) -> Conflict:
+    """Return the conflict of a commit on `asked`, in place of which another snapshot is there, or none."""
+    expected = asked.id if asked is not None else None
+    if there is None:
+        return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
+    return Conflict(
+        cause=Cause(
+            code=CauseCode.OTHER_WRITER,
+            snapshot=there.ref.id,
+            expected=expected,
+            names=(there.commit_user,) if there.commit_user else (),
+        )
+    )
+
+
+def unknown(code: CauseCode, snapshot: int, error: LakeUnavailable | None = None) -> OutcomeUnknown:
+    """Return the outcome of a commit whose snapshot may count, or may not."""
+    return OutcomeUnknown(str(error or ""), Cause(code=code, snapshot=snapshot))
+
+
+def with_overwriting(answer: Answer, storage: Storage) -> Answer:
+    """Name the usual cause in an object store, where a writer without a lock replaces snapshots."""
+    if not storage.object_store or not isinstance(answer, Unproven):
+        return answer
+    cause = answer.cause
+    if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
+        return answer
+    return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))

@@ -1,0 +1,54 @@
+"""Content of large files, kept compressed until it is written."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from backports import zstd
+
+PLAIN: Final = 64 << 20
+"""Bytes that are kept as they are. Only the largest commits have more."""
+_PART: Final = 1 << 20
+_LEVEL: Final = 1
+
+
+class Packed:
+    """Bytes in the order in which they were added. Above a size, most of them are compressed."""
+
+    def __init__(self, plain: int = PLAIN) -> None:
+        """`plain`: bytes from which on the content is compressed."""
+        self._plain = plain
+        self._packed: list[bytes] = []
+        self._open: list[bytes] = []
+        self._open_size = 0
+        self.size = 0
+        """Bytes of the content."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory, about."""
+        return self._open_size + sum(map(len, self._packed))
+
+    def add(self, part: bytes) -> None:
+        """Add bytes at the end."""
+        self._open.append(part)
+        self._open_size += len(part)
+        self.size += len(part)
+        if self._open_size >= (_PART if self._packed else self._plain):
+            self._pack()
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield the content from its beginning, in parts; as often as it is called."""
+        for each in self._packed:
+            yield zstd.decompress(each)
+        yield from self._open
+
+    def _pack(self) -> None:
+        part: list[bytes] = []
+        size = 0
+        for each in self._open:
+            part.append(each)
+            size += len(each)
+            if size >= _PART:
+                self._packed.append(zstd.compress(b"".join(part), _LEVEL))
+                part, size = [], 0
+        self._open, self._open_size = part, size

@@ -1,0 +1,343 @@
+"""Iceberg in an object store: requests that fail, locations of others, and what may be announced."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from sluicegate.cli.checks_rest import check_stream
+from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.lakes.iceberg import writer as module
+from sluicegate.lakes.iceberg.adapter import IcebergAdapter
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.metadata import MAIN
+from sluicegate.lakes.iceberg.records import path_in
+from sluicegate.lakes.iceberg.sql import SqlCatalog
+from sluicegate.lakes.port import (
+    BadFiles,
+    FileStatus,
+    Found,
+    LakeUnavailable,
+    NotPublished,
+    Published,
+    TableRefused,
+)
+from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.iceberg_lake import TABLE
+from tests.contracts.lakes.iceberg_rest_lake import iceberg_of
+from tests.doubles.s3 import BUCKET, Effect, S3Double
+from tests.lakes.iceberg import rich
+from tests.lakes.iceberg.objects import FOLDER, URI, ObjectTable
+
+ALWAYS = 1_000
+SUFFIXES = (".avro", ".metadata.json")
+"""Ends of the keys of a commit's files: manifests and lists, and the metadata."""
+
+
+@pytest.fixture
+def table(s3_double: S3Double, tmp_path: Path) -> ObjectTable:
+    (tmp_path / "model").mkdir()
+    return ObjectTable(tmp_path, s3_double)
+
+
+def parquet(double: S3Double) -> list[str]:
+    return [key for key in double.objects if key.endswith(".parquet")]
+
+
+@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE])
+def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, effect: Effect) -> None:
+    s3_double.strike(effect, ".parquet", times=2)
+    event = table.event(range(100))
+    (file,) = event.files
+    assert len(s3_double.objects[f"{FOLDER}2/{file.path}"]) == file.size
+    table.stream().committer.check([event])
+
+
+def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
+    s3_double: S3Double, table: ObjectTable
+) -> None:
+    s3_double.strike(Effect.REJECTED, ".parquet", times=ALWAYS)
+    writer = table.adapter.open_writer(table.ref, None)
+    writer.write(pa.record_batch({"id": pa.array([1])}))
+    with pytest.raises(LakeUnavailable, match=f"{URI}2"):
+        writer.finish()
+    writer.abort()
+    assert parquet(s3_double) == []
+
+
+def test_a_file_that_is_not_whole_in_the_store_is_not_announced(
+    s3_double: S3Double, table: ObjectTable
+) -> None:
+    def cut() -> None:
+        (key,) = parquet(s3_double)
+        s3_double.objects[key] = s3_double.objects[key][:-1]
+
+    held = s3_double.strike(Effect.HELD_AFTER, ".parquet")
+    held.meanwhile = cut
+    held.release.set()
+    with pytest.raises(LakeUnavailable, match="bytes instead of"):
+        table.event([1])
+
+
+def test_an_attempt_that_is_aborted_leaves_nothing(
+    s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HELD_BYTES", 0)
+    writer = table.adapter.open_writer(table.ref, None)
+    writer.write(pa.record_batch({"id": pa.array([1])}))
+    writer._flush()
+    assert len(parquet(s3_double)) == 1
+    writer.write(pa.record_batch({"id": pa.array([2])}))
+    writer.abort()
+    assert parquet(s3_double) == []
+
+
+def test_large_attempts_do_not_stay_in_memory(
+    s3_double: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest partitions are uploaded first, and get another file for their next rows."""
+    (tmp_path / "model").mkdir()
+    monkeypatch.setattr(module, "BUFFER_ROWS", 24)
+    monkeypatch.setattr(module, "HELD_BYTES", 10_000)
+    table = ObjectTable(tmp_path, s3_double, rich.RICH, rich.spec("buckets"))
+    writer = table.adapter.open_writer(table.ref, None)
+    for _ in range(4):
+        writer.write(rich.rows(range(24)))
+        assert sum(opened.sink.tell() for opened in writer._open.values()) <= 10_000
+    assert parquet(s3_double)
+    infos = list(writer.finish())
+    assert sum(info.rows for info in infos) == 4 * 24
+    assert sorted(parquet(s3_double)) == sorted(f"{FOLDER}2/{info.path}" for info in infos)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE, Effect.ERROR_AFTER]
+)
+def test_a_commit_succeeds_after_requests_that_failed(
+    s3_double: S3Double, table: ObjectTable, effect: Effect, suffix: str
+) -> None:
+    stream = table.stream()
+    stream.commit(1, [1])
+    event, head = table.event([2]), stream.head(2)
+    s3_double.strike(effect, suffix, times=2)
+    assert isinstance(stream.publish(2, head, [event]), Published)
+    assert table.snapshots() == [1, 2]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("effect", [Effect.REJECTED, Effect.LOST_AFTER])
+def test_a_commit_whose_files_cannot_be_put_leaves_nothing(
+    s3_double: S3Double, table: ObjectTable, effect: Effect, suffix: str
+) -> None:
+    """Also if a file is there, and only the answers are lost."""
+    stream = table.stream()
+    stream.commit(1, [1])
+    event, head = table.event([2]), stream.head(2)
+    before = set(s3_double.objects)
+    s3_double.strike(effect, suffix, times=ALWAYS)
+    assert isinstance(stream.publish(2, head, [event]), NotPublished)
+    assert set(s3_double.objects) == before
+    s3_double.faults.clear()
+    assert isinstance(stream.publish(2, head, [event]), Published)
+    assert table.snapshots() == [1, 2]
+
+
+def test_a_commit_whose_put_lands_again_later_is_there_once(
+    s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that was given up puts the same content under the same name."""
+    event = table.event([1])
+    monkeypatch.setenv("AWS_TIMEOUT", "500 ms")
+    stream = table.stream()
+    held = [s3_double.strike(Effect.HELD_BEFORE, suffix) for suffix in SUFFIXES]
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    after = dict(s3_double.objects)
+    for each in held:
+        each.release.set()
+    s3_double.settle()
+    assert s3_double.objects == after
+    assert isinstance(stream.ask(1), Found)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("effect", [Effect.REJECTED, Effect.TRUNCATED])
+def test_metadata_that_cannot_be_read_publishes_nothing(
+    s3_double: S3Double, table: ObjectTable, effect: Effect, suffix: str
+) -> None:
+    stream = table.stream()
+    stream.commit(1, [1])
+    event, head = table.event([2]), stream.head(2)
+    stream.commit(2, [7], record=False)
+    late = table.stream()
+    s3_double.strike(effect, suffix, method="GET", times=ALWAYS)
+    if suffix == ".avro":
+        outcome = late.publish(3, late.recorded, [event])
+        assert isinstance(outcome, NotPublished), outcome
+    else:
+        with pytest.raises(LakeUnavailable):
+            table.stream()
+    s3_double.faults.clear()
+    assert head is not None
+    assert table.snapshots() == [1, 2]
+
+
+def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> None:
+    event = table.event([1])
+    (key,) = parquet(s3_double)
+    whole = s3_double.objects[key]
+    stream = table.stream()
+    s3_double.objects[key] = whole[:-1]
+    with pytest.raises(BadFiles, match=f"{len(whole) - 1} bytes instead of {len(whole)}"):
+        stream.committer.check([event])
+    del s3_double.objects[key]
+    with pytest.raises(BadFiles, match="is not in s3://"):
+        stream.committer.check([event])
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3n", "S3A"])
+def test_a_table_of_hadoop_is_in_the_same_store(table: ObjectTable, scheme: str) -> None:
+    """Spark writes the locations of its file system into the table, and reads them from there."""
+    stream = table.stream()
+    first = table.event([1])
+    stream.publish(1, stream.head(1), [first])
+    theirs = f"{scheme}://{BUCKET}/{FOLDER}2"
+    table.edit(location=theirs)
+    stream = table.stream()
+    event = table.event([2])
+    assert event.location == f"{URI}2"
+    assert path_in(event.files[0].metadata) == f"{theirs}/{event.files[0].path}"
+    stream.committer.check([event])
+    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
+    assert table.snapshots() == [1, 2]
+    paths = [file.path for each in (first, event) for file in each.files]
+    maintenance = table.adapter.open_maintenance(table.ref)
+    assert set(maintenance.file_status(paths).values()) == {FileStatus.REFERENCED}
+
+
+def test_a_setting_names_the_one_scheme_of_the_store(table: ObjectTable) -> None:
+    with pytest.raises(TableRefused, match="Write the location with s3://"):
+        table.adapter.parse_table(f"s3a://{BUCKET}/{FOLDER}2")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"location": f"s3://{BUCKET}//{FOLDER}2"},
+        {"location": f"s3://{BUCKET}/{FOLDER}/../2"},
+        {"location": f"s3://{BUCKET}/a%20b"},
+        {"location": f"hdfs://{BUCKET}/{FOLDER}2"},
+        {"properties": {"write.metadata.path": f"s3://{BUCKET}//metadata"}},
+        {"properties": {"write.metadata.path": "hdfs://host/metadata"}},
+    ],
+)
+def test_a_location_that_products_read_in_two_ways_is_refused(
+    table: ObjectTable, fields: dict[str, Any]
+) -> None:
+    table.edit(**fields)
+    with pytest.raises(TableRefused, match=r"location|folder|file system"):
+        table.stream()
+
+
+def test_metadata_can_be_in_another_bucket(s3_double: S3Double, table: ObjectTable) -> None:
+    s3_double.buckets.add("elsewhere")
+    table.edit(properties={"write.metadata.path": "s3a://elsewhere"})
+    stream = table.stream()
+    stream.commit(1, [1])
+    stream.commit(2, [2])
+    assert isinstance(stream.ask(2), Found)
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+def test_the_check_of_a_service_puts_a_file_and_removes_it(
+    s3_double: S3Double, table: ObjectTable, heeds: bool
+) -> None:
+    """The catalog decides a commit, so the store needs no conditions."""
+    s3_double.heeds_conditions = heeds
+    options = {"uri": table.uri}
+    settings = StreamSettings.model_validate(
+        {"table": table.location, "commit_user": USER, "format": "iceberg", "options": options}
+    )
+    before = set(s3_double.objects)
+    findings, _ = check_stream("numbers", settings)
+    assert [finding.verdict for finding in findings] == ["OK", "OK"]
+    assert set(s3_double.objects) == before
+    s3_double.strike(Effect.REJECTED, times=ALWAYS)
+    findings, _ = check_stream("numbers", settings)
+    assert [finding.verdict for finding in findings] == ["OK", "PROBLEM"]
+
+
+def test_no_event_and_no_file_contains_credentials(s3_double: S3Double, table: ObjectTable) -> None:
+    stream = table.stream()
+    event = table.event([1])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    secrets = list(s3_double.environment().values())[-2:]
+    written = [event.model_dump_json().encode(), *s3_double.objects.values()]
+    assert not any(secret.encode() in each for secret in secrets for each in written)
+
+
+@pytest.mark.parametrize("name", ["s3.access-key-id", "s3.endpoint", "py-io-impl", "adls.account-key"])
+def test_options_of_other_products_for_the_storage_are_refused(table: ObjectTable, name: str) -> None:
+    options = {"type": "rest", "uri": "http://127.0.0.1:1", name: "known-secret"}
+    adapter = IcebergAdapter()
+    with pytest.raises(TableRefused, match="environment") as raised:
+        adapter.open_committer(adapter.parse_table(table.location, options), USER)
+    assert "known-secret" not in str(raised.value)
+
+
+def test_orphans_are_deleted_and_committed_files_are_not(s3_double: S3Double, table: ObjectTable) -> None:
+    stream = table.stream()
+    committed, orphan = table.event([1]), table.event([2])
+    stream.publish(1, stream.head(1), [committed])
+    maintenance = table.adapter.open_maintenance(table.ref)
+    (kept,), (gone,) = ([file.path for file in each.files] for each in (committed, orphan))
+    assert maintenance.delete_unreferenced(kept) is FileStatus.REFERENCED
+    s3_double.strike(Effect.REJECTED, ".avro", method="GET", times=ALWAYS)
+    with pytest.raises(LakeUnavailable):
+        table.adapter.open_maintenance(table.ref).delete_unreferenced(gone)
+    s3_double.faults.clear()
+    assert maintenance.delete_unreferenced(gone) is FileStatus.DELETED
+    assert parquet(s3_double) == [f"{FOLDER}2/{kept}"]
+
+
+def test_files_are_taken_over_from_a_local_table_and_back(table: ObjectTable) -> None:
+    """As a rebuild of a table does, from one storage into the other."""
+    local = table.model.event([1, 2])
+    maintenance = table.adapter.open_maintenance(table.ref)
+    adopted = maintenance.adopt(local)
+    assert (adopted.location, maintenance.adopt(local)) == (f"{URI}2", adopted)
+    stream = table.stream()
+    stream.committer.check([adopted])
+    assert isinstance(stream.publish(1, stream.head(1), [adopted]), Published)
+    back = table.model.maintenance(f"{table.model.location}3")
+    back.create_like(table.ref)
+    third = table.adapter.open_committer(table.adapter.parse_table(back.location), USER)
+    third.check([back.adopt(adopted)])
+    assert third.inspect().head is None
+
+
+def test_a_committer_needs_no_access_of_the_library(table: ObjectTable) -> None:
+    """Another process has the same environment, and nothing else."""
+    files = Files()
+    name = type(TABLE)(TABLE.namespace, "numbers2")
+    catalog = SqlCatalog(table.uri, "default", name, files)
+    stream = Stream(cast(Lake, table), IcebergCommitter(catalog, files, USER, MAIN))
+    stream.commit(1, [1])
+    assert table.snapshots() == [1]
+
+
+@pytest.mark.s3
+def test_a_store_that_the_catalog_does_not_use_gets_no_commit(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a bucket of the same name. A REST catalog would take the commit without a look."""
+    lake = iceberg_of("iceberg-rest-on-s3", request, tmp_path)
+    ref = lake.adapter.parse_table(lake.location)
+    lake.adapter.open_committer(ref, USER).close()
+    with S3Double() as other:
+        for name, value in other.environment().items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(LakeUnavailable, match="is not in the storage that this process reaches"):
+            lake.adapter.open_committer(ref, USER)

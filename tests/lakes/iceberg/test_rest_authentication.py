@@ -1,0 +1,151 @@
+"""The authentication of REST catalogs: a real catalog behind a server that lets in nobody without it."""
+
+import base64
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from sluicegate.lakes.iceberg.adapter import IcebergAdapter
+from sluicegate.lakes.port import LakeError, LakeUnavailable, NotPublished, Published
+from tests.contracts.lakes.harness import USER, Stream
+from tests.contracts.lakes.iceberg_rest_lake import RestLake
+from tests.doubles.gate import CLIENT, SECRET, Gate
+from tests.iceberg_java.java import RestCatalogServer
+
+# Without the address of a server for tokens, the library takes the catalog's, and warns of that.
+pytestmark = pytest.mark.filterwarnings("ignore:.*OAuth2 server URI:DeprecationWarning")
+
+TOKEN = "known-token"  # noqa: S105
+BASIC = f"Basic {base64.b64encode(f'{CLIENT}:{SECRET}'.encode()).decode()}"
+GIVEN = {
+    "credential": {"credential": f"{CLIENT}:{SECRET}"},
+    "credential, own server": {
+        "credential": f"{CLIENT}:{SECRET}",
+        "oauth2-server-uri": "{uri}/other/oauth/tokens",
+    },
+    "oauth2": {
+        "auth.type": "oauth2",
+        "auth.oauth2.client_id": CLIENT,
+        "auth.oauth2.client_secret": SECRET,
+        "auth.oauth2.token_url": "{uri}/other/oauth/tokens",
+        "auth.oauth2.scope": "lake",
+        "auth.oauth2.expires_in": "600",
+    },
+}
+"""Options with which a token is given, where {uri} stands for the server's."""
+FIXED: Mapping[str, tuple[dict[str, str], tuple[str, str]]] = {
+    "bearer": ({"token": TOKEN}, ("Authorization", f"Bearer {TOKEN}")),
+    "basic": (
+        {"auth.type": "basic", "auth.basic.username": CLIENT, "auth.basic.password": SECRET},
+        ("Authorization", BASIC),
+    ),
+    "authorization": (
+        {"auth.type": "noop", "header.Authorization": f"Other {TOKEN}"},
+        ("Authorization", f"Other {TOKEN}"),
+    ),
+    "header": ({"header.X-Api-Key": SECRET}, ("X-Api-Key", SECRET)),
+}
+"""Options, and the header that must come of them."""
+
+
+@pytest.fixture
+def lake(iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path) -> RestLake:
+    return RestLake(iceberg_rest, unique, tmp_path)
+
+
+def stream_of(gate: Gate, lake: RestLake, options: Mapping[str, str]) -> Stream:
+    """Return a stream whose committer must authenticate itself."""
+    given = {name: value.replace("{uri}", gate.uri) for name, value in options.items()}
+    adapter = IcebergAdapter()
+    more = {"type": "rest", "uri": gate.uri, "identifier": str(lake.table_name)}
+    return Stream(lake, adapter.open_committer(adapter.parse_table(lake.location, {**given, **more}), USER))
+
+
+@pytest.fixture
+def gate(iceberg_rest: RestCatalogServer) -> Iterator[Gate]:
+    with Gate(iceberg_rest.uri) as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", FIXED)
+def test_a_fixed_header_is_in_each_request(
+    iceberg_rest: RestCatalogServer, lake: RestLake, kind: str
+) -> None:
+    options, header = FIXED[kind]
+    with Gate(iceberg_rest.uri, header) as gate:
+        stream = stream_of(gate, lake, options)
+        stream.commit(1, [1])
+        stream.commit(2, [2])
+        assert gate.posts == 2
+    assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_token_is_given_for_the_credentials(gate: Gate, lake: RestLake, kind: str) -> None:
+    stream = stream_of(gate, lake, GIVEN[kind])
+    stream.commit(1, [1])
+    assert lake.ids() == [1]
+    assert set(gate.scopes) == {"lake" if kind == "oauth2" else "catalog"}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_token_that_expires_is_renewed(gate: Gate, lake: RestLake, kind: str) -> None:
+    stream = stream_of(gate, lake, GIVEN[kind])
+    stream.commit(1, [1])
+    gate.expire()
+    before = gate.given
+    stream.commit(2, [2])
+    assert gate.given > before
+    head, event = stream.head(3), lake.event([3])
+    gate.expire()
+    assert isinstance(stream.publish(3, head, [event]), Published)
+    assert lake.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_token_that_expires_before_the_change_publishes_nothing(
+    gate: Gate, lake: RestLake, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = stream_of(gate, lake, GIVEN[kind])
+    head, event = stream.head(1), lake.event([1])
+    with monkeypatch.context() as patch:
+        patch.setattr("sluicegate.lakes.iceberg.rest.before_change", gate.expire)
+        assert isinstance(stream.publish(1, head, [event]), NotPublished)
+    assert lake.ids() == []
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    assert lake.ids() == [1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"token": "another-secret"},
+        {"credential": f"{CLIENT}:another-secret"},
+        {"credential": "another-secret"},
+        {**GIVEN["oauth2"], "auth.oauth2.client_secret": "another-secret"},
+        {"auth.type": "basic", "auth.basic.username": CLIENT, "auth.basic.password": "another-secret"},
+        {"auth.type": "no-such-kind", "auth.no-such-kind.password": "another-secret"},
+        {"auth": "another-secret"},
+        {"auth.basic": "another-secret", "auth.basic.password": "another-secret"},
+        {"auth.type": "basic", "auth.basic.secret": "another-secret"},
+    ],
+    ids=str,
+)
+def test_who_is_not_let_in_is_told_without_secrets(
+    gate: Gate, lake: RestLake, options: Mapping[str, str]
+) -> None:
+    with pytest.raises(LakeError, match=r"credentials|401") as raised:
+        stream_of(gate, lake, options)
+    assert isinstance(raised.value, LakeUnavailable)
+    assert "another-secret" not in str(raised.value)
+
+
+def test_credentials_of_the_storage_are_not_asked_for(gate: Gate, lake: RestLake) -> None:
+    """A catalog would make them for each answer. The environment of the process has them."""
+    stream = stream_of(gate, lake, GIVEN["credential"])
+    stream.commit(1, [1])
+    of_the_table = gate.seen[1:]
+    assert of_the_table
+    assert not any("x-iceberg-access-delegation" in headers for headers in of_the_table)

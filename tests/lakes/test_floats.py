@@ -1,0 +1,220 @@
+"""Floats: no reader skips a row by bounds that leave NaN out, or by the zero of the other sign."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StructType
+
+from sluicegate.lakes.delta import writer as delta_writer
+from sluicegate.lakes.floats import Floats
+from sluicegate.lakes.iceberg import writer as iceberg_writer
+from sluicegate.lakes.iceberg.layout import Layout
+from sluicegate.lakes.port import FileWriter
+from sluicegate.lakes.registry import adapter
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.iceberg_duck import duck
+from tests.lakes.delta.making import column, info, metadata, protocol, put
+from tests.lakes.iceberg.reading import duck_rows
+
+NAN = math.nan
+ROWS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("plain", pa.float64()),
+        ("strange", pa.float64()),
+        ("zero", pa.float32()),
+        ("void", pa.float64()),
+        ("s", pa.struct([("inner", pa.float64()), ("whole", pa.int64())])),
+        ("list", pa.list_(pa.float64())),
+    ]
+)
+ICEBERG = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "plain", DoubleType()),
+    NestedField(3, "strange", DoubleType()),
+    NestedField(4, "zero", FloatType()),
+    NestedField(5, "void", DoubleType()),
+    NestedField(
+        6, "s", StructType(NestedField(8, "inner", DoubleType()), NestedField(9, "whole", LongType()))
+    ),
+    NestedField(7, "list", ListType(10, DoubleType(), element_required=False)),
+)
+
+
+def row(number: int, strange: float | None, zero: float, inner: float | None) -> dict[str, Any]:
+    nested = None if inner is None else {"inner": inner, "whole": number}
+    return {
+        "id": number,
+        "plain": number / 2,
+        "strange": strange,
+        "zero": zero,
+        "void": NAN,
+        "s": nested,
+        "list": [NAN, 1.0],
+    }
+
+
+FIRST = [row(1, 1.0, 0.0, 1.0), row(2, NAN, 0.0, NAN), row(3, None, 0.0, None)]
+QUESTIONS = {
+    "strange = 'nan'::DOUBLE": [2],
+    "strange > 5": [2],
+    "strange <> 1": [2],
+    "strange < 5": [1],
+    "s.inner = 'nan'::DOUBLE": [2],
+    "void = 'nan'::DOUBLE": [1, 2, 3],
+    "zero = 0.0": [1, 2, 3],
+    "zero = '-0.0'::FLOAT": [1, 2, 3],
+    "zero >= 0.0": [1, 2, 3],
+    "plain = 1.5": [3],
+    "plain > 1.5": [],
+}
+
+
+def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=ROWS)
+
+
+def made(lake: str, root: Path) -> tuple[FileWriter, Path]:
+    """Make a table; return a writer and the folder of the data."""
+    if lake == "iceberg":
+        table = IcebergLake(root, schema=ICEBERG)
+        return table.adapter.open_writer(table.adapter.parse_table(table.location), None), table.root
+    place = root / "t"
+    if lake == "delta":
+        inside = {"type": "struct", "fields": [column("inner", "double"), column("whole")]}
+        several = {"type": "array", "elementType": "double", "containsNull": True}
+        columns = [column("id"), *(column(name, "double") for name in ("plain", "strange"))]
+        columns += [column("zero", "float"), column("void", "double"), column("s", inside)]
+        put(place, 0, info(), protocol(), metadata([*columns, column("list", several)]))
+    else:
+        place = paimon_table(root)
+    found = adapter(lake)
+    return found.open_writer(found.parse_table(str(place)), None), place
+
+
+def paimon_table(root: Path, **options: str) -> Path:
+    from pypaimon import CatalogFactory
+    from pypaimon import Schema as PaimonSchema
+
+    catalog = CatalogFactory.create({"warehouse": str(root)})
+    catalog.create_database("db", ignore_if_exists=True)
+    schema = PaimonSchema.from_pyarrow_schema(ROWS, options={"bucket": "-1", **options})
+    catalog.create_table("db.t", schema, ignore_if_exists=False)
+    return root / "db.db" / "t"
+
+
+@pytest.fixture(params=["paimon", "iceberg", "delta"])
+def lake(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_filters_inside_of_a_parquet_file_find_all_rows(lake: str, tmp_path: Path) -> None:
+    writer, root = made(lake, tmp_path)
+    writer.write(batch(FIRST))
+    (file,) = writer.finish()
+    found = {where: sorted(number for (number,) in ids(root / file.path, where)) for where in QUESTIONS}
+    assert found == QUESTIONS
+
+
+def ids(path: Path, where: str) -> list[tuple[Any, ...]]:
+    query = f"SELECT id FROM read_parquet('{path}') WHERE {where}"  # noqa: S608
+    return duckdb.sql(query).fetchall()
+
+
+def bounded(path: Path) -> set[str]:
+    """Return the columns that have bounds in a Parquet file."""
+    group = pq.read_metadata(path).row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    return {each.path_in_schema for each in chunks if each.is_stats_set and each.statistics.has_min_max}
+
+
+def test_all_other_columns_keep_their_bounds(lake: str, tmp_path: Path) -> None:
+    writer, root = made(lake, tmp_path)
+    writer.write(batch(FIRST))
+    (file,) = writer.finish()
+    assert bounded(root / file.path) == {"id", "plain", "zero", "s.whole"}
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"])
+def test_nan_that_comes_later_begins_another_file(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (iceberg_writer, delta_writer):
+        monkeypatch.setattr(module, "BUFFER_ROWS", 1)
+    writer, root = made(lake, tmp_path)
+    rows = [row(1, 1.0, 0.0, 1.0), row(2, 2.0, 0.0, 2.0), row(3, NAN, 0.0, 3.0), row(4, 4.0, 0.0, 4.0)]
+    for each in rows:
+        writer.write(batch([each]))
+    first, second = writer.finish()
+    assert (first.rows, second.rows) == (2, 2)
+    assert "strange" in bounded(root / first.path)
+    assert "strange" not in bounded(root / second.path)
+
+
+def test_an_iceberg_table_is_filtered_by_duckdb(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, schema=ICEBERG)
+    stream = Stream(lake)
+    event = lake.write(batch(FIRST))
+    assert stream.publish(1, stream.head(1), [event])
+    assert duck()
+    found = {where: [number for (number,) in duck_rows(lake, "id", where)] for where in QUESTIONS}
+    assert found == QUESTIONS
+
+
+def test_records_of_iceberg_count_nan_and_have_no_bounds_of_it(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, schema=ICEBERG)
+    (file,) = lake.write(batch(FIRST)).files
+    record = Layout(ICEBERG, lake.table.spec(), 2).decode(file.metadata)
+
+    def of(name: str) -> dict[int, Any]:
+        return {pair["key"]: pair["value"] for pair in record[name]}
+
+    assert of("nan_value_counts") == {2: 0, 3: 1, 4: 0, 5: 3, 8: 1}
+    nulls = {key: of("null_value_counts")[key] for key in (1, 2, 3, 4, 5, 8)}
+    assert nulls == {1: 0, 2: 0, 3: 1, 4: 0, 5: 0, 8: 1}
+    assert set(of("lower_bounds")) == set(of("upper_bounds")) == {1, 2, 4}
+    assert of("lower_bounds")[4] == b"\0\0\0\x80"
+    assert of("upper_bounds")[4] == b"\0\0\0\0"
+
+
+def test_entries_of_paimon_have_no_bounds_of_nan(tmp_path: Path) -> None:
+    from sluicegate.lakes.paimon.bounds import FloatBounds
+
+    seen = []
+    correct = FloatBounds.correct
+
+    def watching(self: FloatBounds, file: Any) -> None:
+        correct(self, file)
+        seen.append(file.value_stats)
+
+    writer, _ = made("paimon", tmp_path)
+    writer.write(batch([*FIRST, row(4, 2.0, -0.0, 2.0)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FloatBounds, "correct", watching)
+        writer.finish()
+    (stats,) = seen
+    bounds = (stats.min_values, stats.max_values)
+    lowest, highest = (dict(zip(ROWS.names, each.values, strict=True)) for each in bounds)
+    assert {name for name in ROWS.names if lowest[name] is None} == {"strange", "void", "s", "list"}
+    assert {name for name in ROWS.names if highest[name] is None} == {"strange", "void", "s", "list"}
+    assert (math.copysign(1, lowest["zero"]), math.copysign(1, highest["zero"])) == (-1, 1)
+    assert stats.null_counts[ROWS.names.index("strange")] == 1
+
+
+def test_a_column_whose_name_looks_like_a_path_is_looked_at() -> None:
+    """Parquet gives the column `a.b` and the column `b` inside of `a` one path."""
+    inside = pa.StructArray.from_arrays([pa.array([1.0, None])], ["b"])
+    rows = pa.table({"a.b": pa.array([NAN, 1.0]), "a": inside, "c": pa.array([1, 2])})
+    floats = Floats(rows.schema)
+    counts = floats.count(rows)
+    assert floats.with_statistics(counts) == ["c"]
+    assert counts.null == {("a.b",): 0, ("a", "b"): 1}
