@@ -38,8 +38,6 @@ def _words(text: str) -> tuple[str, ...]:
 _FORMATS: Final = "paimon,iceberg,delta"
 _MERGING: Final = "paimon,iceberg"
 """Formats with manifests."""
-_IN_S3: Final = "paimon,delta"
-"""Formats whose campaign of kills has tables in an object store."""
 
 
 def _faults(lake: str, store: str, kills: int) -> Benchmark:
@@ -120,7 +118,7 @@ BENCHMARKS: Final = (
         _words(f"--formats {_FORMATS} --stores local,s3proxy --ids 20 --rounds 1"),
     ),
     *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
-    *(_faults(lake, "s3proxy", 50) for lake in _IN_S3.split(",")),
+    *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 

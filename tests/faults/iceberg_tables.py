@@ -1,6 +1,10 @@
-"""Iceberg tables for tests of failures, with a catalog in sqlite. They are judged by DuckDB's reader."""
+"""Iceberg tables for tests of failures, with a catalog in sqlite. They are judged by DuckDB's reader.
+
+The files of a table are in a local folder, or in the bucket of the S3 server that the environment names.
+"""
 
 import json
+import os
 import sqlite3
 from collections.abc import Collection, Mapping
 from contextlib import closing
@@ -13,8 +17,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.tallies import Tally, tally_of
-from tests.iceberg_duck import duck
+from tests.iceberg_duck import duck, duck_on_s3
 from tests.integration.job import SCHEMA
+from tests.s3proxy import BUCKET
 
 LACKING: Final = frozenset(
     {
@@ -45,7 +50,7 @@ def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options:
             for each in schema
         ]
         made = catalog.create_table(
-            f"{_NAMESPACE}.{name}", pa.schema(fields), location=table.as_uri(), properties=options
+            f"{_NAMESPACE}.{name}", pa.schema(fields), location=_location(table), properties=options
         )
         with made.update_spec() as update:
             update.add_identity("origin")
@@ -74,10 +79,12 @@ def append(table: Path, ids: Collection[int]) -> None:
 def tally(table: Path, expected: Collection[int], user: str) -> Tally:
     """Compare a table with the ids that it must have."""
     location = metadata_location(table)
-    snapshots = _metadata(location).get("snapshots", [])
+    snapshots = _metadata(table, location).get("snapshots", [])
     ids: list[int] = []
     if snapshots:
-        scan = duck().table_function("iceberg_scan", [str(local(location))])
+        connection = duck() if _bucket(table) is None else duck_on_s3(os.environ)
+        named = str(local(location)) if _bucket(table) is None else location
+        scan = connection.table_function("iceberg_scan", [named])
         ids = [number for (number,) in scan.project("id").fetchall()]
     summaries = [each["summary"] for each in sorted(snapshots, key=lambda each: each["sequence-number"])]
     decisions = [
@@ -88,12 +95,12 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
 
 def head(table: Path) -> int:
     """Return the newest sequence number."""
-    return int(_metadata(metadata_location(table))["last-sequence-number"])
+    return int(_metadata(table, metadata_location(table))["last-sequence-number"])
 
 
 def rows_told(table: Path) -> int:
     """Return the number of rows that the newest snapshot names."""
-    fields = _metadata(metadata_location(table))
+    fields = _metadata(table, metadata_location(table))
     newest = fields.get("current-snapshot-id")
     snapshots = {each["snapshot-id"]: each["summary"] for each in fields.get("snapshots", [])}
     return int(snapshots[newest]["total-records"]) if newest in snapshots else 0
@@ -101,11 +108,11 @@ def rows_told(table: Path) -> int:
 
 def manifests(table: Path) -> int:
     """Return the number of manifests of the newest snapshot."""
-    fields = _metadata(metadata_location(table))
+    fields = _metadata(table, metadata_location(table))
     newest = fields.get("current-snapshot-id")
     for each in fields.get("snapshots", []):
         if each["snapshot-id"] == newest:
-            with local(each["manifest-list"]).open("rb") as file:
+            with _file(table, each["manifest-list"]).open("rb") as file:
                 return sum(1 for _ in fastavro.reader(file))
     return 0
 
@@ -122,8 +129,25 @@ def local(location: str) -> Path:
     return Path("/" + location.removeprefix("file:").lstrip("/"))
 
 
-def _metadata(location: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(local(location).read_bytes())
+def _bucket(table: Path) -> Path | None:
+    """Return the folder of the S3 server's bucket with the table, None for a local table."""
+    return next(
+        (each for each in table.parents if each.parent.name == "objects" and each.name == BUCKET), None
+    )
+
+
+def _location(table: Path) -> str:
+    bucket = _bucket(table)
+    return table.as_uri() if bucket is None else f"s3://{bucket.name}/{table.relative_to(bucket)}"
+
+
+def _file(table: Path, location: str) -> Path:
+    bucket = _bucket(table)
+    return local(location) if bucket is None else bucket.parent / location.removeprefix("s3://")
+
+
+def _metadata(table: Path, location: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_file(table, location).read_bytes())
     return found
 
 
@@ -132,7 +156,16 @@ def _database(table: Path) -> Path:
 
 
 def _catalog(table: Path) -> SqlCatalog:
-    return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=table.parents[1].as_uri())
+    access = {}
+    if _bucket(table) is not None:
+        access = {
+            "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
+            "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
+            "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
+            "s3.region": os.environ["AWS_REGION"],
+        }
+    warehouse = _location(table.parents[1] / ".")
+    return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=warehouse, **access)
 
 
 def roll_back(table: Path, to: int) -> None:
