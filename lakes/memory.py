@@ -34,7 +34,7 @@ from sluicegate.lakes.port import (
     TableReplaced,
     TableState,
 )
-from sluicegate.lakes.twins import paths_of
+from sluicegate.lakes.twins import is_plain, paths_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,8 +159,10 @@ class MemoryCommitter:
             for file in event.files:
                 if file.path in seen:
                     return f"the file {file.path} is there twice"
-                if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", file.path) or ".." in file.path.split("/"):
-                    return f"the path {file.path} is not relative to the table"
+                if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", file.path) or not is_plain(file.path):
+                    return (
+                        f"the path {file.path!r} is not relative to the table, without empty parts and dots"
+                    )
                 seen.add(file.path)
         return None
 

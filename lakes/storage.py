@@ -116,6 +116,10 @@ class Storage(Protocol):
         """Return True if the name itself is a symbolic link."""
         ...
 
+    def has_link(self, name: str) -> bool:
+        """Return True if a symbolic link is on the way from the folder to the name, or is the name itself."""
+        ...
+
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         """Write new files durably, before anything refers to them. Raises LakeUnavailable.
 

@@ -130,6 +130,13 @@ class LocalStorage:
     def is_link(self, name: str) -> bool:
         return os.path.islink(self._path(name))
 
+    def has_link(self, name: str) -> bool:
+        try:
+            found = os.path.realpath(self._path(name))
+        except ValueError:
+            return True
+        return found != os.path.normpath(f"{os.path.realpath(self.root)}/{name}")
+
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         try:
             self._make(folder)

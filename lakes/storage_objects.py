@@ -156,6 +156,9 @@ class ObjectStorage:
     def is_link(self, name: str) -> bool:
         return False
 
+    def has_link(self, name: str) -> bool:
+        return False
+
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         def send(name: str) -> Failure | None:
             return self._overwrite(f"{folder}/{name}", files[name])

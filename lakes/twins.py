@@ -13,6 +13,8 @@ SIZE: Final = 16
 """Bytes of the digest of a path. It is smaller than most paths, and a commit may have a million files."""
 
 
+_ODD: Final = ("//", "/./", "/../")
+"""Of paths that a file system takes for shorter ones."""
 _DIGEST: Final = Struct(f"{SIZE}s")
 
 
@@ -21,14 +23,32 @@ def path_digest(path: str) -> bytes:
     return blake2b(path.encode(), digest_size=SIZE).digest()
 
 
+def is_plain(path: str) -> bool:
+    """Return True for a path, or several with a slash between them, without parts that lead nowhere else."""
+    parts = f"/{path}/"
+    return not any(odd in parts for odd in _ODD)
+
+
 def paths_of(event: FilesWritten) -> bytes:
-    """Return the digests of an event's paths, one after the other. Raises BadFiles if two are the same."""
+    """Return the digests of an event's paths, one after the other.
+
+    Raises BadFiles if two are the same, or if a path is not in its one form: by another one, a file could be
+    there twice, or an orphan's cleaner could take a file of the table for another one.
+    """
+    if not is_plain("/".join([file.path for file in event.files])):
+        _refuse_odd(event)
     digests = [path_digest(file.path) for file in event.files]
     if len(set(digests)) < len(digests):
         seen = Twins()
         for file in event.files:
             seen.add_path(file.path)
     return b"".join(digests)
+
+
+def _refuse_odd(event: FilesWritten) -> None:
+    for file in event.files:
+        if not is_plain(file.path):
+            raise BadFiles(f"the path {file.path!r} has an empty part or dots. Write it without them")
 
 
 def digests_in(paths: bytes) -> set[bytes]:

@@ -95,7 +95,8 @@ class Rebuild:
         history = await target.history()
         strangers = {past.commit_user for past in history.commits if past.commit_user != user}
         if strangers or not history.whole:
-            who = f"commits of {', '.join(sorted(strangers))}" if strangers else "an expired history"
+            names = ", ".join(sorted(each or "writers that give no name" for each in strangers))
+            who = f"commits of {names}" if strangers else "an expired history"
             raise ReplayRefused(f"{target.settings.table} is not empty: it has {who}. Name a fresh table")
         self._history, self._identity = Comparison(history, user), identity
 

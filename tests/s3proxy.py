@@ -19,6 +19,7 @@ from sluicegate.embedded.server import EmbeddedServer
 VERSION: Final = "4.1.0"
 BUCKET: Final = "lake"
 ACCESS_KEY: Final = "access-of-s3proxy"
+MAIN: Final = f"s3proxy-{VERSION}-jar-with-dependencies.jar"
 SECRET_KEY: Final = "secret-of-s3proxy"  # noqa: S105
 
 _MODULE: Final = f"""\
@@ -31,6 +32,14 @@ _MODULE: Final = f"""\
   </dependencies>
 </ivy-module>
 """
+
+
+def command(properties: Path) -> list[str]:
+    """Return the command of the server. The first call of each user fetches it."""
+    java = find_java()
+    (jar,) = fetched_jars(java, "S3Proxy", "s3proxy", VERSION, _MODULE, MAIN)
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [str(java.executable), *options, "-jar", str(jar), "--properties", str(properties)]
 
 
 class S3Proxy(EmbeddedServer):
@@ -62,9 +71,6 @@ class S3Proxy(EmbeddedServer):
         }
 
     def _prepare(self) -> Sequence[str]:
-        java = find_java()
-        main = f"s3proxy-{VERSION}-jar-with-dependencies.jar"
-        (jar,) = fetched_jars(java, "S3Proxy", "s3proxy", VERSION, _MODULE, main)
         # A folder of the base directory is a bucket.
         self.bucket.mkdir(parents=True, exist_ok=True)
         properties = {
@@ -77,8 +83,7 @@ class S3Proxy(EmbeddedServer):
         }
         path = self.data_dir / "s3proxy.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return [str(java.executable), *options, "-jar", str(jar), "--properties", str(path)]
+        return command(path)
 
     def _ready(self, pid: int) -> bool:
         try:

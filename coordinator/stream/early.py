@@ -42,7 +42,7 @@ class Passed(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the check before a decision may use."""
+    """Results that the check before a decision may use."""
 
     passed: Mapping[int, Passed] = MappingProxyType({})
     """By offset."""

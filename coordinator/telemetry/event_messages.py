@@ -17,7 +17,11 @@ _DEFECT: Final = "Nothing is lost. If it repeats, report a defect of sluicegate"
 
 _WITHOUT_EFFECT: Final[Mapping[Code, Message]] = {
     Code.DUPLICATE: Message(_IGNORED, "the same one[ (decision {number})] was applied before", _NOTHING),
-    Code.SETTLED: Message(_IGNORED, "its checkpoint was decided before", _NOTHING),
+    Code.SETTLED: Message(
+        _IGNORED,
+        "its checkpoint was decided before, or the job tries it again after a failure",
+        _NOTHING,
+    ),
     Code.REPLAYED: Message(_IGNORED, "its checkpoint was completed before, with the same source", _NOTHING),
     Code.NOT_LIVE: Message(
         _IGNORED,

@@ -90,7 +90,9 @@ def _refuse_option(name: str, value: str) -> None:
             f"the option {name} asks for upserts or replaced rows. Delta tables of this release only take "
             "appended rows: leave the option out, append the changes, and merge them downstream"
         )
-    raise TableRefused(f"Delta tables have no option {name}. Leave it out, or correct its name")
+    raise TableRefused(
+        f"Delta tables have no option {name}; the option is {CHECKPOINTS}. Leave it out, or correct its name"
+    )
 
 
 ADAPTER: Final = DeltaAdapter()

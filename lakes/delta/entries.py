@@ -71,7 +71,7 @@ class _Place(NamedTuple):
     start: bytes
     """Beginning of the lines of its files, up to their names."""
     middle: bytes
-    """What follows the name, up to the size."""
+    """Bytes after the name, up to the size."""
 
 
 class Examiner:

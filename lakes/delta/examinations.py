@@ -2,13 +2,17 @@
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.actions import Malformed, Metadata, Protocol
-from sluicegate.lakes.delta.checkpoints import Gone, read_checkpoint
+from sluicegate.lakes.delta.earlier import schemas_of
 from sluicegate.lakes.delta.entries import Entries, Examiner
 from sluicegate.lakes.delta.evolution import problem_of_older
 from sluicegate.lakes.delta.features import TYPE_WIDENING, supports
 from sluicegate.lakes.delta.log import Log, State
 from sluicegate.lakes.delta.schema import TableSchema, read_schema
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
+
+
+class UnknownSchema(BadFiles):
+    """The log of the table has no such schema."""
 
 
 class Examinations:
@@ -39,6 +43,11 @@ class Examinations:
         self._follow(state)
         return self._examiner(state, event.schema_id).examine(event)
 
+    def require(self, state: State, schema_id: int) -> None:
+        """Check that the table takes files of a schema. Raises BadFiles, LakeUnavailable."""
+        self._follow(state)
+        self._taken(state, schema_id)
+
     def _follow(self, state: State) -> None:
         """Drop the examiners if the schema has changed, or the types that its columns may become."""
         if state.metadata is self._metadata and state.protocol is self._protocol:
@@ -66,7 +75,7 @@ class Examinations:
             self._search(state)
         older = self._older.get(schema_id)
         if older is None:
-            raise BadFiles(f"the files were written with schema {schema_id}, which the table lacks")
+            raise UnknownSchema(f"the files were written with schema {schema_id}, which the table lacks")
         problem = problem_of_older(older, schema, widening=self._widening)
         if problem is not None:
             raise BadFiles(f"the files were written with the older schema {schema_id}, and {problem}")
@@ -74,26 +83,9 @@ class Examinations:
 
     def _search(self, state: State) -> None:
         """Read all schemas that the log still has, once. Raises LakeUnavailable."""
-        listing = self._log.listing()
-        for number in listing.commits:
-            if self._searched < number <= state.version:
-                version = self._log.version(number)
-                self._add(version.actions.metadata if version is not None else None)
-        if self._searched < 0:
-            for checkpoint in listing.checkpoints:
-                try:
-                    self._add(read_checkpoint(self._log.storage, checkpoint).metadata)
-                except (Gone, Malformed):
-                    continue
+        found = schemas_of(self._log, self._searched, state.version)
+        self._older |= {schema.id: schema for schema, _ in found}
         self._searched = state.version
-
-    def _add(self, metadata: Metadata | None) -> None:
-        try:
-            schema = read_schema(metadata) if metadata is not None else None
-        except Malformed:
-            return
-        if schema is not None:
-            self._older[schema.id] = schema
 
 
 def _schema_of(metadata: Metadata) -> TableSchema:

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.cleaning import Cleaner
-from sluicegate.lakes.delta.actions import Malformed
 from sluicegate.lakes.delta.ancestry import Ancestry
 from sluicegate.lakes.delta.checkpoints import FOLDER
+from sluicegate.lakes.delta.earlier import note
+from sluicegate.lakes.delta.examinations import Examinations, UnknownSchema
 from sluicegate.lakes.delta.features import keeps_timestamps
 from sluicegate.lakes.delta.intervals import interval_seconds
 from sluicegate.lakes.delta.log import Log, State, commit_name
 from sluicegate.lakes.delta.references import References
-from sluicegate.lakes.delta.schema import read_schema
 from sluicegate.lakes.delta.versions import WRITER
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
@@ -43,6 +43,8 @@ class DeltaMaintenance:
         self._log = Log(storage)
         self._references: References | None = None
         self._asked: set[str] = set()
+        self._examinations: dict[str, Examinations] = {}
+        """Of this table and of those whose files it takes, by place."""
         self.location = storage.uri
 
     def history(self) -> TableHistory:
@@ -88,18 +90,19 @@ class DeltaMaintenance:
     def create_like(self, source: TableRef) -> None:
         if self._log.exists():
             return
-        model = Log(open_storage(source.location)).load()
+        log = Log(open_storage(source.location))
+        model = log.load()
+        earlier = note(log, model)
         try:
             # Of two that create the table at once, one wins. Both have the same schema.
-            self._storage.put_if_absent(commit_name(0), _creation(model))
+            self._storage.put_if_absent(commit_name(0), _creation(model, earlier))
             self._storage.settle(FOLDER)
         except (Uncertain, CannotPut) as error:
             raise LakeUnavailable(f"cannot create the table {self.location}: {error}") from error
 
     def examine(self, event: FilesWritten) -> None:
         source = open_storage(event.location)
-        if self._log.exists():
-            self._refuse_other_schema(event)
+        self._refuse_other_schema(event, source)
         for file in event.files:
             if not is_data_file(file.path):
                 raise BadFiles(f"{file.path} is no place of a data file")
@@ -114,17 +117,32 @@ class DeltaMaintenance:
         self._storage.settle_files([file.path for file in event.files])
         return event.model_copy(update={"location": self.location})
 
-    def _refuse_other_schema(self, event: FilesWritten) -> None:
-        try:
-            schema_id = read_schema(self._log.load().metadata).id
-        except Malformed as error:
-            raise LakeUnavailable(f"the schema of {self.location} cannot be read: {error}") from error
-        if schema_id != event.schema_id:
+    def _refuse_other_schema(self, event: FilesWritten, source: Storage) -> None:
+        """Refuse files that this table does not take, or will not once it is made like the source."""
+        made = self._log.exists()
+        if made and self._knows(self._log, event.schema_id):
+            return
+        if not self._knows(Log(source), event.schema_id):
+            raise BadFiles(
+                f"the files of {event.location} were written with the schema {event.schema_id}, and clean-up "
+                "has deleted that schema from its log. Copy the whole folder of the table"
+            )
+        if made:
             raise BadFiles(
                 f"the files of {event.location} were written with the schema {event.schema_id}, and "
                 f"{self.location} has another one: make the new table with the same schema, or let it be "
                 "made by naming a folder that is not there yet"
             )
+
+    def _knows(self, log: Log, schema_id: int) -> bool:
+        """Return True if a table takes files of a schema, False if its log lacks that. Raises BadFiles."""
+        place = log.storage.uri
+        examinations = self._examinations.setdefault(place, Examinations(log, place))
+        try:
+            examinations.require(log.load(), schema_id)
+        except UnknownSchema:
+            return False
+        return True
 
 
 def is_data_file(path: str) -> bool:
@@ -150,8 +168,11 @@ def _look(storage: Storage, file: FileInfo) -> None:
         raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
 
 
-def _creation(model: State) -> bytes:
-    """Return version 0 of a table with the schema, properties and features of another one."""
+def _creation(model: State, earlier: dict[str, str]) -> bytes:
+    """Return version 0 of a table with the schema, properties and features of another one.
+
+    `earlier`: the field with the other one's earlier schemas.
+    """
     now_ms = time.time_ns() // 1_000_000
     info: dict[str, Any] = {
         "timestamp": now_ms,
@@ -159,6 +180,7 @@ def _creation(model: State) -> bytes:
         "operationParameters": {},
         "engineInfo": WRITER,
         "txnId": str(uuid.uuid4()),
+        **earlier,
     }
     if keeps_timestamps(model.protocol, model.metadata):
         info["inCommitTimestamp"] = now_ms

@@ -163,6 +163,7 @@ def _time_bounds(lowest: int, highest: int, ending: str) -> Bounds:
 
 
 _CONVERTERS: Final[Mapping[str, Callable[[Any, Any], Bounds]]] = {
+    "boolean": Bounds,
     "float": _float_bounds,
     "double": _float_bounds,
     "string": _text_bounds,
@@ -201,6 +202,8 @@ class StatisticsCheck:
                 return f"the statistics count {count!r} nulls in {'.'.join(path)} of {rows} rows"
             if count and path in self._required:
                 return f"the column {self._required[path]} must not be null, but {count} values are"
+            if count == rows and (path in lowest or path in highest):
+                return f"the statistics have bounds of {'.'.join(path)}, but all its {rows} values are null"
         return self._problem_of_bounds(lowest, highest)
 
     def _problem_of_bounds(self, lowest: Mapping[_Path, Any], highest: Mapping[_Path, Any]) -> str | None:
@@ -246,6 +249,8 @@ def _is_bound(kind: str) -> Callable[[Any], bool]:
     if kind in ("timestamp", "timestamp_ntz"):
         zoned = kind == "timestamp"
         return lambda value: type(value) is str and _is_time(_TIME, value) and value.endswith("Z") is zoned
+    if kind == "boolean":
+        return lambda value: type(value) is bool
     return lambda value: kind == "string" and type(value) is str
 
 

@@ -7,14 +7,16 @@ wrong.
 
 import re
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.avro import write_long
 from sluicegate.lakes.iceberg.layout import Partition
+from sluicegate.lakes.iceberg.rules import Counts, MetricRules
 from sluicegate.lakes.iceberg.values import ReadBound
+from sluicegate.lakes.twins import is_plain
 
 FIELDS: Final = (
     *("content", "file_path", "file_format", "partition", "record_count", "file_size_in_bytes"),
@@ -22,7 +24,8 @@ FIELDS: Final = (
     *("lower_bounds", "upper_bounds", "key_metadata", "split_offsets", "equality_ids", "sort_order_id"),
 )
 """Fields of a record, in its order. Records with others are not proven."""
-FILE_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
+FILE_FORMAT: Final = "PARQUET"
+"""The only one that writers of ours use."""
 
 _COUNTS: Final = 4
 """Maps of counts, from `column_sizes` on."""
@@ -57,16 +60,20 @@ class CanonicalRecords:
     """
 
     def __init__(
-        self, location: str, columns: Mapping[int, ReadBound | None], sort_orders: Collection[int | None]
+        self,
+        location: str,
+        columns: Mapping[int, ReadBound],
+        sort_orders: Collection[int | None],
+        rules: MetricRules,
     ) -> None:
         """`location` is the beginning of all full paths, `columns` are readers of bounds by column."""
         self._location = location.encode()
         self._columns = frozenset(map(write_long, columns))
         # As Avro writes them: twice the number.
-        self._readers = {2 * column: read for column, read in columns.items() if read is not None}
-        self._formats = {
-            write_long(len(name))[0]: write_long(len(name)) + name.encode() for name in FILE_FORMATS
-        }
+        self._readers = {2 * column: read for column, read in columns.items()}
+        self._rules = rules
+        self._floats = frozenset(map(write_long, rules.floats))
+        self._format = write_long(len(FILE_FORMAT)) + FILE_FORMAT.encode()
         orders = (b"\0" if order is None else b"\x02" + write_long(order) for order in sort_orders)
         self._ends = frozenset(b"\0" + order for order in orders)
         """Fields after the split offsets: no equality ids, and a sort order."""
@@ -80,7 +87,7 @@ class CanonicalRecords:
     def partition_of(self, file: FileInfo) -> Partition | None:
         """Return the partition of a file if its record is proven, else None."""
         known = self._known.get(tuple(file.partition.items()))
-        if known is None or file.rows >= _LARGEST or file.size >= _LARGEST:
+        if known is None or file.rows >= _LARGEST or file.size >= _LARGEST or not is_plain(file.path):
             return None
         try:
             return known.partition if self._is_proven(file, known.encoded) else None
@@ -91,39 +98,64 @@ class CanonicalRecords:
     def _is_proven(self, file: FileInfo, partition: bytes) -> bool:
         """Compare the fields with their expected bytes, in order. Raises as `partition_of` catches."""
         data, path = file.metadata, self._location + file.path.encode()
-        start = b"\0%b%b" % (write_long(len(path)), path)
-        kind = self._formats.get(data[len(start)]) if data.startswith(start) else None
-        if kind is None:
+        rows, size = write_long(file.rows), write_long(file.size)
+        start = b"\0%b%b%b%b%b%b" % (write_long(len(path)), path, self._format, partition, rows, size)
+        if not data.startswith(start):
             return False
-        claims = b"%b%b%b%b" % (kind, partition, write_long(file.rows), write_long(file.size))
-        if not data.startswith(claims, len(start)):
-            return False
-        at = len(start) + len(claims)
+        at = len(start)
+        counts = []
         for _ in range(_COUNTS):
-            at = self._after_counts(data, at)
+            found, at = self._counts(data, at)
+            counts.append(found)
         lower, at = self._bounds(data, at)
         upper, at = self._bounds(data, at)
         for column, value in lower.items():
             if column in upper and value > upper[column]:
+                return False
+        suspects = self._suspects(counts, rows, size)
+        if suspects or not file.rows:
+            numbers = Counts(
+                *({_whole(key): _whole(of[key]) for key in suspects & of.keys()} for of in counts)
+            )
+            # The readers' keys are twice the numbers. A file without rows can have no bounds at all.
+            bounded = {column // 2 for column in (*lower, *upper)}
+            bounded = bounded & {*map(_whole, suspects)} if file.rows else bounded
+            if self._rules.problem(numbers, bounded, file.rows, file.size) is not None:
                 return False
         # No key metadata.
         if data[at] != _ABSENT:
             return False
         return data[_after_offsets(data, at + 1, file.size) :] in self._ends
 
-    def _after_counts(self, data: bytes, at: int) -> int:
-        """Return the position after a map of counts, none of them negative. Raises ValueError."""
+    def _suspects(self, counts: Sequence[Mapping[bytes, bytes]], rows: bytes, size: bytes) -> set[bytes]:
+        """Return the columns whose counts could be against a rule, by a look at their bytes.
+
+        The rules are those of each column alone. Whatever the bounds, the others follow them if there are
+        rows.
+        """
+        sizes, values, nulls, nans = counts
+        found = {column for column, number in values.items() if number != rows}
+        found.update([column for column, number in nulls.items() if number != b"\0"])
+        found.update([column for column, number in nans.items() if number != b"\0"])
+        # A number with more bytes is a higher one. Among those of one length, the last byte counts most.
+        last = len(size), size[::-1]
+        found.update([column for column, of in sizes.items() if (len(of), of[::-1]) > last])
+        return found | (nans.keys() - self._floats)
+
+    def _counts(self, data: bytes, at: int) -> tuple[Mapping[bytes, bytes], int]:
+        """Return a map of counts, none of them negative, and the position after it. Raises ValueError."""
         count, at = _block(data, at)
         if not count:
-            return at
+            return {}, at
         # More would be there twice. The count comes from outside, and each has a pattern.
         found = _pairs(count).match(data, at) if count <= len(self._columns) else None
         if found is None:
             raise ValueError
-        columns = set(_NUMBERS.findall(found[0])[::2])
-        if len(columns) < count or not columns <= self._columns:
+        numbers = _NUMBERS.findall(found[0])
+        counts = dict(zip(numbers[::2], numbers[1::2], strict=True))
+        if len(counts) < count or not counts.keys() <= self._columns:
             raise ValueError
-        return _after_end(data, found.end())
+        return counts, _after_end(data, found.end())
 
     def _bounds(self, data: bytes, at: int) -> tuple[dict[int, Any], int]:
         """Return the values of a map of bounds, and the position after it.
@@ -202,6 +234,11 @@ def _positive(data: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         shift += 7
     return number, found.end()
+
+
+def _whole(raw: bytes) -> int:
+    """Return a number, which is not negative, of its bytes."""
+    return raw[0] >> 1 if len(raw) == 1 else _positive(raw, 0)[0] >> 1
 
 
 @cache

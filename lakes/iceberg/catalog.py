@@ -1,5 +1,6 @@
 """The seam to a catalog: which metadata a table has, and the one conditional change of it."""
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -115,8 +116,14 @@ def check_options(table: TableRef) -> None:
     if unknown and options.get("type", "sql") == "sql":
         raise TableRefused(
             f"the option {unknown[0]} of {table.name} has no meaning for an SQL catalog; the options are "
-            f"{', '.join((*_OF_SQL, *_OWN))}. Remove it"
+            f"{', '.join((*_OF_SQL, *_OWN))}. {_meant(unknown[0])}Remove it"
         )
+
+
+def _meant(name: str) -> str:
+    """Return a question with the option that a name resembles, empty if it resembles none."""
+    close = difflib.get_close_matches(name.lower(), (*_OF_SQL, *_OWN), n=1)
+    return f"Did you mean {close[0]}? " if close else ""
 
 
 def catalog_options(table: TableRef) -> dict[str, str]:

@@ -67,7 +67,7 @@ class IcebergCommitter:
         self._viewed: tuple[str, TableView] | None = None
         """View of one metadata file, by its location."""
         self._opened: tuple[TableView, Examiner, Drafts] | None = None
-        """What was prepared for one state of the schemas, specs and properties."""
+        """Examiner and drafts for one state of the schemas, specs and properties."""
 
     def inspect(self) -> TableState:
         metadata = self._load()
@@ -250,6 +250,9 @@ def _new_id(metadata: Metadata) -> int:
 
 
 def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
+    if (ref_of(there) if there is not None else None) == asked:
+        # Not all changes make a snapshot: a new schema, another branch, a property.
+        return Conflict()
     return overtaken(asked, past_of(there) if there is not None else None)
 
 

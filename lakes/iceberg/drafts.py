@@ -21,7 +21,7 @@ from sluicegate.lakes.iceberg.manifests import (
 )
 from sluicegate.lakes.iceberg.metadata import Metadata, Snapshot
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.tiers import groups
 
 _TARGET: Final = "commit.manifest.target-size-bytes"
@@ -155,12 +155,22 @@ class Drafts:
         self._unmergeable.intersection_update([line.path for line in lines])
         instead: dict[str, Line | None] = {}
         for spec_id in {line.fields["partition_spec_id"] for line in lines} & self._table.specs.keys():
+            if not self._is_composable(spec_id):
+                continue
             for group in self._groups(spec_id, lines):
                 merged = self._spec(spec_id).merged(group, new.snapshot_id, new.sequence_number)
                 instead |= dict.fromkeys((str(part.line["manifest_path"]) for part in group), None)
                 instead[str(group[0].line["manifest_path"])] = self._add(draft, new, merged)
         replaced = (instead.get(line.path, line) for line in lines)
         return [line for line in replaced if line is not None]
+
+    def _is_composable(self, spec_id: int) -> bool:
+        """Return False for an old spec whose source column was dropped: its manifests stay as they are."""
+        try:
+            self._spec(spec_id)
+        except TableRefused:
+            return False
+        return True
 
     def _groups(self, spec_id: int, lines: Sequence[Line]) -> list[list[Part]]:
         """Return the manifests of one spec to merge, with their entries. All of them are ours."""

@@ -12,16 +12,23 @@ from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import NestedField
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.iceberg.canonical import FIELDS, FILE_FORMATS, CanonicalRecords
+from sluicegate.lakes.iceberg.canonical import FIELDS, FILE_FORMAT, CanonicalRecords
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
+from sluicegate.lakes.iceberg.rules import COUNTS, Counts, MetricRules, parts_of_type
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.iceberg.values import ReadBound, bound_reader, partition_problem, partition_text
+from sluicegate.lakes.iceberg.values import (
+    ReadBound,
+    bound_reader,
+    partition_key,
+    partition_problem,
+    partition_text,
+)
 from sluicegate.lakes.port import BadFiles, TableRefused
+from sluicegate.lakes.twins import is_plain
 
-_COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 _NUMBERS: Final = "q"
 
@@ -65,6 +72,9 @@ class Examiner:
         checks = self._checks_for(event)
         partitions = frozenset([checks.examine(file) for file in event.files])
         records = [file.metadata for file in event.files]
+        if checks.current is not None:
+            found = [checks.widened(file, checks.current) for file in event.files]
+            records, partitions = [record for record, _ in found], frozenset([each for _, each in found])
         rows = array(_NUMBERS, [file.rows for file in event.files])
         lengths = array(_NUMBERS, map(len, records))
         return Entries(b"".join(records), lengths, rows, partitions, checks.layout.spec.spec_id)
@@ -90,17 +100,21 @@ class _Checks:
 
     def __init__(self, table: TableView, schema: Schema, spec: PartitionSpec) -> None:
         try:
-            # The current schema, since types may have been promoted: then the bytes are the same.
-            self.layout = Layout(table.schema, spec, table.version)
+            self.layout = Layout(schema, spec, table.version)
+            current = Layout(table.schema, spec, table.version) if schema is not table.schema else self.layout
         except TableRefused as error:
             raise BadFiles(str(error)) from error
+        self.current = current if current.partition_type != self.layout.partition_type else None
+        """Layout with the present types of the partition, if others than when the files were written."""
         self._prefix = f"{table.data_location}/"
         self._sort_orders = {None, 0, *table.sort_orders}
-        self._columns = {
-            column: bound_reader(field.field_type) for column, field in index_by_id(schema).items()
-        }
+        readers = {column: bound_reader(each.field_type) for column, each in index_by_id(schema).items()}
+        self._columns = {column: read for column, read in readers.items() if read is not None}
+        self._rules = MetricRules(schema)
         self._partitions: dict[Partition, tuple[Partition, dict[str, str | None]]] = {}
-        self._canonical = CanonicalRecords(self._prefix, self._columns, self._sort_orders)
+        """By the key of the partition."""
+        self._widened: dict[Partition, Partition] = {}
+        self._canonical = CanonicalRecords(self._prefix, self._columns, self._sort_orders, self._rules)
         self._is_known = self.layout.fields == FIELDS
 
     def examine(self, file: FileInfo) -> Partition:
@@ -112,7 +126,22 @@ class _Checks:
                 self._canonical.learn(file, self.layout.encode_partition(partition), partition)
         return partition
 
+    def widened(self, file: FileInfo, current: Layout) -> tuple[bytes, Partition]:
+        """Return the record of a file that was examined, and its partition, with the present types.
+
+        Raises BadFiles.
+        """
+        try:
+            record, partition = self.layout.widened(file.metadata, current)
+        except ValueError as error:
+            raise BadFiles(
+                f"the partition of {file.path} has another type by now: {error}. Write the rows again"
+            ) from error
+        return record, self._widened.setdefault(partition_key(partition), partition)
+
     def _decoded(self, file: FileInfo) -> Partition:
+        if not is_plain(file.path):
+            raise BadFiles(f"the path {file.path!r} has an empty part or dots. Write it without them")
         try:
             record = self.layout.decode(file.metadata)
         except Exception as error:  # malformed bytes may raise any error in the parser
@@ -124,14 +153,13 @@ class _Checks:
             ("rows", record["record_count"], file.rows),
             ("key metadata", record["key_metadata"], None),
             ("equality ids", record["equality_ids"], None),
+            ("file format", record["file_format"], FILE_FORMAT),
         )
         for what, found, expected in claims:
             if found != expected:
                 raise BadFiles(
                     f"the record of {file.path} has {what} {found!r} where {expected!r} is expected"
                 )
-        if record["file_format"] not in FILE_FORMATS:
-            raise BadFiles(f"the record of {file.path} has the file format {record['file_format']!r}")
         if record["sort_order_id"] not in self._sort_orders:
             order = record["sort_order_id"]
             raise BadFiles(f"the record of {file.path} has the sort order {order}, which the table lacks")
@@ -141,13 +169,16 @@ class _Checks:
         return self._partition(record["partition"], file)
 
     def _metrics_problem(self, record: Mapping[str, Any]) -> str | None:
-        for name in _COUNTS:
+        counts = []
+        for name in COUNTS:
             pairs = record[name] or ()
-            if len({pair["key"] for pair in pairs}) < len(pairs):
+            found = {pair["key"]: pair["value"] for pair in pairs}
+            if len(found) < len(pairs):
                 return f"has a column twice in its {name}"
-            for pair in pairs:
-                if pair["key"] not in self._columns or pair["value"] < 0:
-                    return f"has {name} of {pair['value']} for the column {pair['key']}"
+            for column, count in found.items():
+                if column not in self._columns or count < 0:
+                    return f"has {name} of {count} for the column {column}"
+            counts.append(found)
         bounds = []
         for name in _BOUNDS:
             read: dict[int, Any] = {}
@@ -161,13 +192,16 @@ class _Checks:
             bounds.append(read)
         lower, upper = bounds
         crossed = [column for column, value in lower.items() if column in upper and value > upper[column]]
-        return f"has a lower bound above the upper one for the columns {crossed}" if crossed else None
+        if crossed:
+            return f"has a lower bound above the upper one for the columns {crossed}"
+        rows, size = record["record_count"], record["file_size_in_bytes"]
+        return self._rules.problem(Counts(*counts), lower.keys() | upper.keys(), rows, size)
 
     def _partition(self, partition: Partition, file: FileInfo) -> Partition:
-        known = self._partitions.get(partition)
+        key = partition_key(partition)
+        known = self._partitions.get(key)
         if known is None:
-            known = partition, self._texts(partition, file)
-            self._partitions[partition] = known
+            known = self._partitions[key] = partition, self._texts(partition, file)
         shared, texts = known
         if file.partition != texts:
             raise BadFiles(f"{file.path} is in the partition {texts}, not in {file.partition}")
@@ -213,15 +247,7 @@ def _newly_required(fields: Sequence[NestedField], before: Mapping[int, NestedFi
         if field.required and (earlier is None or not earlier.required):
             yield field.name
         if earlier is not None:
-            yield from _newly_required(_parts(field.field_type), before)
-
-
-def _parts(kind: IcebergType) -> Sequence[NestedField]:
-    if isinstance(kind, MapType):
-        return kind.key_field, kind.value_field
-    if isinstance(kind, ListType):
-        return (kind.element_field,)
-    return kind.fields if isinstance(kind, StructType) else ()
+            yield from _newly_required(parts_of_type(field.field_type), before)
 
 
 def _offsets_problem(offsets: Sequence[int] | None, size: int) -> str | None:

@@ -16,6 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType, UnknownType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from sluicegate.lakes.iceberg.values import widened
 from sluicegate.lakes.port import TableRefused
 
 FORMAT: Final = "iceberg"
@@ -77,6 +78,19 @@ class Layout:
         if self.encode(record) != encoded:
             raise ValueError("it is not in the one form that all readers decode alike")
         return record
+
+    def widened(self, encoded: bytes, current: "Layout") -> tuple[bytes, Partition]:
+        """Return a record, and its partition, as of a later layout of the same spec with wider types.
+
+        Raises ValueError if a type is another one.
+        """
+        record = self.decode(encoded)
+        types = zip(self.partition_type.fields, current.partition_type.fields, strict=True)
+        kinds = [(before.field_type, now.field_type) for before, now in types]
+        partition = tuple(
+            [widened(*kind, value) for kind, value in zip(kinds, record["partition"], strict=True)]
+        )
+        return current.encode({**record, "partition": partition}), partition
 
     def partition_of(self, record: Mapping[str, Any]) -> Partition:
         """Return the values of a record's partition, in the order of the spec."""

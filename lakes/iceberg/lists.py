@@ -97,7 +97,7 @@ def _names() -> dict[int, str]:
 
 
 def _renamed(schema: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line with the names of this release. Fields are told by their ids, as Iceberg requires."""
+    """Return a line with the names of this release. Fields are found by their ids, as Iceberg requires."""
     found: dict[str, Any] = {}
     for field in schema["fields"]:
         number, value = field["field-id"], record[field["name"]]

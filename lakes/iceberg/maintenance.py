@@ -18,6 +18,7 @@ from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 from sluicegate.lakes.storages import open_storage
+from sluicegate.lakes.twins import is_plain
 
 _DATA_FILE: Final = re.compile(r"(?!metadata/).+")
 _CLEANER: Final = Cleaner(
@@ -102,7 +103,7 @@ class IcebergMaintenance:
     def examine(self, event: FilesWritten) -> None:
         source = open_storage(event.location)
         for file in event.files:
-            if ".." in file.path.split("/") or file.path.startswith("metadata/"):
+            if not is_plain(file.path) or file.path.startswith("metadata/"):
                 raise BadFiles(f"{file.path} is no place of a data file")
             size = source.size(file.path)
             if size is None:

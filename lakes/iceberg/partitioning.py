@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import hashlib
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,14 +15,18 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import TruncateTransform, VoidTransform
-from pyiceberg.types import BinaryType, DecimalType, IcebergType
+from pyiceberg.types import BinaryType, DecimalType, IcebergType, IntegerType, LongType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes
 
 from sluicegate.lakes.iceberg.layout import Layout, Partition
-from sluicegate.lakes.iceberg.values import partition_text
+from sluicegate.lakes.iceberg.values import partition_key, partition_problem, partition_text
+from sluicegate.lakes.port import SchemaMismatch
 
 _VOID_TYPE: Final = pa.null()
+_BITS: Final = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+_LONGEST: Final = 120
+"""Characters of each half of a folder's name. File systems allow 255 bytes in all."""
 
 
 class Splitter:
@@ -53,8 +58,7 @@ class Splitter:
             if isinstance(column, pa.ChunkedArray):
                 column = column.combine_chunks()
             columns.append(column)
-            encoded = column.cast(pa.int8()) if column.type == _VOID_TYPE else column
-            encoded = encoded.dictionary_encode(null_encoding="encode")
+            encoded = _comparable(column).dictionary_encode(null_encoding="encode")
             codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
             # Replace the combined codes by their ranks, so that the product with the next column cannot
             # overflow.
@@ -70,21 +74,51 @@ class Splitter:
             yield values, rows.take(pa.array(chosen)).combine_chunks()
 
     def folder(self, partition: Partition) -> str:
-        """Return the folder of a partition, with a slash at its end; empty without partitions."""
+        """Return the folder of a partition, with a slash at its end; empty without partitions.
+
+        Raises SchemaMismatch for a value that no file of the table can have.
+        """
         if not self._parts:
             return ""
-        known = self._folders.get(partition)
+        key = partition_key(partition)
+        known = self._folders.get(key)
         if known is None:
             fields = zip(self._layout.spec.fields, self._layout.partition_type.fields, partition, strict=True)
-            texts = [
-                (field.name, partition_text(field, typed.field_type, value)) for field, typed, value in fields
-            ]
-            pairs = [
-                f"{quote_plus(name, safe='')}={quote_plus('null' if text is None else text, safe='')}"
-                for name, text in texts
-            ]
-            known = self._folders[partition] = "/".join(pairs) + "/"
+            pairs = [_pair(field, typed.field_type, value) for field, typed, value in fields]
+            known = self._folders[key] = "/".join(pairs) + "/"
         return known
+
+
+def _pair(field: PartitionField, kind: IcebergType, value: Any) -> str:
+    """Return the name of the folder of a partition value. Readers do not parse it.
+
+    Raises SchemaMismatch.
+    """
+    problem = partition_problem(field, kind, value)
+    if problem is not None:
+        raise SchemaMismatch(
+            f"the partition value {field.name} of the rows {problem}. Correct the rows, or partition the "
+            "table by another field"
+        )
+    text = partition_text(field, kind, value)
+    name, escaped = quote_plus(field.name, safe=""), quote_plus("null" if text is None else text, safe="")
+    return f"{_shortened(name)}={_shortened(escaped)}"
+
+
+def _shortened(escaped: str) -> str:
+    """Return a text, or its digest if it is too long for the half of a name of a folder."""
+    if len(escaped) <= _LONGEST:
+        return escaped
+    return hashlib.sha256(escaped.encode()).hexdigest()[:32]
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return a column of partition values in a form whose values are equal only if they are the same."""
+    if column.type == _VOID_TYPE:
+        return column.cast(pa.int8())
+    # By their bits: the two zeros are two values.
+    bits = _BITS.get(column.type)
+    return column if bits is None else column.view(bits)
 
 
 def _transform(field: PartitionField, kind: IcebergType) -> Callable[[pa.Array], pa.Array] | None:
@@ -96,7 +130,17 @@ def _transform(field: PartitionField, kind: IcebergType) -> Callable[[pa.Array],
         # The library cannot do it for columns with offsets of 64 bits.
         return partial(pc.binary_slice, start=0, stop=transform.width)
     prepared: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(kind)
+    if isinstance(transform, TruncateTransform) and isinstance(kind, IntegerType | LongType):
+        return partial(_truncated, prepared)
     return prepared
+
+
+def _truncated(transform: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:
+    """Truncate numbers. Raises OverflowError for those that have no number of their type below them."""
+    found = transform(column)
+    if pc.any(pc.greater(found, column)).as_py():
+        raise OverflowError("a number is too low to be truncated")
+    return found
 
 
 def _path_of(schema: Schema, source: int) -> list[str]:

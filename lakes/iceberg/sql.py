@@ -4,10 +4,13 @@ A commit writes a metadata file, and replaces its name in the catalog if that is
 """
 
 import json
+import os
+import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import URL, create_engine, make_url, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -46,6 +49,7 @@ class SqlCatalog:
         Raises TableRefused for an unusable URI.
         """
         self._engine = _engine(uri, pooled)
+        self._shown = make_url(uri).render_as_string(hide_password=True)
         self._files = files
         self._identifier = identifier
         self._key = {
@@ -132,26 +136,48 @@ class SqlCatalog:
         return True
 
     def finish(self, connection: Connection) -> None:
-        """Commit the transaction that makes a change visible. Raises Uncertain."""
+        """Commit the transaction that makes a change visible. Raises Uncertain, or LakeUnavailable."""
+        raw = connection.connection.dbapi_connection
         try:
             connection.commit()
         except SQLAlchemyError as error:
+            if _is_undone(raw, error.__cause__):
+                raise self._unavailable("changed", error) from error
             raise Uncertain(str(self._unavailable("changed, perhaps", error))) from error
 
     def _unavailable(self, what: str, error: SQLAlchemyError) -> LakeUnavailable:
         cause = getattr(error, "orig", None) or error
+        file = _file_of(make_url(self._shown))
+        if file is not None and not os.path.exists(file):
+            return LakeUnavailable(
+                f"the catalog entry of {self._identifier} cannot be {what}: the database {file} is not there."
+                " Restore the file, mount its storage, or correct the option uri"
+            )
         return LakeUnavailable(
             f"the catalog entry of {self._identifier} cannot be {what}: {cause}. See whether the database "
-            f"{self._engine.url.render_as_string(hide_password=True)} can be reached"
+            f"{self._shown} can be reached"
         )
+
+
+def _is_undone(raw: Any, cause: BaseException | None) -> bool:
+    """Roll back a transaction that sqlite has refused to commit. Return False unless that is certain."""
+    busy = isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    # Another connection reads. The transaction stays open then.
+    if not busy or not isinstance(raw, sqlite3.Connection) or not raw.in_transaction:
+        return False
+    try:
+        raw.rollback()
+    except sqlite3.Error:
+        return False
+    return not raw.in_transaction
 
 
 def _engine(uri: str, pooled: bool) -> Engine:
     try:
-        # A file needs no pool, and an open one would block the tools of its owner.
-        if uri.startswith("sqlite"):
-            return create_engine(uri, poolclass=NullPool)
         url = make_url(uri)
+        # A file needs no pool, and an open one would block the tools of its owner.
+        if url.get_backend_name() == "sqlite":
+            return create_engine(_existing(url), poolclass=NullPool)
         if url.get_backend_name() == "postgresql":
             url = url.set(query={**_POSTGRES, **url.query})
         return create_engine(url, pool_pre_ping=True) if pooled else create_engine(url, poolclass=NullPool)
@@ -160,3 +186,18 @@ def _engine(uri: str, pooled: bool) -> Engine:
             f"the option uri of the catalog cannot be used: {error}. Give the URI of a database as "
             "SQLAlchemy reads it, and install its driver"
         ) from error
+
+
+def _file_of(url: URL) -> str | None:
+    """Return the path of a database of sqlite; None for one in memory, and for other databases."""
+    path = url.database or ""
+    known = url.get_backend_name() == "sqlite" and path not in ("", ":memory:") and "uri" not in url.query
+    return os.path.abspath(path) if known else None
+
+
+def _existing(url: URL) -> URL:
+    """Return the URL with which sqlite does not make a database that is missing."""
+    path = _file_of(url)
+    if path is None:
+        return url
+    return url.set(database=f"file:{quote(path)}", query={**url.query, "mode": "rw", "uri": "true"})

@@ -61,7 +61,7 @@ _PARTS: Final = (
 
 
 class TableView:
-    """What a commit needs to know of a table's metadata, beside its snapshots."""
+    """Facts that a commit needs of a table's metadata, beside its snapshots."""
 
     def __init__(self, metadata: Metadata) -> None:
         """Read the parts. Raises TableRefused if the table is out of scope."""

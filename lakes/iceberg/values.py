@@ -3,6 +3,7 @@
 import math
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pyiceberg.conversions import to_bytes
@@ -28,13 +29,17 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
-from pyiceberg.utils.decimal import unscaled_to_decimal
+from pyiceberg.utils.decimal import decimal_required_bytes, unscaled_to_decimal
 
 _INT: Final = struct.Struct("<i")
 _LONG: Final = struct.Struct("<q")
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
-_LONGEST_DECIMAL: Final = 16
+_DAY: Final = 86_400_000_000
+"""Microseconds."""
+
+_WIDER: Final = ((IntegerType, LongType), (FloatType, DoubleType))
+"""Types whose values are the same for Python as those of a wider type."""
 
 ReadBound = Callable[[bytes], Any]
 """Reads a lower or upper bound to a value that can be compared. Raises ValueError or struct.error."""
@@ -80,16 +85,26 @@ def _text(raw: bytes) -> str:
     return raw.decode()
 
 
-def _uuid(raw: bytes) -> bytes:
-    if len(raw) != 16:
-        raise ValueError(f"{len(raw)} bytes are no UUID")
+def _time(raw: bytes) -> int:
+    number = _only_long(raw)
+    if not 0 <= number < _DAY:
+        raise ValueError(f"{number} is no time of a day")
+    return number
+
+
+def _sized(size: int, raw: bytes) -> bytes:
+    if len(raw) != size:
+        raise ValueError(f"{len(raw)} bytes instead of {size}")
     return raw
 
 
-def _decimal(raw: bytes) -> int:
-    if not 1 <= len(raw) <= _LONGEST_DECIMAL:
-        raise ValueError(f"{len(raw)} bytes are no decimal")
-    return int.from_bytes(raw, "big", signed=True)
+def _decimal(precision: int, longest: int, limit: int, raw: bytes) -> int:
+    if not 1 <= len(raw) <= longest:
+        raise ValueError(f"{len(raw)} bytes are no decimal of {precision} digits")
+    number = int.from_bytes(raw, "big", signed=True)
+    if not -limit < number < limit:
+        raise ValueError(f"{number} has more than {precision} digits")
+    return number
 
 
 _READERS: Final[dict[type[PrimitiveType], ReadBound]] = {
@@ -99,21 +114,23 @@ _READERS: Final[dict[type[PrimitiveType], ReadBound]] = {
     FloatType: _float,
     DoubleType: _double,
     DateType: _int,
-    TimeType: _only_long,
+    TimeType: _time,
     TimestampType: _only_long,
     TimestamptzType: _only_long,
     TimestampNanoType: _only_long,
     TimestamptzNanoType: _only_long,
     StringType: _text,
-    UUIDType: _uuid,
+    UUIDType: partial(_sized, 16),
     BinaryType: bytes,
-    FixedType: bytes,
-    DecimalType: _decimal,
 }
 
 
 def bound_reader(kind: IcebergType) -> ReadBound | None:
     """Return the reader of a column's bounds; None if such a column has none."""
+    if isinstance(kind, DecimalType):
+        return partial(_decimal, kind.precision, decimal_required_bytes(kind.precision), 10**kind.precision)
+    if isinstance(kind, FixedType):
+        return partial(_sized, len(kind))
     return _READERS.get(type(kind)) if isinstance(kind, PrimitiveType) else None
 
 
@@ -135,6 +152,31 @@ def partition_text(field: PartitionField, kind: IcebergType, value: Any) -> str 
     if value is None:
         return None
     return str(field.transform.to_human_string(kind, _python(kind, value)))
+
+
+def partition_key(partition: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a partition in a form that is equal only for the same values.
+
+    As for Iceberg's Java library, the two zeros are two values, and NaN is one.
+    """
+    return tuple([_float_key(value) if isinstance(value, float) else value for value in partition])
+
+
+def _float_key(number: float) -> bytes:
+    return b"NaN" if math.isnan(number) else _DOUBLE.pack(number)
+
+
+def widened(before: IcebergType, now: IcebergType, value: Any) -> Any:
+    """Return a partition value of a type as that of a wider one. Raises ValueError for another type."""
+    kinds = type(before), type(now)
+    if isinstance(before, DecimalType) and isinstance(now, DecimalType) and before.scale == now.scale:
+        if value is None:
+            return None
+        number = int.from_bytes(value, "big", signed=True)
+        return number.to_bytes(decimal_required_bytes(now.precision), "big", signed=True)
+    if before != now and kinds not in _WIDER:
+        raise ValueError(f"{before} became {now}")
+    return value
 
 
 def partition_bound(kind: PrimitiveType, value: Any) -> bytes:

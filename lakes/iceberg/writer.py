@@ -1,23 +1,17 @@
 """Writer half of the adapter: Parquet files, and the records that describe them."""
 
 import contextlib
+import errno
 import os
 import posixpath
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import (
-    MetricModeTypes,
-    MetricsMode,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, index_by_id, sanitize_column_names
 from pyiceberg.types import (
     NestedField,
@@ -32,10 +26,11 @@ from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import folder_of, local_of
-from sluicegate.lakes.iceberg.layout import Layout, Partition, metric_pairs
+from sluicegate.lakes.iceberg.layout import Layout, Partition
+from sluicegate.lakes.iceberg.metrics import Metrics
 from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.iceberg.values import partition_text
+from sluicegate.lakes.iceberg.values import partition_key, partition_text
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 
 BUFFER_ROWS: Final = 1 << 20
@@ -44,11 +39,12 @@ HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
 _TARGET: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET: Final = 512 << 20
+_LARGEST: Final = (1 << 63) - 1
+_DIGITS: Final = 19
+"""Of that number."""
 _UNSORTED: Final = 0
 _REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
 """Types that the library cannot write, or not in a way that all engines read."""
-
-_NO_METRICS: Final = MetricsMode(MetricModeTypes.NONE)
 
 Range = tuple[int | None, int | None]
 
@@ -101,11 +97,11 @@ class IcebergWriter:
         self._prefix = f"data-{digest}-" if digest is not None else "data-"
         self._options = _parquet_options(table.properties)
         self._target = _positive(table.properties, _TARGET, _DEFAULT_TARGET)
-        self._plan = _statistics_plan(table)
-        self._columns = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
+        self._metrics = Metrics(table, self._floats)
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._open: dict[Partition, _OpenFile] = {}
+        """By the key of the partition."""
         self._closed: list[_Closed] = []
         self._paths: list[str] = []
         self._described = False
@@ -128,8 +124,8 @@ class IcebergWriter:
     def finish(self) -> Iterator[FileInfo]:
         self._flush()
         try:
-            for partition in list(self._open):
-                self._close(partition)
+            for key in list(self._open):
+                self._close(key)
             self._check_sizes()
             infos = [self._describe(closed) for closed in self._closed]
             self._storage.settle_files(self._paths)
@@ -162,6 +158,11 @@ class IcebergWriter:
                 self._write_part(partition, part)
             self._relieve()
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise SchemaMismatch(
+                    f"a partition of the rows has a folder whose path is too long for {self.location}: "
+                    f"{error}. Partition the table by fewer fields, or move it to a shorter path"
+                ) from error
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
         except OverflowError as error:
             raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
@@ -169,18 +170,18 @@ class IcebergWriter:
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
         # Only the names may differ, since Parquet files have the names that Avro allows.
         data = pa.Table.from_arrays(rows.columns, schema=self._file_schema)
-        counts = self._floats.count(data)
-        if partition in self._open and counts.spoils(self._open[partition].counts):
-            self._close(partition)
-        opened = self._open.get(partition)
+        counts, key = self._floats.count(data), partition_key(partition)
+        if key in self._open and counts.spoils(self._open[key].counts):
+            self._close(key)
+        opened = self._open.get(key)
         if opened is None:
-            opened = self._open[partition] = self._create(partition, counts)
+            opened = self._open[key] = self._create(partition, counts)
         if self._event_time is not None:
             opened.range = _joined(opened.range, event_time_range(rows.column(self._event_time)))
         opened.counts.add(counts)
         opened.parquet.write_table(data)
         if opened.sink.tell() >= self._target:
-            self._close(partition)
+            self._close(key)
 
     def _create(self, partition: Partition, counts: Counts) -> _OpenFile:
         path = self._path(partition)
@@ -207,21 +208,21 @@ class IcebergWriter:
         """Upload the largest open files until the others may stay in memory."""
         if not self._storage.object_store:
             return
-        sizes = {partition: opened.sink.tell() for partition, opened in self._open.items()}
+        sizes = {key: opened.sink.tell() for key, opened in self._open.items()}
         held = sum(sizes.values())
-        for partition in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
             if held <= HELD_BYTES:
                 return
-            held -= sizes[partition]
-            self._close(partition)
+            held -= sizes[key]
+            self._close(key)
 
     def _path(self, partition: Partition) -> str:
         """Return a new path for a file of a partition."""
         name = f"{self._prefix}{uuid.uuid4().hex}-{len(self._paths):05d}.parquet"
         return f"{self._table.data_prefix}{self._splitter.folder(partition)}{name}"
 
-    def _close(self, partition: Partition) -> None:
-        opened = self._open.pop(partition)
+    def _close(self, key: Partition) -> None:
+        opened = self._open.pop(key)
         opened.parquet.close()
         metadata, size = opened.parquet.writer.metadata, opened.sink.tell()
         if self._storage.object_store:
@@ -229,7 +230,9 @@ class IcebergWriter:
             self._storage.write(folder or ".", {name: opened.sink.getvalue().to_pybytes()})
         else:
             opened.sink.close()
-        self._closed.append(_Closed(opened.path, partition, size, metadata, opened.counts, opened.range))
+        self._closed.append(
+            _Closed(opened.path, opened.partition, size, metadata, opened.counts, opened.range)
+        )
 
     def _check_sizes(self) -> None:
         """Check that the files are whole in their storage. Raises LakeUnavailable."""
@@ -243,7 +246,6 @@ class IcebergWriter:
                 )
 
     def _describe(self, closed: _Closed) -> FileInfo:
-        statistics = self._statistics(closed)
         record = {
             "content": 0,
             "file_path": f"{self._table.data_location}/{closed.path}",
@@ -251,9 +253,8 @@ class IcebergWriter:
             "partition": closed.partition,
             "record_count": closed.metadata.num_rows,
             "file_size_in_bytes": closed.size,
-            **{name: metric_pairs(statistics[name]) for name in _METRICS},
+            **self._metrics.of(closed.metadata, closed.counts),
             "key_metadata": None,
-            "split_offsets": statistics["split_offsets"],
             "equality_ids": None,
             "sort_order_id": _UNSORTED,
         }
@@ -268,37 +269,9 @@ class IcebergWriter:
             metadata=self._layout.encode(record),
         )
 
-    def _statistics(self, closed: _Closed) -> dict[str, Any]:
-        """Return the metrics of a file. Raises SchemaMismatch."""
-        bare = self._floats.without_statistics(closed.counts)
-        # The library warns of each column whose footer has no statistics, unless none are wanted.
-        wanted = self._plan | {
-            column: replace(self._plan[column], mode=_NO_METRICS)
-            for path, column in self._columns.items()
-            if path in bare
-        }
-        try:
-            found = data_file_statistics_from_parquet_metadata(closed.metadata, wanted, self._columns)
-            statistics: dict[str, Any] = found.to_serialized_dict()
-        except (OverflowError, ValueError) as error:
-            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
-        for names, count in closed.counts.nan.items():
-            column = self._columns[".".join(names)]
-            if self._plan[column].mode != _NO_METRICS:
-                statistics["value_counts"][column] = closed.metadata.num_rows
-                statistics["null_value_counts"][column] = closed.counts.null[names]
-                statistics["nan_value_counts"][column] = count
-        return statistics
-
     def _texts(self, partition: Partition) -> dict[str, str | None]:
         fields = zip(self._table.spec.fields, self._layout.partition_type.fields, partition, strict=True)
         return {each.name: partition_text(each, typed.field_type, value) for each, typed, value in fields}
-
-
-_METRICS: Final = (
-    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
-    *("lower_bounds", "upper_bounds"),
-)
 
 
 def _refuse_types(table: TableView) -> None:
@@ -312,6 +285,7 @@ def _refuse_types(table: TableView) -> None:
 
 def _file_schema(table: TableView) -> pa.Schema:
     """Return the Arrow schema of the files, with field ids and the names that Parquet files have."""
+    _refuse_names(table)
     named = sanitize_column_names(table.schema)
     for before, after in zip(_nested(table.schema), _nested(named), strict=True):
         if before.name != after.name:
@@ -321,6 +295,20 @@ def _file_schema(table: TableView) -> pa.Schema:
             )
     schema: pa.Schema = schema_to_pyarrow(named, include_field_ids=True)
     return schema
+
+
+def _refuse_names(table: TableView) -> None:
+    if not all(column.name for column in index_by_id(table.schema).values()):
+        raise TableRefused(f"a column of {table.event_location} has no name. Rename it")
+    named: dict[str, str] = {}
+    for column in table.schema.fields:
+        (inside,) = sanitize_column_names(Schema(column)).fields
+        other = named.setdefault(inside.name, column.name)
+        if other != column.name:
+            raise TableRefused(
+                f"the columns {other!r} and {column.name!r} of {table.event_location} have the same name "
+                f"{inside.name} in Parquet files. Rename one"
+            )
 
 
 def _nested(schema: Schema) -> Sequence[NestedField]:
@@ -341,16 +329,6 @@ def _check_event_time(schema: pa.Schema, column: str, location: str) -> None:
         raise TableRefused(f"the column {column}: {error}") from error
 
 
-def _statistics_plan(table: TableView) -> Any:
-    try:
-        return compute_statistics_plan(table.schema, dict(table.properties))
-    except ValueError as error:
-        raise TableRefused(
-            f"a property write.metadata.metrics.* of {table.event_location} has no valid value: {error}. "
-            "Correct it"
-        ) from error
-
-
 def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
     codec = properties.get("write.parquet.compression-codec", "zstd").lower()
     if codec != "uncompressed" and not _is_codec(codec):
@@ -358,7 +336,9 @@ def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
             f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, "
             "gzip, lz4, brotli or uncompressed"
         )
-    level = properties.get("write.parquet.compression-level", "")
+    level = properties.get("write.parquet.compression-level", "").strip()
+    if level.isdigit() and codec != "uncompressed":
+        _check_level(codec, int(level))
     return {
         "compression": "none" if codec == "uncompressed" else codec,
         "compression_level": int(level) if level.isdigit() else None,
@@ -366,6 +346,16 @@ def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
         "dictionary_pagesize_limit": _positive(properties, "write.parquet.dict-size-bytes", 2 << 20),
         "write_batch_size": _positive(properties, "write.parquet.page-row-limit", 20_000),
     }
+
+
+def _check_level(codec: str, level: int) -> None:
+    try:
+        pa.Codec(codec, compression_level=level)
+    except (ValueError, OverflowError, OSError) as error:
+        raise TableRefused(
+            f"the property write.parquet.compression-level = {level} is no level of {codec}: {error}. "
+            "Correct or remove it"
+        ) from error
 
 
 def _is_codec(name: str) -> bool:
@@ -377,7 +367,11 @@ def _is_codec(name: str) -> bool:
 
 def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
     text = properties.get(name, "").strip()
-    return int(text) if text.isdigit() and int(text) > 0 else default
+    if not text.isdigit():
+        return default
+    if len(text) > _DIGITS or int(text) > _LARGEST:
+        raise TableRefused(f"the property {name} = {text[:64]} is above {_LARGEST}. Give it a lower value")
+    return int(text) or default
 
 
 def _joined(one: Range, other: Range) -> Range:

@@ -17,6 +17,7 @@ _PARTITION_TYPES: Final = re.compile(
     r"(STRING|CHAR\b.*|VARCHAR\b.*|BOOLEAN|TINYINT|SMALLINT|INT|INTEGER|BIGINT|DATE)( NOT NULL)?"
 )
 _FILE_FORMATS: Final = ("parquet", "orc", "avro")
+_DELTA_LOG: Final = "_delta_log"
 
 
 def _on(value: str) -> bool:
@@ -73,10 +74,7 @@ class Table:
         """Return the table with its newest schema. Raises TableRefused if it is out of scope."""
         ids = self._schema_ids()
         if not ids:
-            raise TableRefused(
-                f"no Paimon table at {self.storage.uri}: it has no schema folder; create the table there "
-                "first, mount its storage, or correct the table's location"
-            )
+            raise self._no_table()
         newest = max(ids)
         if newest not in self._opened:
             opened = self._open(newest)
@@ -89,6 +87,20 @@ class Table:
             self._refuse_other_layouts(ids, opened)
             self._opened[newest] = opened
         return self._opened[newest]
+
+    def _no_table(self) -> TableRefused:
+        """Return the refusal of a folder without schemas. Raises LakeUnavailable."""
+        start = f"no Paimon table at {self.storage.uri}: "
+        if found := _other_format(self.storage):
+            sign, name = found
+            return TableRefused(
+                f"{start}it has {sign}, as a table of another format; set `format` to {name}, or correct the "
+                "table's location"
+            )
+        return TableRefused(
+            f"{start}it has no schema folder; create the table there first, mount its storage, or correct "
+            "the table's location"
+        )
 
     def _refuse_other_layouts(self, ids: Sequence[int], opened: SchemaTable) -> None:
         """Raise TableRefused if an older schema has another bucket layout.
@@ -149,3 +161,11 @@ def out_of_scope(table: SchemaTable) -> str | None:
         if re.search(r"\b(BLOB|VECTOR)\b", kind):
             return f"its column {field.name} has the type {kind}, which is not supported"
     return None
+
+
+def _other_format(storage: Storage) -> tuple[str, str] | None:
+    """Return the sign of another format's table in a folder, and that format. Raises LakeUnavailable."""
+    if storage.names(_DELTA_LOG):
+        return _DELTA_LOG, "delta"
+    found = [name for name in storage.names("metadata") if name.endswith(".metadata.json")]
+    return (f"metadata/{max(found)}", "iceberg") if found else None

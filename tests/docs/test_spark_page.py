@@ -1,23 +1,56 @@
-"""The table of docs/spark.md is created as the page shows, and a writer can write it."""
+"""What the pages say about Spark: tables that a job writes, and sessions that maintain them."""
 
 import re
 import runpy
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from sluicegate.lakes.registry import adapter
+from tests.spark_judge import judge
+from tests.spark_judge.judge import DELTA, ICEBERG
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGE: Final = DOCS / "spark.md"
+FORMATS: Final = ("paimon", "iceberg", "delta")
+"""In the order of the page."""
 
 
-def test_the_table_of_the_page_can_be_written(tmp_path: Path) -> None:
+def test_the_tables_of_the_page_can_be_written(tmp_path: Path) -> None:
     section = PAGE.read_text(encoding="utf-8").partition("\n## Create the table\n")[2].partition("\n## ")[0]
-    (block,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    (location,) = re.findall(r"The table is at `(/lake/\S+)`", section)
-    program = tmp_path / "program.py"
-    program.write_text(block.replace('"/lake"', repr(str(tmp_path))), encoding="utf-8")
-    for _ in range(2):  # a second run changes nothing
-        runpy.run_path(str(program))
-    paimon = adapter("paimon")
-    table = paimon.parse_table(location.replace("/lake", str(tmp_path)))
-    paimon.open_writer(table, "time_hour").abort()
+    blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    locations = re.findall(r"The table is at `(/lake/\S+)`", section)
+    for lake, block, location in zip(FORMATS, blocks, locations, strict=True):
+        program = tmp_path / f"{lake}.py"
+        program.write_text(block.replace("/lake", str(tmp_path)), encoding="utf-8")
+        for _ in range(2):  # a second run changes nothing
+            runpy.run_path(str(program))
+        options = {"uri": f"sqlite:///{tmp_path}/catalog.db"} if lake == "iceberg" else {}
+        table = adapter(lake).parse_table(location.replace("/lake", str(tmp_path)), options)
+        adapter(lake).open_writer(table, "time_hour").abort()
+
+
+@pytest.mark.parametrize(
+    ("page", "package", "extension"),
+    [
+        (
+            "delta",
+            f"io.delta:delta-spark_4.1_2.13:{DELTA}",
+            "io.delta.sql.DeltaSparkSessionExtension",
+        ),
+        (
+            "iceberg",
+            f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG}",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        ),
+    ],
+)
+def test_the_session_of_a_recipe_is_the_one_in_which_it_is_tested(
+    page: str, package: str, extension: str
+) -> None:
+    text = (DOCS / "formats" / f"{page}.md").read_text(encoding="utf-8")
+    assert f"`--packages {package}`" in text
+    assert f"`{extension}`" in text
+    worker = Path(judge.__file__).with_name("worker.py").read_text(encoding="utf-8")
+    assert extension in worker

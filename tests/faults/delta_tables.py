@@ -88,6 +88,20 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
     return tally_of(ids, expected, user, decisions, len(commits))
 
 
+def rows(table: Path) -> list[dict[str, Any]]:
+    """Return the rows as DuckDB reads them, without the column `at`."""
+    with reader() as duck:
+        scan = duck.table_function("delta_scan", [str(table)]).project('* EXCLUDE ("at")')
+        found: list[dict[str, Any]] = scan.to_arrow_table().to_pylist()
+        return found
+
+
+def schemas(table: Path) -> int:
+    """Return the number of versions that have set the metadata, with the first one."""
+    lines = [line for path in _files(table) for line in path.read_text(encoding="utf-8").splitlines()]
+    return sum("metaData" in json.loads(line) for line in lines)
+
+
 def head(table: Path) -> int:
     """Return the newest version."""
     return max((int(path.stem) for path in _files(table)), default=0)

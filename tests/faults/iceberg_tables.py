@@ -93,6 +93,21 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
     return tally_of(ids, expected, user, decisions, len(snapshots))
 
 
+def rows(table: Path) -> list[dict[str, Any]]:
+    """Return the rows as DuckDB reads them, without the column `at`."""
+    location = metadata_location(table)
+    if not _metadata(location).get("snapshots"):
+        return []
+    scan = duck().table_function("iceberg_scan", [str(local(location))]).project('* EXCLUDE ("at")')
+    found: list[dict[str, Any]] = scan.to_arrow_table().to_pylist()
+    return found
+
+
+def schemas(table: Path) -> int:
+    """Return the number of schemas that the metadata names."""
+    return len(_metadata(metadata_location(table))["schemas"])
+
+
 def head(table: Path) -> int:
     """Return the newest sequence number."""
     return int(_metadata(table, metadata_location(table))["last-sequence-number"])

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
@@ -41,8 +41,7 @@ def options(table: Path) -> Mapping[str, str]:
 
 def append(table: Path, ids: Collection[int]) -> None:
     """Append rows as the library does it by itself, one commit for each."""
-    catalog = CatalogFactory.create({"warehouse": str(table.parents[1])})
-    opened = catalog.get_table(f"{table.parent.name.removesuffix('.db')}.{table.name}")
+    opened = _opened(table)
     for each in ids:
         builder = opened.new_batch_write_builder()
         write, commit = builder.new_write(), builder.new_commit()
@@ -60,6 +59,27 @@ def tally(table: Path, expected: Collection[int], user: str, *, compacted: bool 
     ids = contents.rows["id"].to_pylist() if contents.rows.num_rows else []
     decisions = [commit.identifier for commit in contents.commits if commit.user == user]
     return tally_of(ids, expected, user, decisions, len(contents.commits))
+
+
+def rows(table: Path) -> list[dict[str, Any]]:
+    """Return the rows as pypaimon reads them, without the column `at`."""
+    builder = _opened(table).new_read_builder()
+    splits = builder.new_scan().plan().splits()
+    if not splits:
+        return []
+    found: list[dict[str, Any]] = builder.new_read().to_arrow(splits).drop_columns(["at"]).to_pylist()
+    return found
+
+
+def _opened(table: Path) -> Any:
+    """Open the table with pypaimon."""
+    catalog = CatalogFactory.create({"warehouse": str(table.parents[1])})
+    return catalog.get_table(f"{table.parent.name.removesuffix('.db')}.{table.name}")
+
+
+def schemas(table: Path) -> int:
+    """Return the number of schemas."""
+    return sum(path.name.removeprefix("schema-").isdigit() for path in (table / "schema").iterdir())
 
 
 def head(table: Path) -> int:

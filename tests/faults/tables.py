@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -32,6 +32,10 @@ class Kind(Protocol):
     def append(self, table: Path, ids: Collection[int]) -> None: ...
 
     def tally(self, table: Path, expected: Collection[int], user: str) -> Tally: ...
+
+    def rows(self, table: Path) -> list[dict[str, Any]]: ...
+
+    def schemas(self, table: Path) -> int: ...
 
     def head(self, table: Path) -> int: ...
 

@@ -53,6 +53,14 @@ def test_a_table_that_the_format_cannot_have_is_refused() -> None:
     )
 
 
+def test_an_option_that_the_format_lacks_is_named_as_the_job_gives_it() -> None:
+    wrong = GOOD | {"path": "/lake/flights", "format": "delta", "table.Checkpoint": "off"}
+    with pytest.raises(
+        BadOption, match=r"option table\.checkpoint cannot be used: .*the option is checkpoints"
+    ):
+        SinkOptions.parse(wrong)
+
+
 def test_everything_given() -> None:
     options = SinkOptions.parse(
         GOOD

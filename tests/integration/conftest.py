@@ -67,6 +67,16 @@ class Place:
         return Job(self.bootstrap, self.topics, stream, self.table, **how)
 
 
+async def place_of(lake: str, bootstrap: str, prefix: str, root: Path) -> Place:
+    """Make topics, and a partitioned table of a format."""
+    from tests.faults import tables
+
+    topics = await make_topics(bootstrap, prefix)
+    table = tables.create_table(root, "flights", lake)
+    options = dict(tables.kind_of(table).options(table))
+    return Place(bootstrap, prefix, topics, root, str(table), lake, options)
+
+
 def neighbour(stream: str, *, same: bool) -> str:
     """The name of another stream whose partition is the same one, or another one."""
     home = partition_of(stream, PARTITIONS)

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.writer_hooks import attach
+from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
+from tests.faults.tables import FORMATS
 from tests.integration.conftest import Place
 
 T = TypeVar("T")
@@ -71,6 +73,11 @@ class SparkJob:
         return self.root / "in"
 
     @property
+    def columns(self) -> str:
+        """Columns of the source, with the type of times that the table has."""
+        return f"id long, origin string, at {FORMATS[self.place.lake].SPARK_TIME}"
+
+    @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 
@@ -85,12 +92,14 @@ class SparkJob:
 
     def start(self, rows: Any = None, **trigger: Any) -> StreamingQuery:
         """Start the query; without a trigger it ends with what its source has."""
-        reader = self.spark.session.readStream.schema("id long, origin string, at timestamp_ntz")
+        reader = self.spark.session.readStream.schema(self.columns)
         rows = reader.option("maxFilesPerTrigger", 1).json(str(self.source)) if rows is None else rows
         options = {
             "stream": "flights",
             "region": self.region,
             "table": self.place.table,
+            "format": self.place.lake,
+            **{f"{TABLE_PREFIX}{name}": value for name, value in self.place.lake_options.items()},
             "kafka.bootstrap.servers": self.place.bootstrap,
             "topic.prefix": self.place.prefix,
             "registration.timeout": "900",

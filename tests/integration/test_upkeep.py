@@ -1,20 +1,26 @@
 """Replay, orphans and the janitor on a real log and a real table of each format."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import Committed
+from sluicegate.lakes.evolution import evolving
+from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import CommitRequest, Published, ReadsHistory
 from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables
-from tests.integration.conftest import Place
+from tests.faults.tables import FORMATS
+from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
-from tests.integration.job import Job, make_topics
+from tests.integration.job import Job
 from tests.integration.orders import invoke_here
 from tests.integration.waiting import until
 
@@ -27,11 +33,7 @@ USER = "sluicegate-flights"
 @pytest.fixture(params=["paimon", "iceberg", "delta"])
 async def place(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
     """Topics, and a partitioned table of a format."""
-    topics = await make_topics(kafka_bootstrap, unique)
-    lake = str(request.param)
-    table = tables.create_table(tmp_path, "flights", lake)
-    options = dict(tables.kind_of(table).options(table))
-    return Place(kafka_bootstrap, unique, topics, tmp_path, str(table), lake, options)
+    return await place_of(str(request.param), kafka_bootstrap, unique, tmp_path)
 
 
 def path_of(files: FilesWritten) -> str:
@@ -171,6 +173,8 @@ def roll_back(place: Place, to: int) -> None:
 
 
 async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
+    # Without the name of the stream's own table, the name follows from the folder.
+    place.lake_options.pop("identifier", None)
     target = str(Path(place.table).with_name("again"))
     async with place.job() as job:
         await three_commits(place, job)
@@ -185,6 +189,39 @@ async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
     again = await printed(place, *rebuild)
     assert (again["commits"], again["found"]) == (0, 3)
     holds(place, 1, 2, 3)
+
+
+async def test_a_fresh_table_takes_files_from_before_a_new_column(place: Place) -> None:
+    place.lake_options.pop("identifier", None)
+    target, lake = str(Path(place.table).with_name("again")), adapter(place.lake)
+    table = lake.parse_table(place.table, place.lake_options)
+    wider = evolving(lake).read_columns(table).schema.append(pa.field("note", pa.string()))
+    async with place.job() as job, running(place.settings()):
+        await job.register()
+        await commit(job, 1)
+        await asyncio.to_thread(evolve, lake, table, wider)
+        await commit(job, 2)
+    rebuild = ("replay", "rebuild", *STREAM, "--into", target)
+    dry = await printed(place, *rebuild, "--dry-run")
+    assert (dry["commits"], content(target)) == (2, [])
+    made = await printed(place, *rebuild)
+    assert (made["commits"], made["files"]) == (2, 2)
+    assert [decision for decision, _ in history(place, target)] == [2, 1]
+    rows = FORMATS[place.lake].rows(Path(target))
+    assert sorted((row["id"], row["note"]) for row in rows) == [(1, None), (2, None)]
+    assert (await printed(place, *rebuild))["found"] == 2
+
+
+@pytest.mark.parametrize("place", ["delta"], indirect=True)
+async def test_a_table_with_commits_of_nobody_by_name_is_not_empty(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    target = str(Path(place.table).with_name("again"))
+    DeltaTable.create(target, DeltaTable(place.table).schema(), partition_by=["origin"])
+    DeltaTable(target).alter.set_table_properties({"delta.appendOnly": "true"})
+    refused = await invoke_here(place, "replay", "rebuild", *STREAM, "--into", target)
+    assert refused.exit_code == 2
+    assert "is not empty: it has commits of writers that give no name. Name a fresh table" in refused.stderr
 
 
 def content(folder: str) -> list[Path]:

@@ -22,6 +22,7 @@ from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import BadFiles, LakeUnavailable, NotPublished, Published, Refused, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon.test_buckets import alter, fixed, rows
 
@@ -263,10 +264,16 @@ def test_a_format_that_is_not_known_is_set_to_one_that_is(tmp_path: Path) -> Non
     said = str(raised.value)
     assert said.endswith("Set `format` to one")
     known = said.partition("this release knows: ")[2].partition(".")[0].split(", ")
-    lakes: dict[str, Lake] = {"delta": DeltaLake(tmp_path), "paimon": PaimonLake(tmp_path)}
+    iceberg = IcebergLake(tmp_path / "iceberg")
+    lakes: dict[str, Lake] = {
+        "delta": DeltaLake(tmp_path / "delta"),
+        "iceberg": iceberg,
+        "paimon": PaimonLake(tmp_path / "paimon"),
+    }
     assert known == sorted(lakes)
     for name, lake in lakes.items():
-        committer = adapter(name).open_committer(adapter(name).parse_table(lake.location), USER)
+        options = iceberg.options if lake is iceberg else None
+        committer = adapter(name).open_committer(adapter(name).parse_table(lake.location, options), USER)
         Stream(lake, committer).commit(1, [1])
         assert lake.ids() == [1]
 

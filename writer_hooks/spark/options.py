@@ -139,7 +139,9 @@ def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...
     try:
         return adapter(table_format).parse_table(text, dict(options))
     except TableRefused as error:
-        raise BadOption(f"the option table cannot be used: {error}") from error
+        named = [name for name, _ in options if re.search(rf"option {re.escape(name)}\b", str(error))]
+        shown = f"{TABLE_PREFIX}{named[0]}" if named else "table"
+        raise BadOption(f"the option {shown} cannot be used: {error}") from error
 
 
 def _format(options: Mapping[str, str]) -> str:

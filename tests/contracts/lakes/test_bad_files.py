@@ -20,6 +20,26 @@ def _climbing(event: FilesWritten) -> FilesWritten:
     return event.model_copy(update={"files": (climbing,)})
 
 
+def _respelled(event: FilesWritten, before: str) -> FilesWritten:
+    """Return the event with its file a second time, under another spelling of its path."""
+    (file,) = event.files
+    folder, slash, name = file.path.rpartition("/")
+    twin = file.model_copy(update={"path": f"{folder}{slash}{before}{name}"})
+    return event.model_copy(update={"files": (file, twin)})
+
+
+def _dotted(event: FilesWritten) -> FilesWritten:
+    return _respelled(event, "./")
+
+
+def _doubled(event: FilesWritten) -> FilesWritten:
+    return _respelled(event, "/")
+
+
+def _returning(event: FilesWritten) -> FilesWritten:
+    return _respelled(event, "x/../")
+
+
 def _newer(event: FilesWritten) -> FilesWritten:
     return event.model_copy(update={"format_version": event.format_version + 1})
 
@@ -32,7 +52,9 @@ def _twice(event: FilesWritten) -> FilesWritten:
     return event.model_copy(update={"files": event.files * 2})
 
 
-@pytest.mark.parametrize("spoil", [_elsewhere, _climbing, _newer, _foreign, _twice])
+@pytest.mark.parametrize(
+    "spoil", [_elsewhere, _climbing, _dotted, _doubled, _returning, _newer, _foreign, _twice]
+)
 def test_files_that_cannot_be_committed_are_refused(lake: Lake, spoil: Spoiler) -> None:
     stream = Stream(lake)
     bad = spoil(lake.event([1]))

@@ -15,7 +15,7 @@ from tests.lakes.delta.making import column, info, metadata, protocol, put
 def test_options_are_left_out(tmp_path: Path) -> None:
     for options, words in (
         ({"upsert": "id"}, "leave the option out, append the changes"),
-        ({"colour": "red"}, "Leave it out, or correct its name"),
+        ({"colour": "red"}, "no option colour; the option is checkpoints. Leave it out, or correct its name"),
         ({"checkpoints": "no"}, "Set it to one of them"),
     ):
         with pytest.raises(TableRefused) as error:

@@ -211,6 +211,8 @@ STATS: Mapping[str, Mapping[str, Any]] = {
     "more nulls than rows": {"nullCount": {"name": 3}},
     "negative nulls": {"nullCount": {"name": -1}},
     "nulls where none may be": {"nullCount": {"id": 1}},
+    "bounds of nulls": {"nullCount": {"name": 2}, "minValues": {"name": "a"}, "maxValues": {}},
+    "an upper bound of nulls": {"nullCount": {"day": 2}, "maxValues": {"day": "1970-01-01"}},
     "a text for a number": {"minValues": {"id": "1"}},
     "a number of more bits": {"maxValues": {"id": 2**63}},
     "a number for a text": {"minValues": {"name": 1}},

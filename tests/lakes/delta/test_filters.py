@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from tests.lakes.delta import filtering
 from tests.lakes.delta.filtering import ALL, Filtered
@@ -41,6 +43,16 @@ def test_duckdb_loses_rows_by_wrong_bounds(duck: duckdb.DuckDBPyConnection, tmp_
     asked = {each.place: filtering.highest(each, "duckdb") for each in ALL if each.place in SKIPPABLE}
     lost = {name for name, where in asked.items() if not rows(duck, tmp_path, '"row"', where)}
     assert lost == SKIPPABLE - NOT_BY_DUCKDB
+
+
+def test_the_dataset_of_deltalake_finds_booleans(table: Path) -> None:
+    """Of a file without bounds of a column, it takes all values for null."""
+    (flag,) = (each for each in ALL if each.place == "flag")
+    values = [value for file in flag.files for value in file]
+    found = DeltaTable(str(table)).to_pyarrow_dataset()
+    for wanted in (True, False):
+        rows_there = found.to_table(filter=pc.field("flag") == wanted).column("row").to_pylist()
+        assert sorted(rows_there) == [row for row, value in enumerate(values) if value is wanted]
 
 
 def by_spark(judge: SparkJudge, root: Path, wheres: Sequence[str]) -> list[list[int]]:

@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any], Any, Any]] = {
     "byte": (pa.int8(), [-128, 127], -128, 127),
     "double": (pa.float64(), [-1.5, 1e300, None], -1.5, 1e300),
     "float": (pa.float32(), [0.5, 2.0], 0.5, 2.0),
-    "boolean": (pa.bool_(), [True, False], None, None),
+    "boolean": (pa.bool_(), [True, False], False, True),
     "binary": (pa.binary(), [b"\x00\xff", b""], None, None),
     "string": (pa.string(), ["ä", "", "z"], "", "ä"),
     "date": (pa.date32(), [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)], "0001-01-01", "9999-12-31"),

@@ -12,6 +12,7 @@ from sluicegate.lakes.avro import write_long
 from sluicegate.lakes.iceberg.canonical import CanonicalRecords
 from sluicegate.lakes.iceberg.entries import Examiner
 from sluicegate.lakes.iceberg.layout import Layout, Partition
+from sluicegate.lakes.iceberg.rules import COUNTS, MetricRules
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import bound_reader
 from sluicegate.lakes.port import BadFiles
@@ -19,6 +20,7 @@ from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
 
 SEEDS = 20_000
+BOUNDS = ("lower_bounds", "upper_bounds")
 
 
 class Prover:
@@ -27,9 +29,11 @@ class Prover:
     def __init__(self, lake: IcebergLake, events: list[FilesWritten]) -> None:
         self.view = TableView(lake.metadata)
         self.layout = Layout(self.view.schema, self.view.spec, self.view.version)
-        columns = {column: bound_reader(each.field_type) for column, each in self._fields()}
+        readers = {column: bound_reader(each.field_type) for column, each in self._fields()}
+        columns = {column: read for column, read in readers.items() if read is not None}
+        orders = {None, 0, *self.view.sort_orders}
         prefix = f"{self.view.data_location}/"
-        self.records = CanonicalRecords(prefix, columns, {None, 0, *self.view.sort_orders})
+        self.records = CanonicalRecords(prefix, columns, orders, MetricRules(self.view.schema))
         for event in events:
             for file in event.files:
                 partition: Partition = self.layout.decode(file.metadata)["partition"]
@@ -101,7 +105,7 @@ def test_what_the_decoder_refuses_is_refused_by_an_examiner_that_knows_the_parti
     examiner.examine(event)
     record = layout.decode(file.metadata)
     counts = [{"key": 1, "value": 70}, {"key": 2, "value": 1}]
-    plain = layout.encode({**record, "value_counts": counts})
+    plain = layout.encode({**record, "column_sizes": counts})
     first, second = (write_long(each["key"]) + write_long(each["value"]) for each in counts)
     whole = b"\x02\x04" + first + second + b"\x00"
     assert plain.count(whole) == 1
@@ -127,6 +131,36 @@ def test_what_the_decoder_refuses_is_refused_by_an_examiner_that_knows_the_parti
     for name, changed in events.items():
         with pytest.raises(BadFiles, match=file.path):
             raise AssertionError(f"{name}: {examiner.examine(changed)}")
+
+
+def test_the_counts_of_a_proven_record_follow_the_rules(tmp_path: Path) -> None:
+    """Random counts and bounds: what is proven is taken by the decoder, and the other way round."""
+    lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("void"))
+    event = lake.write(rich.rows(range(0, 6, 2)))
+    (file,) = event.files
+    prover = Prover(lake, [event])
+    record = prover.layout.decode(file.metadata)
+    outcomes = [0, 0]
+    for seed in range(1_500):
+        dice = random.Random(seed)
+        changed = {name: [dict(pair) for pair in record[name] or ()] for name in (*COUNTS, *BOUNDS)}
+        for _ in range(dice.randint(1, 2)):
+            name = dice.choice(COUNTS)
+            numbers = (0, 0, 1, 2, 3, 3, 4, file.size, file.size + 1, (1 << 63) - 1)
+            pair = {"key": dice.choice((1, 5, 6, 7, 16, 19)), "value": dice.choice(numbers)}
+            changed[name] = [each for each in changed[name] if each["key"] != pair["key"]] + [pair]
+        for name in BOUNDS:
+            changed[name] = [each for each in changed[name] if dice.randrange(6)]
+        crafted = file.model_copy(update={"metadata": prover.layout.encode({**record, **changed})})
+        proven = prover.records.partition_of(crafted) is not None
+        outcomes[proven] += 1
+        try:
+            prover.decoded(event, crafted)
+        except BadFiles:
+            assert not proven
+        else:
+            assert proven
+    assert min(outcomes) > 50
 
 
 def test_a_count_that_no_record_can_have_needs_no_memory(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.iceberg.catalog import Catalog
@@ -199,6 +200,19 @@ def test_a_commit_that_is_under_way_is_not_lost(
         assert isinstance(stream.publish(2, stream.head(2), again), Published)
     assert rows(lake) == [(1, None), (2, "b")]
     assert [each["schema-id"] for each in lake.fields()["snapshots"]] == ([0, 1] if rest else [1])
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_conflict_with_a_change_of_the_schema_names_no_snapshot(tmp_path: Path, commits: int) -> None:
+    """No snapshot was put or removed, so the cause speaks of none."""
+    lake, files = IcebergLake(tmp_path), Files()
+    for number in range(commits):
+        Stream(lake).commit(number + 1, [number])
+    with closing(lake.catalog(files)) as inner:
+        committer = IcebergCommitter(Late(inner, lambda: gain(lake)), files, USER, MAIN)
+        stream = Stream(lake, committer)
+        events = committer.check([lake.event([5])])
+        assert stream.publish(2, stream.head(2), events) == Conflict(cause=Cause(code=CauseCode.OTHER_WRITER))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.iceberg.layout import Layout
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.port import BadFiles, Refused
+from sluicegate.lakes.port import BadFiles, FileStatus, Published, Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
@@ -38,6 +38,10 @@ def changed(lake: IcebergLake, event: FilesWritten, change: Callable[[Record], o
     return event.model_copy(update={"files": (file, *event.files[1:])})
 
 
+def counted(column: int, number: int) -> list[Record]:
+    return [{"key": column, "value": number}]
+
+
 def bound(column: int, raw: bytes) -> list[Record]:
     return [{"key": column, "value": raw}]
 
@@ -61,6 +65,39 @@ SPOILERS: dict[str, tuple[Callable[[Record], object], str]] = {
     "no number": (lambda record: record.update(lower_bounds=bound(6, b"\xff" * 8)), "cannot be read"),
     "bound of a struct": (lambda record: record.update(lower_bounds=bound(15, b"")), "cannot be read"),
     "long decimal": (lambda record: record.update(lower_bounds=bound(7, b"\x01" * 17)), "cannot be read"),
+    "decimal of more bytes": (
+        lambda record: record.update(upper_bounds=bound(7, b"\x7f" + b"\xff" * 15)),
+        "cannot be read",
+    ),
+    "decimal of more digits": (
+        lambda record: record.update(upper_bounds=bound(7, b"\x7f\xff\xff\xff")),
+        "cannot be read",
+    ),
+    "long fixed": (lambda record: record.update(upper_bounds=bound(14, b"zzzzzz")), "cannot be read"),
+    "empty fixed": (lambda record: record.update(lower_bounds=bound(14, b"")), "cannot be read"),
+    "no time": (lambda record: record.update(lower_bounds=bound(10, b"\xff" * 8)), "cannot be read"),
+    "avro": (lambda record: record.update(file_format="AVRO"), "file format 'AVRO'"),
+    "orc": (lambda record: record.update(file_format="ORC"), "file format 'ORC'"),
+    "size of a column": (lambda record: record.update(column_sizes=counted(1, 10**9)), "column_sizes"),
+    "few values": (lambda record: record.update(value_counts=counted(1, 0)), "value_counts"),
+    "many values": (lambda record: record.update(value_counts=counted(16, 2)), "value_counts"),
+    "nan of numbers": (lambda record: record.update(nan_value_counts=counted(1, 0)), "nan_value_counts"),
+    "many nulls": (lambda record: record.update(null_value_counts=counted(2, 2)), "more nulls and NaN"),
+    "nulls in a list": (
+        lambda record: record.update(value_counts=counted(19, 1), null_value_counts=counted(19, 2)),
+        "more nulls and NaN",
+    ),
+    "bounds of nulls": (
+        lambda record: record.update(
+            null_value_counts=counted(2, 1), nan_value_counts=[], lower_bounds=bound(2, b"n")
+        ),
+        "bounds without values",
+    ),
+    "bounds of nan": (
+        lambda record: record.update(nan_value_counts=counted(6, 1), upper_bounds=bound(6, bytes(8))),
+        "bounds without values",
+    ),
+    "counts of a struct": (lambda record: record.update(null_value_counts=counted(15, 1)), "column 15"),
     "crossed": (
         lambda record: record.update(
             lower_bounds=bound(1, b"\x02" + bytes(7)), upper_bounds=bound(1, b"\x01" + bytes(7))
@@ -183,6 +220,49 @@ def test_a_file_that_is_missing_cut_or_elsewhere_is_refused(lake: IcebergLake, t
     path.symlink_to(outside)
     with pytest.raises(BadFiles, match="is a link out of the table"):
         stream.committer.check([event])
+
+
+def named(lake: IcebergLake, file: FileInfo, path: str) -> FileInfo:
+    """Return the file under another path, which its record has, too."""
+    record = with_path(file.metadata, f"{TableView(lake.metadata).data_location}/{path}")
+    return file.model_copy(update={"path": path, "metadata": record})
+
+
+@pytest.mark.parametrize("between", ["./", "/", "x/../", "../data/"])
+def test_another_spelling_of_a_path_is_refused(lake: IcebergLake, between: str) -> None:
+    stream, event = Stream(lake), lake.write(rich.rows([1]))
+    (file,) = event.files
+    twin = named(lake, file, file.path.replace("data/", f"data/{between}", 1))
+    for files in ((file, twin), (twin,)):
+        # Of a partition that is known, and of one that is not.
+        for each in (stream, Stream(lake)):
+            with pytest.raises(BadFiles, match=r"empty part or dots\. Write it without them"):
+                each.committer.check([event.model_copy(update={"files": files})])
+    stream.committer.check([event])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    assert lake.maintenance().delete_unreferenced(twin.path) is not FileStatus.DELETED
+    assert lake.ids() == [1]
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_another_name_by_a_link_is_refused(lake: IcebergLake, linked: str) -> None:
+    event = lake.write(rich.rows([1]))
+    (file,) = event.files
+    if linked == "file":
+        path = f"{file.path}.parquet"
+        (lake.root / path).symlink_to(lake.root / file.path)
+    else:
+        path = file.path.replace("data/", "other/", 1)
+        (lake.root / "other").symlink_to("data")
+    twin = named(lake, file, path)
+    stream = Stream(lake)
+    head = stream.head(1)
+    bad = event.model_copy(update={"files": (file, twin)})
+    with pytest.raises(
+        BadFiles, match=r"by a link\. Write files under their own names|a link to another file"
+    ):
+        stream.committer.check([bad])
+    assert isinstance(stream.publish(1, head, [bad]), Refused)
 
 
 def test_the_path_of_a_record_is_replaced_alone(lake: IcebergLake) -> None:

@@ -1,14 +1,28 @@
 """Schemas and partition specs that change while files wait for their commit."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.expressions import EqualTo, IsNaN
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.types import IntegerType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, TruncateTransform
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+)
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import BadFiles, Published
@@ -17,6 +31,8 @@ from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg.reading import avro_header, duck_rows, lines
 
 SCHEMA = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "name", StringType()))
+
+PRICE = pa.decimal128(9, 2)
 
 
 @pytest.fixture
@@ -54,6 +70,64 @@ def test_files_of_an_older_schema_are_committed(lake: IcebergLake, change: Chang
     assert lake.fields()["snapshots"][-1]["schema-id"] == 1
     assert lake.ids() == [1, 2]
     assert duck_rows(lake, "id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "arrow", "value", "transform"),
+    [
+        (IntegerType(), LongType(), pa.int32(), -7, IdentityTransform()),
+        (IntegerType(), LongType(), pa.int32(), -7, TruncateTransform(10)),
+        (IntegerType(), LongType(), pa.int32(), -7, BucketTransform(4)),
+        (FloatType(), DoubleType(), pa.float32(), 1.1, IdentityTransform()),
+        (FloatType(), DoubleType(), pa.float32(), float("nan"), IdentityTransform()),
+        (DecimalType(9, 2), DecimalType(18, 2), pa.decimal128(9, 2), Decimal("-12.34"), IdentityTransform()),
+        (
+            DecimalType(9, 2),
+            DecimalType(10, 2),
+            pa.decimal128(9, 2),
+            Decimal("-12.34"),
+            TruncateTransform(10),
+        ),
+        (DecimalType(9, 2), DecimalType(18, 2), pa.decimal128(9, 2), Decimal("-12.34"), BucketTransform(4)),
+        (DecimalType(9, 2), DecimalType(18, 2), pa.decimal128(9, 2), None, IdentityTransform()),
+    ],
+    ids=str,
+)
+def test_files_are_committed_whose_partition_became_wider(
+    tmp_path: Path,
+    before: PrimitiveType,
+    after: PrimitiveType,
+    arrow: pa.DataType,
+    value: object,
+    transform: Transform[Any, Any],
+) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", before))
+    spec = PartitionSpec(PartitionField(2, 1000, transform, "p"))
+    least = {"commit.manifest.min-count-to-merge": "2"}
+    lake = IcebergLake(tmp_path, schema=schema, spec=spec, properties=least)
+
+    def one(number: int) -> FilesWritten:
+        return lake.write(pa.record_batch({"id": pa.array([number]), "x": pa.array([value], arrow)}))
+
+    early, late = one(1), (one(2), one(3))
+    stream = Stream(lake)
+    stream.publish(1, stream.head(1), [early])
+    stream.recorded = stream.committer.inspect().head
+    with lake.table.update_schema() as update:
+        update.update_column("x", after)
+    for decision, events in enumerate((late, (one(4),), (one(5),)), 2):
+        stream.committer.check(events)
+        assert isinstance(stream.publish(decision, stream.head(decision), list(events)), Published)
+        stream.recorded = stream.committer.inspect().head
+    assert lake.ids() == [1, 2, 3, 4, 5]
+    if value is None:
+        assert duck_rows(lake, "id", "x IS NULL") == [(1,), (2,), (3,), (4,), (5,)]
+        return
+    found = lake.read().column("x")[0].as_py()
+    expected = [(1,), (2,), (3,), (4,), (5,)]
+    assert duck_rows(lake, "id", "isnan(x)" if found != found else f"x = {found}") == expected
+    literal: Any = IsNaN("x") if found != found else EqualTo("x", found)  # type: ignore[call-arg]
+    assert lake.table.scan(row_filter=literal).to_arrow().num_rows == 5
 
 
 def test_files_with_a_column_that_was_dropped_are_refused(lake: IcebergLake) -> None:

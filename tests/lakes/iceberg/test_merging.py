@@ -4,7 +4,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField
 
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.port import Published
@@ -115,6 +120,31 @@ def test_a_table_can_forbid_merges(tmp_path: Path) -> None:
     for decision in range(1, 9):
         stream.commit(decision, [decision])
     assert len(lines(lake)) == 8
+
+
+def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path: Path, version: int) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", LongType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "x"))
+    lake = IcebergLake(tmp_path, schema=schema, spec=spec, properties=LEAST)
+    stream = Stream(lake)
+    for decision in range(1, 6):
+        batch = pa.record_batch({"id": pa.array([decision], pa.int64()), "x": pa.array([1], pa.int64())})
+        stream.publish(decision, stream.head(decision), [lake.write(batch)])
+        stream.recorded = stream.committer.inspect().head
+    before = {line["manifest_path"] for line in lines(lake)}
+    with lake.table.update_spec() as update:
+        update.remove_field("x")
+    with lake.table.update_schema() as change:
+        change.delete_column("x")
+    if version > 2:
+        lake.edit(lambda fields: fields.update({"format-version": 3, "next-row-id": 0}))
+    for each in (stream, Stream(lake)):
+        each.recorded = stream.recorded
+        decision += 1
+        stream.recorded = each.commit(decision, [decision])
+    assert before <= {line["manifest_path"] for line in lines(lake)}
+    # DuckDB ends its process with an error when it reads such a table.
+    assert len(described(lake)) == 7
 
 
 def test_a_restarted_committer_merges_what_others_of_us_wrote(tmp_path: Path, version: int) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestampType
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType, StructType, TimestampType
 
 from sluicegate.lakes.iceberg import writer as module
 from sluicegate.lakes.iceberg.layout import Layout
@@ -17,6 +18,7 @@ from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
+from tests.lakes.iceberg.reading import duck_rows
 
 TIMED = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
 
@@ -90,12 +92,95 @@ def test_metrics_follow_the_properties(
         {"write.metadata.metrics.default": "truncate(x)"},
         {"write.metadata.metrics.column.id": "some"},
         {"write.parquet.compression-codec": "lzo"},
+        {"write.parquet.compression-codec": "snappy", "write.parquet.compression-level": "3"},
+        {"write.parquet.compression-codec": "gzip", "write.parquet.compression-level": "20"},
+        {"write.parquet.compression-level": "9" * 30},
+        {"write.parquet.page-size-bytes": "9" * 20},
+        {"write.target-file-size-bytes": "9" * 5000},
     ],
+    ids=["truncate", "metrics", "codec", "no levels", "level", "huge level", "huge page", "huge file"],
 )
 def test_properties_that_cannot_be_followed_are_refused(tmp_path: Path, properties: dict[str, str]) -> None:
     lake = IcebergLake(tmp_path, properties=properties)
     with pytest.raises(TableRefused, match=r"write\."):
         lake.event([1])
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(("a b", "a_x20b"), "same name a_x20b"), (("", "x"), "has no name")],
+)
+def test_columns_without_a_name_of_their_own_are_refused(
+    tmp_path: Path, names: tuple[str, str], words: str
+) -> None:
+    fields = [NestedField(number, name, LongType()) for number, name in enumerate(names, 1)]
+    lake = IcebergLake(tmp_path, schema=Schema(*fields))
+    with pytest.raises(TableRefused, match=words):
+        lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None)
+
+
+def bounds(lake: IcebergLake, metadata: bytes) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Lower and upper bound by column."""
+    found = record(lake, metadata)
+    lower, upper = (
+        {pair["key"]: pair["value"] for pair in found[name]} for name in ("lower_bounds", "upper_bounds")
+    )
+    return {column: (lower.get(column), upper.get(column)) for column in lower | upper}
+
+
+def test_bounds_that_cover_a_part_of_the_rows_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parquet leaves out the bounds of a row group with a long text or binary."""
+    monkeypatch.setattr(module, "BUFFER_ROWS", 1)
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "long", StringType()),
+        NestedField(3, "blob", BinaryType()),
+        NestedField(4, "plain", StringType()),
+        NestedField(5, "inside", StructType(NestedField(6, "text", StringType()))),
+    )
+    lake = IcebergLake(tmp_path, schema=schema)
+
+    def batch(number: int, text: str | None, plain: str | None) -> pa.RecordBatch:
+        raw = text.encode() if text is not None else None
+        row = {"id": number, "long": text, "blob": raw, "plain": plain, "inside": {"text": text}}
+        return pa.RecordBatch.from_pylist([row], schema=schema_to_pyarrow(schema, include_field_ids=False))
+
+    event = lake.write(batch(1, "m" + "z" * 5000, "m"), batch(2, "c", None), batch(3, None, "d"))
+    (info,) = event.files
+    found = bounds(lake, info.metadata)
+    assert found.keys() == {1, 4}
+    assert found[4] == (b"d", b"m")
+    counts = {pair["key"]: pair["value"] for pair in record(lake, info.metadata)["null_value_counts"]}
+    assert counts == {1: 0, 2: 1, 3: 1, 4: 1, 6: 1}
+    stream = Stream(lake)
+    stream.committer.check([event])
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    assert duck_rows(lake, "id", "long > 'k'") == [(1,)]
+    assert lake.table.scan("long > 'k'").to_arrow().column("id").to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "above"),
+    [
+        ("a" * 15 + "\ud7ff" + "b", "a" * 15 + "\ue000"),
+        ("a" * 14 + "\ud7ff\U0010ffffb", "a" * 14 + "\ue000"),
+        ("a" * 16 + "b", "a" * 15 + "b"),
+        ("\U0010ffff" * 17, None),
+        ("\U0010ffff" * 16, "\U0010ffff" * 16),
+        ("\u6f22" * 60, "\u6f22" * 15 + "\u6f23"),
+    ],
+)
+def test_a_shortened_upper_bound_is_a_text_above_the_value(
+    tmp_path: Path, text: str, above: str | None
+) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "text", StringType()))
+    lake = IcebergLake(tmp_path, schema=schema)
+    event = lake.write(pa.record_batch({"id": pa.array([1]), "text": pa.array([text])}))
+    expected = above.encode() if above is not None else None
+    assert bounds(lake, event.files[0].metadata)[2] == (text[:16].encode(), expected)
+    Stream(lake).committer.check([event])
 
 
 def test_event_times_are_those_of_each_file(tmp_path: Path) -> None:

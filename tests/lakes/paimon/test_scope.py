@@ -97,6 +97,20 @@ def test_harmless_options_are_no_reason(tmp_path: Path) -> None:
     ADAPTER.open_committer(ADAPTER.parse_table(location), "user").inspect()
 
 
+@pytest.mark.parametrize(
+    ("file", "sign", "format"),
+    [
+        (f"_delta_log/{0:020d}.json", "_delta_log", "delta"),
+        ("metadata/00000-a.metadata.json", "metadata/00000-a.metadata.json", "iceberg"),
+    ],
+)
+def test_a_table_of_another_format_is_named(tmp_path: Path, file: str, sign: str, format: str) -> None:
+    root = tmp_path / "flights"
+    (root / file).parent.mkdir(parents=True)
+    (root / file).write_text("{}")
+    refused_by_both(str(root), "no Paimon table", f"it has {sign}", f"set `format` to {format}")
+
+
 def test_no_table_and_other_stores_are_refused(tmp_path: Path) -> None:
     refused_by_both(str(tmp_path / "nothing"), "no Paimon table")
     refused_by_both("hdfs://host/db.db/t", "put-if-absent")

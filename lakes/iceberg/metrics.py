@@ -1,0 +1,118 @@
+"""Metrics of data files, from the footers of Parquet files."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from pyarrow.parquet import FileMetaData
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.schema import sanitize_column_names
+from pyiceberg.types import StringType
+
+from sluicegate.lakes.floats import Counts, Floats
+from sluicegate.lakes.iceberg.layout import metric_pairs
+from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
+
+_FIELDS: Final = (
+    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
+    *("lower_bounds", "upper_bounds"),
+)
+_NONE: Final = MetricsMode(MetricModeTypes.NONE)
+_FULL: Final = MetricsMode(MetricModeTypes.FULL)
+_LAST: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
+class Metrics:
+    """Maker of the metrics of one table's files."""
+
+    def __init__(self, table: TableView, floats: Floats) -> None:
+        """Read the table's properties. Raises TableRefused for values that cannot be followed."""
+        self._floats = floats
+        self._plan: dict[int, Any] = _plan(table)
+        self._columns: dict[str, int] = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
+        self._lengths = {
+            column: each.mode.length
+            for column, each in self._plan.items()
+            if isinstance(each.iceberg_type, StringType) and each.mode.type is MetricModeTypes.TRUNCATE
+        }
+        """Characters of the bounds of texts."""
+        self._plan |= {column: replace(self._plan[column], mode=_FULL) for column in self._lengths}
+
+    def of(self, footer: FileMetaData, counts: Counts) -> dict[str, Any]:
+        """Return the fields of a file's record with its metrics and split offsets. Raises SchemaMismatch.
+
+        `counts` are those of its columns of floats.
+        """
+        bare = self._floats.without_statistics(counts)
+        # The library warns of each column whose footer has no statistics, unless none are wanted.
+        wanted = self._plan | {
+            column: replace(self._plan[column], mode=_NONE)
+            for path, column in self._columns.items()
+            if path in bare
+        }
+        try:
+            found = data_file_statistics_from_parquet_metadata(footer, wanted, self._columns)
+            metrics: dict[str, Any] = found.to_serialized_dict()
+        except (OverflowError, ValueError) as error:
+            raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
+        self._limit_bounds(metrics["lower_bounds"], metrics["upper_bounds"], footer)
+        for names, count in counts.nan.items():
+            column = self._columns[".".join(names)]
+            if self._plan[column].mode != _NONE:
+                metrics["value_counts"][column] = footer.num_rows
+                metrics["null_value_counts"][column] = counts.null[names]
+                metrics["nan_value_counts"][column] = count
+        pairs = {name: metric_pairs(metrics[name]) for name in _FIELDS}
+        return {**pairs, "split_offsets": metrics["split_offsets"]}
+
+    def _limit_bounds(self, lower: dict[int, bytes], upper: dict[int, bytes], footer: FileMetaData) -> None:
+        """Take bounds away that cover only a part of the rows, and shorten those of texts."""
+        for path in _partly_bounded(footer):
+            lower.pop(self._columns[path], None)
+            upper.pop(self._columns[path], None)
+        for column in self._lengths.keys() & lower.keys():
+            lower[column] = lower[column].decode()[: self._lengths[column]].encode()
+        for column in self._lengths.keys() & upper.keys():
+            above = shortened_above(upper.pop(column).decode(), self._lengths[column])
+            if above is not None:
+                upper[column] = above.encode()
+
+
+def shortened_above(text: str, length: int) -> str | None:
+    """Return a text of so many characters, at most, that is not below another one; None if there is none."""
+    if len(text) <= length:
+        return text
+    start = text[:length].rstrip(chr(_LAST))
+    if not start:
+        return None
+    following = ord(start[-1]) + 1
+    # They are no characters, so no text in UTF-8 has one.
+    return start[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+
+
+def _partly_bounded(footer: FileMetaData) -> set[str]:
+    """Return the columns with values in a row group that has no bounds of them.
+
+    Parquet leaves out bounds of more than 4,096 bytes.
+    """
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(footer.num_columns)]
+    found = [(chunk.path_in_schema, chunk.statistics) for chunk in chunks]
+    return {path for path, part in found if part is None or (part.num_values and not part.has_min_max)}
+
+
+def _plan(table: TableView) -> Any:
+    try:
+        return compute_statistics_plan(table.schema, dict(table.properties))
+    except ValueError as error:
+        raise TableRefused(
+            f"a property write.metadata.metrics.* of {table.event_location} has no valid value: {error}. "
+            "Correct it"
+        ) from error
