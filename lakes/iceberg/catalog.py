@@ -2,12 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Change, Metadata
 from sluicegate.lakes.port import LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
@@ -46,7 +47,7 @@ class Catalog(Protocol):
         """Change the table: a snapshot on exactly the head that it names, or a schema after the current one.
 
         `files`: new files that the snapshot refers to, by location. They are durable before it is visible.
-        The caller discards them unless it is there, or may be.
+        They are discarded as soon as the change is certainly not there, and can not get there any more.
 
         Return False if the table has changed since `base`: then nothing is visible. Raises LakeUnavailable
         if certainly nothing is visible, Uncertain if that is unknown, TableRefused if it never will be.
@@ -77,6 +78,13 @@ def after_change() -> None:
         hit(Failpoint.LAKE_PUT_DURABLE)
     except OSError as error:
         raise Uncertain(f"the catalog was changed, perhaps: {error}") from error
+
+
+def discard_overtaken(files: Files, locations: Iterable[str]) -> None:
+    """Delete the files of a change that another one has overtaken; never fails."""
+    hit(Failpoint.LAKE_DISCARD_BEFORE)
+    files.discard(locations)
+    hit(Failpoint.LAKE_DISCARD_AFTER)
 
 
 def identifier_of(table: TableRef) -> Identifier:

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.lakes.checked import Checked, Outdated
 from sluicegate.lakes.committers import Reading, look, made_by, overtaken
 from sluicegate.lakes.history import Marker
@@ -139,18 +137,11 @@ class IcebergCommitter:
             put = self._catalog.commit(metadata, change, draft.files)
         except Uncertain as error:
             return OutcomeUnknown(str(error))
-        except (LakeUnavailable, TableRefused):
-            # Certainly nothing refers to these files.
-            self._files.discard(draft.files)
-            raise
-        if put:
-            if self._opened is not None:
-                self._opened[2].remember(draft)
-            return Published(ref_of(change.snapshot))
-        hit(Failpoint.LAKE_DISCARD_BEFORE)
-        self._files.discard(draft.files)
-        hit(Failpoint.LAKE_DISCARD_AFTER)
-        return self._overtaken_meanwhile(request)
+        if not put:
+            return self._overtaken_meanwhile(request)
+        if self._opened is not None:
+            self._opened[2].remember(draft)
+        return Published(ref_of(change.snapshot))
 
     def _overtaken_meanwhile(self, request: CommitRequest) -> Conflict:
         try:

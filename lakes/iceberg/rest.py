@@ -8,7 +8,7 @@ never repeated: a server may have carried it out although its answer was lost.
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
 from pyiceberg.exceptions import RESTError
@@ -17,7 +17,13 @@ from requests.exceptions import ConnectionError as NoConnection
 from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
+from sluicegate.lakes.iceberg.catalog import (
+    Identifier,
+    NoTable,
+    after_change,
+    before_change,
+    discard_overtaken,
+)
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, from_fields
 from sluicegate.lakes.port import LakeUnavailable
@@ -46,6 +52,33 @@ class _NotSent(LakeUnavailable):
     """The connection failed before the request could be sent, so it certainly had no effect."""
 
 
+class _Refused(NamedTuple):
+    """A change that was refused. A proxy may have sent it twice, so the other copy may come later."""
+
+    change: Append
+    files: tuple[str, ...]
+    """New files to which it refers."""
+
+    def is_overtaken(self, found: Metadata) -> bool | None:
+        """Return True if the change is not in the table and can not get there any more.
+
+        None if it still can, False if it is there, or if the history does not prove anything.
+        """
+        if self.change.snapshot["snapshot-id"] in found.by_id:
+            return False
+        try:
+            head = found.head(self.change.branch)
+        except LakeUnavailable:
+            return False
+        if (head["snapshot-id"] if head is not None else None) == self.change.head:
+            return None
+        # The change must follow its head directly. Another one does, if the whole line down to it is known.
+        line = head
+        while line is not None and line["snapshot-id"] != self.change.head:
+            line = found.by_id.get(line.get("parent-snapshot-id") or 0)
+        return line is not None
+
+
 class RestTable:
     """One table behind a REST catalog."""
 
@@ -58,6 +91,8 @@ class RestTable:
         self._identifier = identifier
         self._files = files
         self._library: RestCatalog | None = None
+        self._refused: list[_Refused] = []
+        """Changes that were refused, and of which a copy may still be on its way."""
         self._known: Metadata | None = None
         self._tag = ""
         """Version of the known state, as the server names it."""
@@ -77,11 +112,17 @@ class RestTable:
         return self._learned(answer)
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
-        self._files.write(files)
-        before_change()
+        self._discard_refused(base)
+        try:
+            self._files.write(files)
+            before_change()
+        except LakeUnavailable:
+            self._files.discard(files)
+            raise
         try:
             answer = self._send("POST", Endpoints.update_table, _request(base, change))
         except _NotSent:
+            self._files.discard(files)
             raise
         except LakeUnavailable as error:
             raise Uncertain(str(error)) from error
@@ -98,7 +139,9 @@ class RestTable:
             raise Uncertain(str(self._refusal("changed, perhaps", answer)))
         # A proxy may have repeated a request that had succeeded: then the repetition is refused.
         if isinstance(change, Append):
-            self._check_absent(change, answer)
+            found = self._check_absent(change, answer)
+            self._refused.append(_Refused(change, tuple(files)))
+            self._discard_refused(found)
         if code == _CONFLICT:
             return False
         if isinstance(change, NewSchema):
@@ -116,15 +159,30 @@ class RestTable:
         if self._library is not None:
             self._library.close()
 
-    def _check_absent(self, change: Append, answer: Response) -> None:
-        """Raise Uncertain if the snapshot of a refused commit is there, or if that cannot be found out."""
+    def _check_absent(self, change: Append, answer: Response) -> Metadata:
+        """Return the state after a refused commit, without its snapshot.
+
+        Raises Uncertain if the snapshot is there, or if that cannot be found out.
+        """
         self._known, self._tag = None, ""
         try:
-            there = change.snapshot["snapshot-id"] in self.load().by_id
+            found = self.load()
         except (LakeUnavailable, NoTable) as error:
             raise Uncertain(f"{self._refusal('changed, perhaps', answer)}; then: {error}") from error
-        if there:
+        if change.snapshot["snapshot-id"] in found.by_id:
             raise Uncertain(str(self._refusal("changed twice", answer)))
+        return found
+
+    def _discard_refused(self, found: Metadata) -> None:
+        """Discard the files of refused changes that can not get into the table any more."""
+        kept = []
+        for refused in self._refused:
+            overtaken = refused.is_overtaken(found)
+            if overtaken is None:
+                kept.append(refused)
+            elif overtaken:
+                discard_overtaken(self._files, refused.files)
+        self._refused = kept
 
     def _learned(self, answer: Response) -> Metadata:
         """Return the state that an answer contains. Raises LakeUnavailable if it contains none."""

@@ -15,7 +15,13 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
+from sluicegate.lakes.iceberg.catalog import (
+    Identifier,
+    NoTable,
+    after_change,
+    before_change,
+    discard_overtaken,
+)
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
@@ -76,18 +82,19 @@ class SqlCatalog:
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
         made = base.after(change, base.next_location())
+        new = {**files, made.location: made.render()}
         try:
             # Written together, most of them are in one folder, which is synced once. A write that fails
             # may have had its effect, with all answers lost.
-            self._files.write({**files, made.location: made.render()})
+            self._files.write(new)
             swapped = self._swap(base.location, made.location)
         except LakeUnavailable:
-            self._files.discard([made.location])
+            self._files.discard(new)
             raise
         if swapped:
             self._known = made
         else:
-            self._files.discard([made.location])
+            discard_overtaken(self._files, new)
         return swapped
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:

@@ -3,7 +3,7 @@
 import http.client
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,7 @@ class Effect(Enum):
     ANSWERED_BEFORE = "an answer with another status before the effect"
     ANSWERED_AFTER = "an answer with another status after the effect"
     REPEATED = "the request reaches the server twice, and the second answer comes back"
+    HELD = "an answer with another status, and the request reaches the server when it is released"
     NO_JSON = "an answer 200 that is not JSON, after the effect"
 
 
@@ -40,6 +41,9 @@ class Proxy:
         parts = urlsplit(target)
         self._address = (str(parts.hostname), int(parts.port or 0))
         self._next: Answered | None = None
+        self._held: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.before: Callable[[], None] | None = None
+        """Called once, before the next POST reaches the server."""
         self.posts = 0
         """Requests that have reached the server."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -52,8 +56,19 @@ class Proxy:
     def strike(self, effect: Effect, status: int = 500) -> None:
         self._next = Answered(effect, status)
 
+    def hold(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
+        """Keep a request that was answered."""
+        self._held.append((method, path, headers, body))
+
+    def release(self) -> int:
+        """Let the oldest request that was held reach the server; return the status of the answer."""
+        return self.forward(*self._held.pop(0))[0]
+
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, str, bytes]:
         self.posts += method == "POST"
+        if method == "POST" and self.before is not None:
+            act, self.before = self.before, None
+            act()
         connection = http.client.HTTPConnection(*self._address, timeout=_SECONDS)
         try:
             connection.request(method, path, body or None, headers)
@@ -128,7 +143,9 @@ def _serve(handler: _Handler, proxy: Proxy) -> None:
     struck = proxy.taken(handler.command)
     effect = struck.effect if struck is not None else None
     status, kind, answer = 0, "application/json", b""
-    if effect not in (Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE):
+    if effect is Effect.HELD:
+        proxy.hold(handler.command, handler.path, headers, body)
+    if effect not in (Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE, Effect.HELD):
         status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
     if effect is Effect.REPEATED:
         status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
@@ -137,7 +154,11 @@ def _serve(handler: _Handler, proxy: Proxy) -> None:
         return
     if effect is Effect.NO_JSON:
         answer = b"<html>"
-    if struck is not None and effect in (Effect.ANSWERED_BEFORE, Effect.ANSWERED_AFTER):
+    if struck is not None and effect in (
+        Effect.ANSWERED_BEFORE,
+        Effect.ANSWERED_AFTER,
+        Effect.HELD,
+    ):
         status = struck.status
         error = {"message": "injected", "type": "Injected", "code": status}
         answer = json.dumps({"error": error}).encode()

@@ -88,28 +88,73 @@ def test_a_commit_that_may_be_lost_is_absent_and_can_be_repeated(
     assert lake.ids() == [1, 2]
 
 
-@pytest.mark.parametrize("status", [400, 403, 412, 429])
-def test_a_refused_commit_leaves_nothing(proxy: Proxy, lake: RestLake, status: int) -> None:
-    stream = stream_through(proxy, lake)
-    stream.commit(1, [1])
-    before = metadata_files(lake)
-    proxy.strike(Effect.ANSWERED_BEFORE, status)
-    outcome = stream.publish(2, stream.head(2), [lake.event([2])])
-    assert isinstance(outcome, NotPublished)
-    assert f"{status} Injected: injected" in outcome.reason
-    assert metadata_files(lake) == before
-    stream.commit(2, [2])
-    assert lake.ids() == [1, 2]
-
-
-def test_a_conflict_leaves_nothing(proxy: Proxy, lake: RestLake) -> None:
+@pytest.mark.parametrize("status", [400, 403, 409, 412, 429])
+def test_a_refused_commit_that_arrives_late_has_all_its_files(
+    proxy: Proxy, lake: RestLake, status: int
+) -> None:
+    """A proxy may answer one copy of a request while another one is still on its way."""
     stream = stream_through(proxy, lake)
     stream.commit(1, [1])
     head, event = stream.head(2), lake.event([2])
-    proxy.strike(Effect.ANSWERED_BEFORE, 409)
+    proxy.strike(Effect.HELD, status)
+    assert isinstance(stream.publish(2, head, [event]), NotPublished | Conflict)
+    assert proxy.release() == 200
+    found = stream.ask(2)
+    assert isinstance(found, Found)
+    stream.recorded = found.snapshot
+    stream.commit(3, [3])
+    assert lake.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 412, 429])
+def test_the_files_of_a_refused_commit_go_once_another_has_come_first(
+    proxy: Proxy, lake: RestLake, status: int
+) -> None:
+    stream = stream_through(proxy, lake)
+    stream.commit(1, [1])
+    before = metadata_files(lake)
+    proxy.strike(Effect.HELD, status)
+    outcome = stream.publish(2, stream.head(2), [lake.event([2])])
+    assert isinstance(outcome, Conflict if status == 409 else NotPublished)
+    if isinstance(outcome, NotPublished):
+        assert f"{status} Injected: injected" in outcome.reason
+    kept = metadata_files(lake) - before
+    assert kept
+    stream.commit(2, [2])
+    stream.commit(3, [3])
+    assert not kept & metadata_files(lake)
+    assert proxy.release() == 409
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_the_files_of_a_refused_commit_stay_if_the_history_since_has_expired(
+    proxy: Proxy, lake: RestLake
+) -> None:
+    """Without the history, nothing proves that the commit has never been there."""
+    stream = stream_through(proxy, lake)
+    stream.commit(1, [1])
+    proxy.strike(Effect.HELD, 429)
+    assert isinstance(stream.publish(2, stream.head(2), [lake.event([2])]), NotPublished)
+    assert proxy.release() == 200
+    found = stream.ask(2)
+    assert isinstance(found, Found)
+    lake.foreign([9])
+    lake.expire(1)
+    stream.recorded = lake.committer().inspect().head
+    stream.commit(3, [3])
+    assert lake.ids() == [1, 2, 3, 9]
+
+
+def test_a_conflict_with_another_commit_leaves_nothing(proxy: Proxy, lake: RestLake) -> None:
+    stream = stream_through(proxy, lake)
+    stream.commit(1, [1])
+    head, event = stream.head(2), lake.event([2])
+    proxy.before = lambda: lake.foreign([9])
     before = metadata_files(lake)
     assert isinstance(stream.publish(2, head, [event]), Conflict)
-    assert metadata_files(lake) == before
+    # The manifest and the list of the other commit.
+    assert len(metadata_files(lake) - before) == 2
+    assert lake.ids() == [1, 9]
 
 
 def test_an_answer_that_is_no_json_is_a_success_that_is_read_again(proxy: Proxy, lake: RestLake) -> None:
