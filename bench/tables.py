@@ -156,7 +156,15 @@ def visible(figures: Figures) -> str:
 
 
 def last_event(figures: Figures) -> str:
-    head = ("format", "files", "events", "rounds", "last event to the commit, p50", "p99")
+    head = (
+        "format",
+        "files",
+        "events",
+        "rounds",
+        "last event to the commit, p50",
+        "p99",
+        "completion to the commit, p50",
+    )
     rows = [
         (
             each["format"],
@@ -164,6 +172,7 @@ def last_event(figures: Figures) -> str:
             each["events"],
             each["rounds"],
             *(f"{each['last_event_to_visible_ms'][name]:.3g} ms" for name in ("p50", "p99")),
+            f"{each['completion_to_visible_ms']['p50']:.3g} ms",
         )
         for each in figures
     ]
