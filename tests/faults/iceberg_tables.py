@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import fastavro
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -82,10 +83,7 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
     snapshots = _metadata(table, location).get("snapshots", [])
     ids: list[int] = []
     if snapshots:
-        connection = duck() if _bucket(table) is None else duck_on_s3(os.environ)
-        named = str(local(location)) if _bucket(table) is None else location
-        scan = connection.table_function("iceberg_scan", [named])
-        ids = [number for (number,) in scan.project("id").fetchall()]
+        ids = [number for (number,) in _scan(table, location).project("id").fetchall()]
     summaries = [each["summary"] for each in sorted(snapshots, key=lambda each: each["sequence-number"])]
     decisions = [
         int(each["sluicegate.decision"]) for each in summaries if each.get("sluicegate.user") == user
@@ -96,16 +94,16 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
 def rows(table: Path) -> list[dict[str, Any]]:
     """Return the rows as DuckDB reads them, without the column `at`."""
     location = metadata_location(table)
-    if not _metadata(location).get("snapshots"):
+    if not _metadata(table, location).get("snapshots"):
         return []
-    scan = duck().table_function("iceberg_scan", [str(local(location))]).project('* EXCLUDE ("at")')
+    scan = _scan(table, location).project('* EXCLUDE ("at")')
     found: list[dict[str, Any]] = scan.to_arrow_table().to_pylist()
     return found
 
 
 def schemas(table: Path) -> int:
     """Return the number of schemas that the metadata names."""
-    return len(_metadata(metadata_location(table))["schemas"])
+    return len(_metadata(table, metadata_location(table))["schemas"])
 
 
 def head(table: Path) -> int:
@@ -142,6 +140,13 @@ def metadata_location(table: Path) -> str:
 def local(location: str) -> Path:
     """Return the path of a location, which some products write with one slash after the scheme."""
     return Path("/" + location.removeprefix("file:").lstrip("/"))
+
+
+def _scan(table: Path, location: str) -> duckdb.DuckDBPyRelation:
+    """Return the rows of the metadata at a location."""
+    if _bucket(table) is None:
+        return duck().table_function("iceberg_scan", [str(local(location))])
+    return duck_on_s3(os.environ).table_function("iceberg_scan", [location])
 
 
 def _bucket(table: Path) -> Path | None:

@@ -35,8 +35,8 @@ def main(name: str, location: str, options: str, user: str, events: str, pause_m
                 recorded = answer.snapshot
                 break
             assert isinstance(answer, Absent), answer
-            # time: makes the race wider, between the question and the building of the commit
-            time.sleep(random.uniform(0, int(pause_ms) / 1000))
+            # Between the question and the building of the commit.
+            time.sleep(random.uniform(0, int(pause_ms) / 1000))  # time: makes the race wider
             outcome = committer.publish(
                 CommitRequest(decision, f"digest-{decision}", answer.head, None, files)
             )
