@@ -111,14 +111,7 @@ BENCHMARKS: Final = (
         _words("--runs 1 --rows 100000 --kill-coordinator"),
         optional=True,
     ),
-    Benchmark(
-        "races",
-        "races",
-        _words(f"--formats {_FORMATS} --stores local,s3proxy"),
-        _words(f"--formats {_FORMATS} --stores local,s3proxy --ids 20 --rounds 1"),
-    ),
-    *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
-    *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
+    _faults("iceberg", "local", 200),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 

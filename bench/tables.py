@@ -221,22 +221,6 @@ def ageing(figures: Figures) -> str:
     return _table(head, rows)
 
 
-def races(figures: Figures) -> str:
-    head = ("format", "store", "rounds", "processes", "commits", "lost", "doubled", "publications tried")
-    rows = [
-        (
-            *(each[name] for name in ("format", "store", "rounds", "processes")),
-            f"{each['commits']:,}",
-            each["lost"],
-            each["doubled"],
-            f"{each['outcomes'].get('asked: Absent', 0):,}",
-        )
-        for each in figures
-        if "rounds" in each
-    ]
-    return _table(head, rows)
-
-
 def faults(figures: Figures) -> str:
     (found,) = figures
     rows = [
@@ -450,7 +434,6 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "restart": restart,
     "demo": demo,
     "kills": kills,
-    "races": races,
     **{each.name: faults for each in BENCHMARKS if each.module == "faults"},
     "simulator": simulator,
 }
