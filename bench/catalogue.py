@@ -35,11 +35,47 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+_FORMATS: Final = "paimon,iceberg,delta"
+_MERGING: Final = "paimon,iceberg"
+"""Formats with manifests."""
+
+
+def _faults(lake: str, store: str, kills: int) -> Benchmark:
+    """Return a campaign of kills: of coordinators, drivers and executors, in S3 of coordinators alone."""
+    where = f"--format {lake} --store {store}"
+    if store == "local":
+        full = f"{where} --kills {kills} --parts first,spark,executors --spark 30 --executors 30"
+    else:
+        full = f"{where} --kills {kills} --parts none"
+    name = f"faults_{lake}" if store == "local" else f"faults_{lake}_s3"
+    short = f"{where} --kills 3 --parts none"
+    return Benchmark(name, "faults", _words(full), _words(short), optional=True)
+
+
 BENCHMARKS: Final = (
     Benchmark("latency", "latency", _words("--json"), _words("--checkpoints 40 --json")),
     Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
     Benchmark("cadence", "cadence", _words("--json"), _words("--seconds 4 --interval 1 --json")),
     Benchmark("paimon_commit", "paimon_commit", (), _words("--ages 0 --sizes 10,1000 --samples 8")),
+    Benchmark(
+        "visible",
+        "visible",
+        _words(f"--formats {_FORMATS} --json"),
+        _words(f"--formats {_FORMATS} --warm-up 0.1 --rounds 20 --sizes 10,1000 --aged 50 --json"),
+    ),
+    Benchmark(
+        "last_event",
+        "last_event",
+        _words(f"--formats {_FORMATS} --json"),
+        _words(f"--formats {_FORMATS} --files 10 1000 --rounds 5 --json"),
+    ),
+    Benchmark(
+        "merging",
+        "merging",
+        _words(f"--formats {_MERGING} --json"),
+        _words(f"--formats {_MERGING} --commits 120 --rounds 1 --json"),
+    ),
+    Benchmark("ageing", "ageing", _words("--json"), _words("--commits 40 --json")),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(
         "slow_region",
@@ -48,7 +84,12 @@ BENCHMARKS: Final = (
         _words("--runs 1 --rows 100000 --json"),
     ),
     Benchmark("replay", "replay", _words("--commits 100 --json"), _words("--commits 5 --json")),
-    Benchmark("scale", "scale", _words("--json"), _words("--files 1000 10000 --json")),
+    Benchmark(
+        "scale",
+        "scale",
+        _words(f"--formats {_FORMATS} --json"),
+        _words(f"--formats {_FORMATS} --files 1000 10000 --json"),
+    ),
     Benchmark(
         "streams",
         "streams",
@@ -70,6 +111,7 @@ BENCHMARKS: Final = (
         _words("--runs 1 --rows 100000 --kill-coordinator"),
         optional=True,
     ),
+    _faults("iceberg", "local", 200),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 

@@ -81,10 +81,11 @@ class Files:
     def _link(self, kind: int, target: str) -> None:
         self._links[kind] += 1
         if self._links[kind] > _MOST_LINKS:
-            shutil.copyfile(self._sources[kind], target)
-            self._sources[kind], self._links[kind] = target, 1
-        else:
-            os.link(self._sources[kind], target)
+            # A source stays, also after `drop`.
+            source = f"{target}.source"
+            shutil.copyfile(self._sources[kind], source)
+            self._sources[kind], self._links[kind] = source, 2
+        os.link(self._sources[kind], target)
         self._linked.append(target)
 
     def _path(self, info: FileInfo) -> str:

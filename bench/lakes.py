@@ -42,6 +42,11 @@ class Table:
         """Rows that the newest snapshot names."""
         return kind_of(self.folder).rows_told(self.folder)
 
+    @property
+    def manifests(self) -> int:
+        """Manifests of the newest snapshot."""
+        return kind_of(self.folder).manifests(self.folder)
+
 
 def make_table(lake: str, folder: Path) -> Table:
     """Make a table of a format."""

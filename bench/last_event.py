@@ -1,14 +1,15 @@
 """Time from the last event of a checkpoint to its visible snapshot, by format and number of files.
 
     python -m bench.last_event [--formats paimon] [--files 10 1000 10000] [--each 100] [--rounds 50]
-        [--pause 0.3] [--json]
+        [--warm-up 2000] [--pause 0.3] [--json]
 
 Every format and size has a table, topics and a coordinator (a process of its own) for itself, with default
 settings. The files are hard links of ten real ones, with entries of their own (bench/files.py). All events
 but the last are appended, and read by the coordinator. After a pause, as between two checkpoints, the last
-event and the completion follow. Time counts from before the last event is sent to the moment at which another
-process sees the commit (inotify): the name of the snapshot or of the version, or the end of the transaction
-in the catalog's database.
+event is appended, and the completion once it is acknowledged. Time counts from before the last event is sent,
+and from before the completion is sent, to the moment at which another process sees the commit (inotify): the
+name of the snapshot or of the version, or the end of the transaction in the catalog's database. Checkpoints
+without a pause come first, as a broker that was just started takes several milliseconds for a request.
 """
 
 import argparse
@@ -32,7 +33,8 @@ async def measure(
     folder: Path, bootstrap: str, lake: str, files: int, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Checkpoints of so many files, one after the other."""
-    table, took = make_table(lake, folder), list[float]()
+    table, took, took_completion = make_table(lake, folder), list[float](), list[float]()
+    first = max(1, arguments.warm_up // files)
     topics = await make_topics(bootstrap)
     made = Files(lake, str(table.folder), table.options, rows(ORIGINS, 0, ROWS), "at")
     each = min(arguments.each, files)
@@ -40,20 +42,23 @@ async def measure(
         async with Region(bootstrap, topics) as region:
             await region.register()
             await wait_until_registered(bootstrap, topics, region)
-            for number in range(arguments.rounds + 1):
+            for number in range(first + arguments.rounds):
                 *before, last = made.events(files, number, each)
                 sent = [await region.written(number, event) for event in before]
                 for _, acknowledged in sent:
                     await acknowledged
                 # Beside these, each checkpoint has its last event, completion, decision and outcome.
                 await wait_until_read(port, 2 + number * (len(before) + 4) + len(before))
-                await asyncio.sleep(arguments.pause)
+                await asyncio.sleep(arguments.pause if number >= first else 0)
                 start = time.time_ns()
                 event, acknowledged = await region.written(number, last)
                 await acknowledged
+                completed = time.time_ns()
                 await region.complete(number, [*(each for each, _ in sent), event])
-                took.append((await asyncio.to_thread(watch.next) - start) / 1e6)
-    expected = (arguments.rounds + 1) * files * ROWS
+                visible = await asyncio.to_thread(watch.next)
+                took.append((visible - start) / 1e6)
+                took_completion.append((visible - completed) / 1e6)
+    expected = (first + arguments.rounds) * files * ROWS
     if table.rows != expected:
         raise RuntimeError(f"the table has {table.rows} rows instead of {expected}")
     return {
@@ -61,7 +66,9 @@ async def measure(
         "files": files,
         "events": len(before) + 1,
         "rounds": arguments.rounds,
-        "last_event_to_visible_ms": quantiles(took[1:]),
+        "warm_up": first,
+        "last_event_to_visible_ms": quantiles(took[first:]),
+        "completion_to_visible_ms": quantiles(took_completion[first:]),
     }
 
 
@@ -72,7 +79,8 @@ def main() -> None:
     parser.add_argument("--formats", default="paimon")
     parser.add_argument("--files", type=int, nargs="+", default=[10, 1_000, 10_000])
     parser.add_argument("--each", type=int, default=100, help="files in an event")
-    parser.add_argument("--rounds", type=int, default=50, help="checkpoints that count; one more comes first")
+    parser.add_argument("--rounds", type=int, default=50, help="checkpoints that count")
+    parser.add_argument("--warm-up", type=int, default=2_000, help="files in the checkpoints that come first")
     parser.add_argument("--pause", type=float, default=0.3, help="seconds before each last event")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

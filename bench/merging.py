@@ -31,7 +31,6 @@ from bench.lakes import Table, make_table
 from sluicegate.coordinator.runtime.memory import calm_collector, keep_freed_memory
 from sluicegate.lakes.port import Absent, CommitRequest, Published
 from sluicegate.lakes.registry import adapter
-from tests.faults.tables import kind_of
 
 ORIGINS: Final = tuple(f"A{n:02d}" for n in range(10))
 FILES: Final = 10
@@ -73,7 +72,7 @@ class Ours:
         answer = self._committer.ask(self._decision, digest, self._identity, self._recorded)
         if not isinstance(answer, Absent):
             raise TypeError(answer)
-        before = self.manifests
+        before = self._table.manifests
         gc.collect()
         start = time.perf_counter()
         done = self._committer.publish(CommitRequest(self._decision, digest, answer.head, None, checked))
@@ -82,12 +81,7 @@ class Ours:
             raise TypeError(done)
         self._recorded = done.snapshot
         self._files.drop()
-        return Commit(took, before, self.manifests)
-
-    @property
-    def manifests(self) -> int:
-        """Manifests of the newest snapshot."""
-        return kind_of(self._table.folder).manifests(self._table.folder)
+        return Commit(took, before, self._table.manifests)
 
     def close(self) -> None:
         """Release the table."""

@@ -3,10 +3,10 @@
     python -m bench.paimon_commit [--sizes 10,1000,10000] [--ages 0,100,500] [--samples 60]
 
 A sample is one commit to each of two tables. Ours has two parts, as in the service: the check of the events
-before the decision (entries and files are examined), and the publication after it, which uses what the check
-found. The check runs while a commit waits for its turn, the publication is on the way to the snapshot.
+before the decision (entries and files are examined), and the publication after it, which takes what the check
+returned. The check runs while a commit waits for its turn, the publication is on the way to the snapshot.
 pypaimon has no check. Each file exists with its size, but has no content; neither side reads it.
-`bodies` is the time to read the events from their JSON; the service does that once in each part.
+`bodies` is the time to read the events from their JSON; the service does that once, before the check.
 Times are milliseconds. `age` is the number of earlier commits of 10 files.
 """
 
@@ -36,6 +36,7 @@ from pypaimon.write.table_commit import StreamTableCommit
 from sluicegate.events.codec import read_files
 from sluicegate.events.envelope import Envelope, EventType, with_counts
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import BUCKET, FORMAT, FORMAT_VERSION, TOTAL_BUCKETS
@@ -144,7 +145,7 @@ class Bench:
     def theirs(self, messages: list[CommitMessage]) -> None:
         self.bare.file_store_commit.commit(messages, self.decision)
 
-    def ours(self, events: list[FilesWritten]) -> None:
+    def ours(self, events: list[Checked]) -> None:
         """Ask, then publish: both are part of every commit of ours."""
         digest = str(self.decision)
         answer = self.committer.ask(self.decision, digest, self.identity, self.recorded)
@@ -164,8 +165,9 @@ class Bench:
         gc.collect()
         envelopes = [with_counts(WRITTEN, event) for event in events]
         read = timed(lambda: [read_files(*each) for each in zip(envelopes, bodies, strict=True)])
-        checked = timed(lambda: self.committer.check(events))
-        rounds = {"theirs": lambda: self.theirs(messages), "ours": lambda: self.ours(events)}
+        found: list[Checked] = []
+        checked = timed(lambda: found.extend(self.committer.check(events)))
+        rounds = {"theirs": lambda: self.theirs(messages), "ours": lambda: self.ours(found)}
         order = ("theirs", "ours") if self.decision % 2 else ("ours", "theirs")
         took = {name: timed(rounds[name]) for name in order}
         self.drop()

@@ -38,8 +38,6 @@ ROOT = Path(__file__).parents[1]
 USER = "racer"
 LOCAL: Final = "local"
 STORES: Final = (LOCAL, "s3proxy")
-ONLY_LOCAL: Final = ("iceberg",)
-"""Formats whose tables are not made in an object store here."""
 
 
 def work(folder: Path) -> Counter[str]:
@@ -163,8 +161,7 @@ def main() -> None:
                 os.environ.update(server.environment())
                 bucket = server.bucket
             for lake in options.formats.split(","):
-                if bucket is None or lake not in ONLY_LOCAL:
-                    print(json.dumps(asyncio.run(run(lake, store, bucket, options))), flush=True)
+                print(json.dumps(asyncio.run(run(lake, store, bucket, options))), flush=True)
 
 
 if __name__ == "__main__":

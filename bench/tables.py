@@ -115,6 +115,133 @@ def paimon_commit(figures: Figures) -> str:
     return _table(head, rows)
 
 
+def visible(figures: Figures) -> str:
+    head = (
+        "format",
+        "files",
+        "rounds",
+        "ours",
+        "of it, check",
+        "question",
+        "publication",
+        "Java library",
+        "ours to the library's, median",
+    )
+    rows = [
+        (
+            each["format"],
+            f"{each['files']:,}",
+            each["rounds"],
+            _middle_and_worst(each["ours_ms"]),
+            *(f"{each[f'{name}_ms']:.3g}" for name in ("check", "ask", "publish")),
+            _middle_and_worst(each["jvm_ms"]),
+            each["ratio"],
+        )
+        for each in figures
+        if "ratio" in each
+    ]
+    aged_head = ("format", "commits", "side", "first tenth", "last tenth", "last to first")
+    aged_rows = [
+        (
+            each["format"],
+            f"{each['aged']:,}",
+            name,
+            *(each[f"{side}_{figure}"] for figure in ("first_ms", "last_ms", "growth")),
+        )
+        for each in figures
+        if "aged" in each
+        for side, name in (("ours", "ours"), ("jvm", "Java library"))
+    ]
+    return f"{_table(head, rows)}\n\n{_table(aged_head, aged_rows)}"
+
+
+def last_event(figures: Figures) -> str:
+    head = (
+        "format",
+        "files",
+        "events",
+        "rounds",
+        "last event to the commit, p50",
+        "p99",
+        "completion to the commit, p50",
+    )
+    rows = [
+        (
+            each["format"],
+            f"{each['files']:,}",
+            each["events"],
+            each["rounds"],
+            *(f"{each['last_event_to_visible_ms'][name]:.3g} ms" for name in ("p50", "p99")),
+            f"{each['completion_to_visible_ms']['p50']:.3g} ms",
+        )
+        for each in figures
+    ]
+    return _table(head, rows)
+
+
+def merging(figures: Figures) -> str:
+    head = (
+        "format",
+        "commits",
+        "most manifests",
+        "merges",
+        "publication without a merge",
+        "with a merge",
+        "merges of 100",
+        "with a merge of 100",
+    )
+    rows = [
+        (
+            each["format"],
+            f"{each['commits']:,}",
+            each["manifests_max"],
+            f"{each['merges']}, of {each['merged_median']:g} manifests",
+            _middle_and_worst(each["publish_ms"]),
+            _middle_and_worst(each["merging_ms"]) if each["merging_ms"] else "",
+            each["merges_of_100"],
+            _middle_and_worst(each["merging_100_ms"]) if each["merging_100_ms"] else "",
+        )
+        for each in figures
+    ]
+    return _table(head, rows)
+
+
+def ageing(figures: Figures) -> str:
+    (found,) = figures
+    head = ("catalog", "commits", "time", "first tenth", "last tenth", "last to first")
+    rows = [
+        (
+            found["catalog"],
+            f"{found['commits']:,}",
+            name,
+            *(found[f"{side}_{figure}"] for figure in ("first_ms", "last_ms", "growth")),
+        )
+        for side, name in (("commit", "whole commit"), ("client", "processor time of the client"))
+    ]
+    return _table(head, rows)
+
+
+def faults(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("format, store", f"{found['format']}, {found['store']}"),
+        ("SIGKILLs", f"{found['kills']}: {_counted(found['by_process'])}"),
+        ("of these at failpoints", found["at_failpoints"]),
+        ("tables", found["tables"]),
+        ("rows missing, doubled", f"{found['missing']}, {found['doubled']}"),
+        ("also", _counted(found["others"])),
+    ]
+    return _table(("figure", "value"), rows)
+
+
+def _counted(found: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in found.items())
+
+
+def _middle_and_worst(found: dict[str, float]) -> str:
+    return f"{found['p50']:.3g} / {found['p99']:.3g}"
+
+
 def freeze(figures: Figures) -> str:
     (found,) = figures
     head = (
@@ -182,7 +309,9 @@ def replay(figures: Figures) -> str:
 
 def scale(figures: Figures) -> str:
     runs = [each for each in figures if "files" in each]
+    smallest = {each.get("format"): each["cpu_us_per_file"] for each in reversed(runs)}
     head = (
+        "format",
         "files",
         "memory above idle, peak",
         "processor time",
@@ -192,11 +321,12 @@ def scale(figures: Figures) -> str:
     )
     rows = [
         (
+            each.get("format", "paimon"),
             f"{each['files']:,}",
             f"{each['above_idle_peak_mib']} MiB",
             f"{each['cpu_s']} s",
             f"{each['cpu_us_per_file']} µs",
-            round(each["cpu_us_per_file"] / runs[0]["cpu_us_per_file"], 2),
+            round(each["cpu_us_per_file"] / smallest[each.get("format")], 2),
             each["seconds"],
         )
         for each in runs
@@ -291,6 +421,10 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "ingest": ingest,
     "cadence": cadence,
     "paimon_commit": paimon_commit,
+    "visible": visible,
+    "last_event": last_event,
+    "merging": merging,
+    "ageing": ageing,
     "freeze": freeze,
     "slow_region": slow_region,
     "replay": replay,
@@ -300,6 +434,7 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "restart": restart,
     "demo": demo,
     "kills": kills,
+    **{each.name: faults for each in BENCHMARKS if each.module == "faults"},
     "simulator": simulator,
 }
 

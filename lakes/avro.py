@@ -23,8 +23,8 @@ BLOCK_BYTES: Final = 1 << 17
 
 _COMPRESSORS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
-    "zstandard": zstd.compress,
-    # The lowest level: entries of one commit are much alike, and a coordinator packs thousands of them.
+    # The lowest levels: entries of one commit are much alike, and a coordinator packs thousands of them.
+    "zstandard": lambda raw: zstd.compress(raw, 1),
     "deflate": lambda raw: zlib.compress(raw, 1, wbits=-15),
 }
 _DECOMPRESSORS: Final[dict[str, Callable[[bytes], bytes]]] = {

@@ -20,7 +20,7 @@ from sluicegate.lakes.port import (
     Unproven,
 )
 from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.twins import Twins
+from sluicegate.lakes.twins import any_twice
 
 T = TypeVar("T")
 
@@ -33,13 +33,14 @@ def look(storage: Storage, events: Sequence[FilesWritten]) -> None:
     """
     files = [file for event in events for file in event.files]
     for folder in {posixpath.dirname(file.path) for file in files}:
+        if not storage.has_link(folder):
+            continue
         if storage.leads_out(folder):
             raise BadFiles(f"the folder {folder} of {storage.uri} leads out of the table by a link")
-        if storage.has_link(folder):
-            raise BadFiles(
-                f"the folder {folder} of {storage.uri} is another name of a folder, by a link. Write files "
-                "under their own names"
-            )
+        raise BadFiles(
+            f"the folder {folder} of {storage.uri} is another name of a folder, by a link. Write files "
+            "under their own names"
+        )
     sizes = storage.sizes([file.path for file in files])
     for file, size in zip(files, sizes, strict=True):
         if size is None:
@@ -66,27 +67,31 @@ class Reading(Generic[T]):
         self._check = check
         self._premises = premises
         self._kind = kind
-        self._twins = Twins()
         self.rows = 0
         self.size = 0
         """Of all files so far, in bytes."""
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the contents. Raises BadFiles, Outdated, and the errors of the check."""
+        """Yield the contents. Raises BadFiles, Outdated, and the errors of the check.
+
+        The end of the iteration raises BadFiles for a file that is there twice.
+        """
         return (content for _, content in self.pairs())
 
     def pairs(self) -> Iterator[tuple[Checked, T]]:
         """Yield the events with their contents, as the iteration does."""
+        paths = list[bytes]()
         for event in self._events:
             checked = event if isinstance(event, Checked) else self._check([event])[0]
             content = checked.content
             if checked.premises != self._premises or not isinstance(content, self._kind):
                 raise Outdated
-            if not self._twins.add_checked(checked):
-                raise BadFiles("a file is there twice, in two events of the commit")
+            paths.append(checked.paths)
             self.rows += checked.rows
             self.size += checked.size
             yield checked, content
+        if any_twice(paths):
+            raise BadFiles("a file is there twice, in two events of the commit")
 
 
 def made_by(past: PastSnapshot, user: str, request: CommitRequest) -> bool:

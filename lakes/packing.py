@@ -7,7 +7,8 @@ from backports import zstd
 
 PLAIN: Final = 64 << 20
 """Bytes that are kept as they are. Only the largest commits have more."""
-_PART: Final = 1 << 20
+_PIECE: Final = 1 << 20
+"""Bytes that are written, or compressed, at once."""
 _LEVEL: Final = 1
 
 
@@ -18,7 +19,10 @@ class Packed:
         """`plain`: bytes from which on the content is compressed."""
         self._plain = plain
         self._packed: list[bytes] = []
+        self._pieces: list[bytes] = []
+        """Not compressed, after what is."""
         self._open: list[bytes] = []
+        """Parts of the next piece."""
         self._open_size = 0
         self.size = 0
         """Bytes of the content."""
@@ -26,29 +30,27 @@ class Packed:
     @property
     def held(self) -> int:
         """Bytes of memory, about."""
-        return self._open_size + sum(map(len, self._packed))
+        return self._open_size + sum(map(len, self._pieces)) + sum(map(len, self._packed))
 
     def add(self, part: bytes) -> None:
         """Add bytes at the end."""
         self._open.append(part)
         self._open_size += len(part)
         self.size += len(part)
-        if self._open_size >= (_PART if self._packed else self._plain):
-            self._pack()
+        if self._open_size >= _PIECE:
+            self._close()
 
     def parts(self) -> Iterator[bytes]:
         """Yield the content from its beginning, in parts; as often as it is called."""
         for each in self._packed:
             yield zstd.decompress(each)
-        yield from self._open
+        yield from self._pieces
+        if self._open:
+            yield b"".join(self._open)
 
-    def _pack(self) -> None:
-        part: list[bytes] = []
-        size = 0
-        for each in self._open:
-            part.append(each)
-            size += len(each)
-            if size >= _PART:
-                self._packed.append(zstd.compress(b"".join(part), _LEVEL))
-                part, size = [], 0
-        self._open, self._open_size = part, size
+    def _close(self) -> None:
+        self._pieces.append(b"".join(self._open))
+        self._open, self._open_size = [], 0
+        if self._packed or self.size >= self._plain:
+            self._packed += [zstd.compress(piece, _LEVEL) for piece in self._pieces]
+            self._pieces = []

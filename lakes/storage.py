@@ -140,6 +140,13 @@ class Storage(Protocol):
         """
         ...
 
+    def put_after(self, folder: str, files: Mapping[str, bytes], name: str, content: Content) -> bool:
+        """Write new files as `write` does; once they are durable, put another one as `put_if_absent` does.
+
+        It may wait for the disk once for both. Raises as both do.
+        """
+        ...
+
     def settle(self, folder: str) -> None:
         """Make the names in a folder durable, of any writer. Raises LakeUnavailable."""
         ...

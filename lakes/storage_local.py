@@ -6,9 +6,8 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -16,18 +15,20 @@ from urllib.parse import unquote, urlsplit
 from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.durable import (
+    disk_threads,
+    sync_file,
+    sync_folder,
+    sync_folders_of,
+    write_all_durably,
+    write_durably,
+)
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Content, Stamped, Storage, Uncertain, parts_of
+from sluicegate.lakes.storage import CannotPut, Content, Stamped, Storage, Uncertain
 from sluicegate.lakes.storage_errors import explain
-from sluicegate.lakes.threads import CommitThreads
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
-_AT_ONCE: Final = 4
-"""Files that are made durable at the same time."""
-_OPEN: Final = 128
-"""Files that are open at the same time."""
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """Errors for names that no file can have. The file counts as absent, because a retry does not help."""
 
@@ -131,11 +132,11 @@ class LocalStorage:
         return os.path.islink(self._path(name))
 
     def has_link(self, name: str) -> bool:
-        try:
-            found = os.path.realpath(self._path(name))
-        except ValueError:
-            return True
-        return found != os.path.normpath(f"{os.path.realpath(self.root)}/{name}")
+        parts = name.split("/")
+        # Each folder on the way is looked at once for a whole commit, so this asks for no more than it must.
+        return ".." in parts or any(
+            self.is_link("/".join(parts[:depth])) for depth in range(1, len(parts) + 1)
+        )
 
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         try:
@@ -148,12 +149,32 @@ class LocalStorage:
             raise self._unavailable(f"cannot write to the folder {folder}", folder, error) from error
 
     def put_if_absent(self, name: str, content: Content) -> bool:
+        return self._put_draft(name, lambda draft: self._draft(draft, content, os.path.dirname(name)))
+
+    def put_after(self, folder: str, files: Mapping[str, bytes], name: str, content: Content) -> bool:
+        def drafted(draft: str) -> os.stat_result:
+            # No reader looks for the name of the draft, so the draft need not wait for the files.
+            making = disk_threads(os.getpid()).submit(self._draft, draft, content, os.path.dirname(name))
+            try:
+                self.write(folder, files)
+            finally:
+                wait([making])
+            return making.result()
+
+        return self._put_draft(name, drafted)
+
+    def _put_draft(self, name: str, make: Callable[[str], os.stat_result]) -> bool:
+        """Put the file that `make` writes durably at the path that it is given."""
         target = self._path(name)
         folder, base = os.path.split(target)
         draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
         self._put = ("", None)
         try:
-            drafted = self._draft(draft, content, os.path.dirname(name))
+            drafted = make(draft)
+            try:
+                hit(Failpoint.LAKE_PUT_BEFORE)
+            except OSError as error:
+                raise self._unavailable("cannot put a file", name, error) from error
             put = self._link(draft, target, folder)
         finally:
             with contextlib.suppress(OSError):
@@ -178,11 +199,9 @@ class LocalStorage:
         try:
             self._make(folder)
             # Whoever changes the file after us gives it another time, however soon.
-            drafted = write_durably(draft, content, older_by=_TICK)
-            hit(Failpoint.LAKE_PUT_BEFORE)
+            return write_durably(draft, content, older_by=_TICK)
         except OSError as error:
             raise self._unavailable("cannot write a snapshot", folder, error) from error
-        return drafted
 
     def _link(self, draft: str, target: str, folder: str) -> bool:
         try:
@@ -302,87 +321,3 @@ def _stamp_of(path: str, drafted: os.stat_result) -> str | None:
         return None
     one, other = ((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in (found, drafted))
     return _stamp(found, now) if one == other else None
-
-
-def write_durably(path: str, content: Content, older_by: int = 0) -> os.stat_result:
-    """Write a new file, wait until it is on disk, and return what it is then.
-
-    Its time is made older by some nanoseconds. Raises OSError, also if the file exists.
-    """
-    descriptor = os.open(path, _NEW, 0o666)
-    try:
-        for part in parts_of(content):
-            _write(descriptor, part)
-        if older_by:
-            written = os.fstat(descriptor)
-            os.utime(descriptor, ns=(written.st_atime_ns, written.st_mtime_ns - older_by))
-        os.fsync(descriptor)
-        return os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def write_all_durably(folder: str, files: Mapping[str, bytes]) -> None:
-    """Write new files of one folder, and wait until they and their names are on disk.
-
-    Raises OSError, also if a file exists; then no write is under way any more.
-    """
-    names = list(files)
-    for start in range(0, len(names), _OPEN):
-        with contextlib.ExitStack() as stack:
-            descriptors = []
-            for name in names[start : start + _OPEN]:
-                descriptors.append(os.open(f"{folder}/{name}", _NEW, 0o666))
-                stack.callback(os.close, descriptors[-1])
-                _write(descriptors[-1], files[name])
-            _sync_all(descriptors, folder)
-
-
-def _sync_all(descriptors: Sequence[int], folder: str) -> None:
-    """Sync files and their folder side by side: a disk makes several durable at once. Raises OSError."""
-    threads = _disk_threads(os.getpid())
-    syncs = [threads.submit(os.fsync, descriptor) for descriptor in descriptors]
-    try:
-        # All names are there already.
-        sync_folder(folder)
-    finally:
-        wait(syncs)
-    for each in syncs:
-        each.result()
-
-
-@cache
-def _disk_threads(process: int) -> CommitThreads:
-    """Return the threads of this process: a fork has none of its parent's."""
-    return CommitThreads(_AT_ONCE)
-
-
-def sync_folder(path: str) -> None:
-    """Make the names in a folder durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_folders_of(root: str, paths: Iterable[str]) -> None:
-    """Make all folders from the root down to the files durable. `paths` are relative. Raises OSError."""
-    folders = {root}
-    for path in paths:
-        parts = path.split("/")[:-1]
-        folders.update("/".join([root, *parts[:depth]]) for depth in range(1, len(parts) + 1))
-    # Deepest folders first, so that a durable name never leads to a folder with missing names.
-    for folder in sorted(folders, reverse=True):
-        sync_folder(folder)
-
-
-def sync_file(path: str) -> None:
-    """Make a file's content durable. Raises OSError."""
-    sync_folder(path)

@@ -157,7 +157,7 @@ class ObjectStorage:
         return False
 
     def has_link(self, name: str) -> bool:
-        return False
+        return self.leads_out(name)
 
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         def send(name: str) -> Failure | None:
@@ -179,6 +179,10 @@ class ObjectStorage:
         except OSError as error:
             raise Uncertain(f"{name} of {self.uri} may be there: {error}") from error
         return put
+
+    def put_after(self, folder: str, files: Mapping[str, bytes], name: str, content: Content) -> bool:
+        self.write(folder, files)
+        return self.put_if_absent(name, content)
 
     def _put(self, name: str, content: bytes) -> bool:
         """Put until the outcome is certain, or no attempt is left."""

@@ -1,5 +1,6 @@
 """Detection of files that a commit lists twice. It uses about a hundred bytes for each file."""
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import chain
 from struct import Struct
@@ -53,8 +54,14 @@ def _refuse_odd(event: FilesWritten) -> None:
 
 def digests_in(paths: bytes) -> set[bytes]:
     """Return the digests of paths that were joined."""
-    # No step of it is Python's: a decision waits for this, once for each event.
+    # No step of it is Python's: a decision and a publication wait for this, with all their files.
     return set(chain.from_iterable(_DIGEST.iter_unpack(paths)))
+
+
+def any_twice(paths: Iterable[bytes]) -> bool:
+    """Return True if one digest is there twice. Each item is several digests, one after the other."""
+    joined = b"".join(paths)
+    return len(digests_in(joined)) * SIZE < len(joined)
 
 
 class Twins:
@@ -75,10 +82,11 @@ class Twins:
         if len(self._met) == met:
             raise BadFiles(f"the file {path} is there twice")
 
-    def add_checked(self, event: Checked) -> bool:
-        """Add the files of an event that was checked. Return False, and add none, if one was added before."""
-        digests = digests_in(event.paths)
-        if not self._met.isdisjoint(digests):
+    def add_checked(self, events: Iterable[Checked]) -> bool:
+        """Add the files of events that were checked. Return False, and add none, if a file is there twice."""
+        joined = b"".join([event.paths for event in events])
+        digests = digests_in(joined)
+        if len(digests) * SIZE < len(joined) or not self._met.isdisjoint(digests):
             return False
         self._met |= digests
         return True

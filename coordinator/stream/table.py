@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -233,14 +233,17 @@ class StreamTable:
         checks = {name: _Check(self, _terms(effect)) for name in effect.parts}
         done = self._usable(effect, sorted(regions), known.passed)
         self._room = known.room
-        for offset in sorted(regions):
+        skipped = set[int]()
+        for name, offsets in effect.parts.items():
+            known_here = [offset for offset in offsets if offset in done]
+            # A file in two events is named by a check of both.
+            if checks[name].skip(done[offset].checked for offset in known_here):
+                skipped.update(known_here)
+        for offset in sorted(regions.keys() - skipped):
             region = regions[offset]
             if region in problems:
                 continue
             try:
-                # A file in two events is named by a check of both.
-                if offset in done and checks[region].skip(done[offset].checked):
-                    continue
                 event = bodies[offset]
                 checks[region].add(offset, self._read_at(offset, event, effect), len(event.body))
             except _Unusable as error:
@@ -332,9 +335,9 @@ class _Check:
         self._events: dict[int, FilesWritten] = {}
         self._size = 0
 
-    def skip(self, event: Checked) -> bool:
-        """Take an event that needs no other check. Return False if another event has one of its files."""
-        return self._twins.add_checked(event)
+    def skip(self, events: Iterable[Checked]) -> bool:
+        """Take events that need no other check. Return False if one file is in two of them."""
+        return self._twins.add_checked(events)
 
     def add(self, offset: int, event: FilesWritten, size: int) -> None:
         """Take an event whose body has so many bytes. Raises BadFiles, LakeUnavailable."""

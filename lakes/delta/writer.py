@@ -7,20 +7,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.delta.arrow import by_partition, logical_schema
 from sluicegate.lakes.delta.evolution import has_default
 from sluicegate.lakes.delta.files import DataFile, columns_of, layout_of, unavailable
 from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.partitions import partition_text
 from sluicegate.lakes.delta.schema import read_schema
-from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.floats import Counts
-from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.lakes.port import SchemaMismatch
+from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
 
-BUFFER_ROWS: Final = 1 << 20
-BUFFER_BYTES: Final = 64 << 20
 LARGEST: Final = 256 << 20
 """Bytes after which the rows of a partition go to another file."""
 MOST_OPEN: Final = 64
@@ -40,38 +37,22 @@ class DeltaWriter:
         self.spec_id = 0
         self._storage = storage
         self._layout = layout_of(state, schema, _clustering(state))
-        self._columns = logical_schema(schema.columns)
         self._defaults = [column.name for column in schema.columns if has_default(column)]
         self._event_time = event_time_column
         self._digest = digest
-        if event_time_column is not None:
-            self._check_event_time(event_time_column)
-        self._buffer: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
+        self._buffer = RowBuffer(self.location, logical_schema(schema.columns), event_time_column)
         self._open: dict[tuple[Any, ...], DataFile] = {}
         """By partition; the one that was written to last is the last."""
         self._infos: list[FileInfo] = []
         self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        names = batch.schema.names
-        if self._event_time is not None and self._event_time not in names:
-            raise SchemaMismatch(
-                f"the rows have no column {self._event_time}, which event times are to be taken from"
-            )
-        missing = [name for name in self._defaults if name not in names]
+        missing = [name for name in self._defaults if name not in batch.schema.names]
         if missing:
             raise SchemaMismatch(
                 f"the rows lack {missing}: these columns have defaults, which this writer does not compute"
             )
-        # An empty batch is checked, too, so that a wrong schema fails early.
-        fitting = conform(batch, self._columns)
-        if fitting.num_rows == 0:
-            return
-        self._buffer.append(fitting)
-        self._rows += fitting.num_rows
-        self._bytes += fitting.nbytes
-        if self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES:
+        if self._buffer.add(batch):
             self._flush()
 
     def finish(self) -> Iterator[FileInfo]:
@@ -93,11 +74,9 @@ class DeltaWriter:
         self._open.clear()
 
     def _flush(self) -> None:
-        if not self._buffer:
+        rows = self._buffer.take()
+        if rows is None:
             return
-        rows = pa.Table.from_batches(self._buffer, schema=self._columns).combine_chunks()
-        self._buffer.clear()
-        self._rows = self._bytes = 0
         schema = self._layout.schema
         for values, part in by_partition(rows, schema.partition_names):
             data = columns_of(part, self._layout)
@@ -141,14 +120,6 @@ class DeltaWriter:
             self._infos.append(self._open.pop(values).finish())
         except OSError as error:
             raise unavailable(self.location, error) from error
-
-    def _check_event_time(self, name: str) -> None:
-        if name not in self._columns.names:
-            raise TableRefused(f"{self.location} has no column {name} to take event times from")
-        try:
-            event_time_range(pa.nulls(0, self._columns.field(name).type))
-        except SchemaMismatch as error:
-            raise TableRefused(f"the column {name}: {error}") from error
 
 
 def _clustering(state: State) -> list[tuple[str, ...]]:

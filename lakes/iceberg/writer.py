@@ -22,7 +22,6 @@ from pyiceberg.types import (
 )
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import folder_of, local_of
@@ -32,9 +31,8 @@ from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import partition_key, partition_text
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+from sluicegate.lakes.row_buffer import RowBuffer
 
-BUFFER_ROWS: Final = 1 << 20
-BUFFER_BYTES: Final = 64 << 20
 HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
 _TARGET: Final = "write.target-file-size-bytes"
@@ -87,19 +85,16 @@ class IcebergWriter:
         self._table = table
         self._storage = folder_of(table.data_location)
         self._layout = Layout(table.schema, table.spec, table.version)
-        self._schema: pa.Schema = schema_to_pyarrow(table.schema, include_field_ids=False)
         self._file_schema = _file_schema(table)
         self._floats = Floats(self._file_schema)
         self._splitter = Splitter(table.schema, self._layout)
         self._event_time = event_time_column
-        if event_time_column is not None:
-            _check_event_time(self._schema, event_time_column, self.location)
+        columns = schema_to_pyarrow(table.schema, include_field_ids=False)
+        self._buffer = RowBuffer(self.location, columns, event_time_column)
         self._prefix = f"data-{digest}-" if digest is not None else "data-"
         self._options = _parquet_options(table.properties)
         self._target = _positive(table.properties, _TARGET, _DEFAULT_TARGET)
         self._metrics = Metrics(table, self._floats)
-        self._buffer: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
         self._open: dict[Partition, _OpenFile] = {}
         """By the key of the partition."""
         self._closed: list[_Closed] = []
@@ -107,18 +102,7 @@ class IcebergWriter:
         self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        if self._event_time is not None and self._event_time not in batch.schema.names:
-            raise SchemaMismatch(
-                f"the rows have no column {self._event_time}, which event times are to be taken from"
-            )
-        # An empty batch is checked, too, so that a wrong schema fails early.
-        fitting = conform(batch, self._schema)
-        if fitting.num_rows == 0:
-            return
-        self._buffer.append(fitting)
-        self._rows += fitting.num_rows
-        self._bytes += fitting.nbytes
-        if self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES:
+        if self._buffer.add(batch):
             self._flush()
 
     def finish(self) -> Iterator[FileInfo]:
@@ -148,11 +132,9 @@ class IcebergWriter:
         self._storage.discard(".", self._paths)
 
     def _flush(self) -> None:
-        if not self._buffer:
+        rows = self._buffer.take()
+        if rows is None:
             return
-        rows = pa.Table.from_batches(self._buffer, schema=self._schema).combine_chunks()
-        self._buffer.clear()
-        self._rows = self._bytes = 0
         try:
             for partition, part in self._splitter.split(rows):
                 self._write_part(partition, part)
@@ -318,15 +300,6 @@ def _nested(schema: Schema) -> Sequence[NestedField]:
     kinds = [each.field_type for each in fields.values()]
     ids = {part.field_id for kind in kinds if isinstance(kind, StructType) for part in kind.fields}
     return [fields[number] for number in sorted(ids - top)]
-
-
-def _check_event_time(schema: pa.Schema, column: str, location: str) -> None:
-    if column not in schema.names:
-        raise TableRefused(f"{location} has no column {column} to take event times from")
-    try:
-        event_time_range(pa.nulls(0, schema.field(column).type))
-    except SchemaMismatch as error:
-        raise TableRefused(f"the column {column}: {error}") from error
 
 
 def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -151,8 +151,7 @@ class PaimonCommitter:
         content = render(number, head, commit)
         made = parse(number, content)
         try:
-            self._storage.write(FOLDER, draft.files)
-            put = self._snapshots.put(number, content)
+            put = self._snapshots.put_after(FOLDER, draft.files, number, content)
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except (CannotPut, LakeUnavailable) as error:

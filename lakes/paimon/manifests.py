@@ -109,7 +109,8 @@ class Manifests:
         buckets = frozenset[int]().union(*(each.buckets for each in entries))
         partitions = Counter[bytes]()
         for each in entries:
-            partitions.update(each.partitions)
+            for partition, count in each.partitions.items():
+                partitions[partition] += count
         return {
             "_VERSION": 2,
             "_FILE_NAME": name,
@@ -117,7 +118,7 @@ class Manifests:
             "_NUM_ADDED_FILES": partitions.total(),
             "_NUM_DELETED_FILES": 0,
             "_PARTITION_STATS": self._partition_stats(partitions),
-            "_SCHEMA_ID": max(each.schema_id for each in entries if each.files),
+            "_SCHEMA_ID": max(each.schema_id for each in entries if each.encoded),
             "_MIN_BUCKET": min(buckets),
             "_MAX_BUCKET": max(buckets),
             "_MIN_LEVEL": 0,

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -103,9 +104,12 @@ class Snapshots:
                 return found
         raise LakeUnavailable(f"the newest snapshot of {self._storage.uri} vanished while it was read")
 
-    def put(self, number: int, content: bytes) -> bool:
-        """Put the snapshot; return False if its number is taken. Raises as Storage.put_if_absent does."""
-        return self._storage.put_if_absent(_file(number), content)
+    def put_after(self, folder: str, files: Mapping[str, bytes], number: int, content: bytes) -> bool:
+        """Write files of a folder, then put the snapshot; return False if its number is taken.
+
+        Raises as Storage.put_after does.
+        """
+        return self._storage.put_after(folder, files, _file(number), content)
 
     def settle(self) -> None:
         """Make the names of all snapshots durable, of any writer. Raises LakeUnavailable."""

@@ -18,7 +18,6 @@ from pypaimon.table.row.generic_row import GenericRow
 from pypaimon.write.commit_message import CommitMessage
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range, in_milliseconds
 from sluicegate.lakes.paimon.bounds import FloatBounds
 from sluicegate.lakes.paimon.buckets import hash_once, layout
@@ -26,11 +25,10 @@ from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
 
-BUFFER_ROWS: Final = 1 << 20
-BUFFER_BYTES: Final = 64 << 20
 _STATS: Final = "metadata.stats-mode"
 _PREFIX: Final = "data-file.prefix"
 
@@ -54,12 +52,9 @@ class PaimonWriter:
         self.schema_id = int(table.table_schema.id)
         self.spec_id = 0
         self._storage = storage
-        self._schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
+        columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         self._event_time = event_time_column
-        if event_time_column is not None and event_time_column not in self._schema.names:
-            raise TableRefused(f"{storage.uri} has no column {event_time_column} to take event times from")
-        if event_time_column is not None:
-            _check_event_time(self._schema.field(event_time_column))
+        self._buffer = RowBuffer(storage.uri, columns, event_time_column)
         self._write = self._table.new_stream_write_builder().new_write()
         self._layout = layout(table.table_schema)
         if self._layout.fixed:
@@ -67,26 +62,12 @@ class PaimonWriter:
             # sets instead.
             self._write.file_store_write._seq_number_stats = lambda partition: {}
             self._write.row_key_extractor = hash_once(self._write.row_key_extractor)
-        self._buffer: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
         self._range: tuple[int | None, int | None] = (None, None)
         self._written: list[str] = []
         self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        if self._event_time is not None and self._event_time not in batch.schema.names:
-            raise SchemaMismatch(
-                f"the rows have no column {self._event_time}, which event times are to be taken from"
-            )
-        # An empty batch is checked, too, so that a wrong schema fails early.
-        if batch.num_rows == 0:
-            conform(batch, self._schema)
-            return
-        fitting = conform(batch, self._schema)
-        self._buffer.append(fitting)
-        self._rows += fitting.num_rows
-        self._bytes += fitting.nbytes
-        if self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES:
+        if self._buffer.add(batch):
             self._flush()
 
     def finish(self) -> Iterator[FileInfo]:
@@ -115,11 +96,9 @@ class PaimonWriter:
             self._storage.discard(".", [self._name(path)])
 
     def _flush(self) -> None:
-        if not self._buffer:
+        rows = self._buffer.take()
+        if rows is None:
             return
-        rows = pa.Table.from_batches(self._buffer, schema=self._schema).combine_chunks()
-        self._buffer.clear()
-        self._rows = self._bytes = 0
         if self._event_time is not None:
             self._range = _joined(self._range, event_time_range(rows.column(self._event_time)))
         try:
@@ -175,13 +154,6 @@ class PaimonWriter:
         """Return the name in the table of a file that the library has written."""
         root = self._storage.root
         return os.path.relpath(path, root) if os.path.isabs(root) else path.removeprefix(f"{root}/")
-
-
-def _check_event_time(field: pa.Field) -> None:
-    try:
-        event_time_range(pa.nulls(0, field.type))
-    except SchemaMismatch as error:
-        raise TableRefused(f"the column {field.name}: {error}") from error
 
 
 def _only_new_files(message: CommitMessage) -> bool:

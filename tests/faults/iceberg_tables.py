@@ -1,20 +1,26 @@
-"""Iceberg tables for tests of failures, with a catalog in sqlite. They are judged by DuckDB's reader."""
+"""Iceberg tables for tests of failures, with a catalog in sqlite. They are judged by DuckDB's reader.
+
+The files of a table are in a local folder, or in the bucket of the S3 server that the environment names.
+"""
 
 import json
+import os
 import sqlite3
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import fastavro
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.tallies import Tally, tally_of
-from tests.iceberg_duck import duck
+from tests.iceberg_duck import duck, duck_on_s3
 from tests.integration.job import SCHEMA
+from tests.s3proxy import BUCKET
 
 LACKING: Final = frozenset(
     {
@@ -45,7 +51,7 @@ def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options:
             for each in schema
         ]
         made = catalog.create_table(
-            f"{_NAMESPACE}.{name}", pa.schema(fields), location=table.as_uri(), properties=options
+            f"{_NAMESPACE}.{name}", pa.schema(fields), location=_location(table), properties=options
         )
         with made.update_spec() as update:
             update.add_identity("origin")
@@ -74,11 +80,10 @@ def append(table: Path, ids: Collection[int]) -> None:
 def tally(table: Path, expected: Collection[int], user: str) -> Tally:
     """Compare a table with the ids that it must have."""
     location = metadata_location(table)
-    snapshots = _metadata(location).get("snapshots", [])
+    snapshots = _metadata(table, location).get("snapshots", [])
     ids: list[int] = []
     if snapshots:
-        scan = duck().table_function("iceberg_scan", [str(local(location))])
-        ids = [number for (number,) in scan.project("id").fetchall()]
+        ids = [number for (number,) in _scan(table, location).project("id").fetchall()]
     summaries = [each["summary"] for each in sorted(snapshots, key=lambda each: each["sequence-number"])]
     decisions = [
         int(each["sluicegate.decision"]) for each in summaries if each.get("sluicegate.user") == user
@@ -89,26 +94,26 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
 def rows(table: Path) -> list[dict[str, Any]]:
     """Return the rows as DuckDB reads them, without the column `at`."""
     location = metadata_location(table)
-    if not _metadata(location).get("snapshots"):
+    if not _metadata(table, location).get("snapshots"):
         return []
-    scan = duck().table_function("iceberg_scan", [str(local(location))]).project('* EXCLUDE ("at")')
+    scan = _scan(table, location).project('* EXCLUDE ("at")')
     found: list[dict[str, Any]] = scan.to_arrow_table().to_pylist()
     return found
 
 
 def schemas(table: Path) -> int:
     """Return the number of schemas that the metadata names."""
-    return len(_metadata(metadata_location(table))["schemas"])
+    return len(_metadata(table, metadata_location(table))["schemas"])
 
 
 def head(table: Path) -> int:
     """Return the newest sequence number."""
-    return int(_metadata(metadata_location(table))["last-sequence-number"])
+    return int(_metadata(table, metadata_location(table))["last-sequence-number"])
 
 
 def rows_told(table: Path) -> int:
     """Return the number of rows that the newest snapshot names."""
-    fields = _metadata(metadata_location(table))
+    fields = _metadata(table, metadata_location(table))
     newest = fields.get("current-snapshot-id")
     snapshots = {each["snapshot-id"]: each["summary"] for each in fields.get("snapshots", [])}
     return int(snapshots[newest]["total-records"]) if newest in snapshots else 0
@@ -116,11 +121,11 @@ def rows_told(table: Path) -> int:
 
 def manifests(table: Path) -> int:
     """Return the number of manifests of the newest snapshot."""
-    fields = _metadata(metadata_location(table))
+    fields = _metadata(table, metadata_location(table))
     newest = fields.get("current-snapshot-id")
     for each in fields.get("snapshots", []):
         if each["snapshot-id"] == newest:
-            with local(each["manifest-list"]).open("rb") as file:
+            with _file(table, each["manifest-list"]).open("rb") as file:
                 return sum(1 for _ in fastavro.reader(file))
     return 0
 
@@ -137,8 +142,32 @@ def local(location: str) -> Path:
     return Path("/" + location.removeprefix("file:").lstrip("/"))
 
 
-def _metadata(location: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(local(location).read_bytes())
+def _scan(table: Path, location: str) -> duckdb.DuckDBPyRelation:
+    """Return the rows of the metadata at a location."""
+    if _bucket(table) is None:
+        return duck().table_function("iceberg_scan", [str(local(location))])
+    return duck_on_s3(os.environ).table_function("iceberg_scan", [location])
+
+
+def _bucket(table: Path) -> Path | None:
+    """Return the folder of the S3 server's bucket with the table, None for a local table."""
+    return next(
+        (each for each in table.parents if each.parent.name == "objects" and each.name == BUCKET), None
+    )
+
+
+def _location(table: Path) -> str:
+    bucket = _bucket(table)
+    return table.as_uri() if bucket is None else f"s3://{bucket.name}/{table.relative_to(bucket)}"
+
+
+def _file(table: Path, location: str) -> Path:
+    bucket = _bucket(table)
+    return local(location) if bucket is None else bucket.parent / location.removeprefix("s3://")
+
+
+def _metadata(table: Path, location: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_file(table, location).read_bytes())
     return found
 
 
@@ -147,7 +176,16 @@ def _database(table: Path) -> Path:
 
 
 def _catalog(table: Path) -> SqlCatalog:
-    return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=table.parents[1].as_uri())
+    access = {}
+    if _bucket(table) is not None:
+        access = {
+            "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
+            "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
+            "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
+            "s3.region": os.environ["AWS_REGION"],
+        }
+    warehouse = _location(table.parents[1] / ".")
+    return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=warehouse, **access)
 
 
 def roll_back(table: Path, to: int) -> None:

@@ -12,9 +12,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StructType
 
-from sluicegate.lakes.delta import writer as delta_writer
+from sluicegate.lakes import row_buffer
 from sluicegate.lakes.floats import Floats
-from sluicegate.lakes.iceberg import writer as iceberg_writer
 from sluicegate.lakes.iceberg.layout import Layout
 from sluicegate.lakes.port import FileWriter
 from sluicegate.lakes.registry import adapter
@@ -148,8 +147,7 @@ def test_all_other_columns_keep_their_bounds(lake: str, tmp_path: Path) -> None:
 def test_nan_that_comes_later_begins_another_file(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (iceberg_writer, delta_writer):
-        monkeypatch.setattr(module, "BUFFER_ROWS", 1)
+    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 1)
     writer, root = made(lake, tmp_path)
     rows = [row(1, 1.0, 0.0, 1.0), row(2, 2.0, 0.0, 2.0), row(3, NAN, 0.0, 3.0), row(4, 4.0, 0.0, 4.0)]
     for each in rows:

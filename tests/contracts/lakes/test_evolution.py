@@ -1,8 +1,5 @@
 """Columns that rows have gained: one schema for all writers, and everything else refused."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +12,17 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import NotPublished, Published, SchemaMismatch, TableRef
+from tests.contracts.lakes.delta_objects import DELTA
 from tests.contracts.lakes.harness import EvolvingLake, Stream
-from tests.integration.waiting import BACKSTOP
+from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG
+from tests.contracts.lakes.paimon_objects import PAIMON
+from tests.lakes import racing
 
 ID = pa.field("id", pa.int64())
 NOTE = pa.schema([ID, pa.field("note", pa.string())])
 PROCESSES = 4
+ON_STORAGE = (*PAIMON, *DELTA, *ALL_ICEBERG)
+"""Tables that other processes can open."""
 
 
 def noted(*ids: int) -> pa.RecordBatch:
@@ -258,30 +260,14 @@ def test_changes_inside_of_a_column_are_refused(evolving: EvolvingLake) -> None:
     assert evolving.data_files() == 0
 
 
+@pytest.mark.parametrize("lake", ON_STORAGE, indirect=True)
 def test_processes_that_meet_a_column_at_once_make_one_schema(evolving: EvolvingLake) -> None:
-    if evolving.options is None:
-        pytest.skip("only this process sees the table")
     stream = Stream(evolving)
     stream.commit(1, [0])
-    script, options = str(Path(__file__).with_name("evolver.py")), json.dumps(dict(evolving.options))
-    command = [sys.executable, script, evolving.adapter.name, evolving.location, options]
-    pipe = subprocess.PIPE
-    started = [
-        subprocess.Popen([*command, str(number)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        for number in range(1, PROCESSES + 1)
-    ]
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n", process.communicate()
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    events = []
-    for process in started:
-        out, err = process.communicate(timeout=BACKSTOP)
-        assert process.returncode == 0, err
-        events.append(FilesWritten.model_validate_json(out))
+    program = Path(__file__).with_name("evolver.py")
+    started = [racing.spawn(program, evolving, str(number)) for number in range(1, PROCESSES + 1)]
+    racing.go(*started)
+    events = [FilesWritten.model_validate_json(printed) for printed in racing.finish(*started)]
     assert evolving.schemas() == 2
     commit(stream, 2, *events)
     expected: list[dict[str, Any]] = [{"id": 0, "note": None}]

@@ -9,6 +9,7 @@ from threading import Barrier
 import pytest
 
 from sluicegate.lakes.packing import Packed
+from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Stamped, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.storages.conftest import Place
@@ -25,6 +26,30 @@ def test_the_second_put_of_a_name_changes_nothing(place: Place, storage: Storage
     assert storage.read("snapshot/snapshot-1") == b"first"
     assert storage.names("snapshot") == ["snapshot-1"]
     storage.settle("snapshot")
+
+
+def test_files_are_there_before_a_put_that_follows_them(storage: Storage) -> None:
+    files = {"one": b"1", "two": b"2"}
+    assert storage.put_after("manifest", files, "snapshot/snapshot-1", b"first")
+    assert {name: storage.read(f"manifest/{name}") for name in files} == files
+    assert storage.read("snapshot/snapshot-1") == b"first"
+    assert sorted(storage.names(".")) == ["manifest", "snapshot"]
+
+
+def test_a_refused_put_leaves_the_files_that_came_before_it(storage: Storage) -> None:
+    storage.put_if_absent("snapshot/snapshot-1", b"first")
+    assert not storage.put_after("manifest", {"one": b"1"}, "snapshot/snapshot-1", b"second")
+    assert storage.read("manifest/one") == b"1"
+    assert storage.read("snapshot/snapshot-1") == b"first"
+    assert storage.names("snapshot") == ["snapshot-1"]
+
+
+def test_nothing_is_put_after_files_that_cannot_be_written(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    (tmp_path / "manifest").write_bytes(b"no folder")
+    with pytest.raises(LakeUnavailable, match="cannot write to the folder manifest"):
+        storage.put_after("manifest", {"one": b"1"}, "snapshot/snapshot-1", b"first")
+    assert storage.names("snapshot") == []
 
 
 def test_content_in_parts_is_put_whole(storage: Storage) -> None:

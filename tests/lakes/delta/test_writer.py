@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes import row_buffer
 from sluicegate.lakes.delta import writer as writing
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.partitions import is_partition_text, partition_text
@@ -211,7 +212,7 @@ def test_the_text_of_a_partition_value_is_recognized(kind: str, value: object, t
 def test_large_attempts_are_split_and_few_files_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "BUFFER_ROWS", 10)
+    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 10)
     monkeypatch.setattr(writing, "MOST_OPEN", 2)
     monkeypatch.setattr(writing, "LARGEST", 2_000)
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])

@@ -8,6 +8,7 @@ import pytest
 
 from sluicegate.cli.checks_rest import check_stream
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.lakes import row_buffer
 from sluicegate.lakes.iceberg import writer as module
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
@@ -99,7 +100,7 @@ def test_large_attempts_do_not_stay_in_memory(
 ) -> None:
     """The largest partitions are uploaded first, and get another file for their next rows."""
     (tmp_path / "model").mkdir()
-    monkeypatch.setattr(module, "BUFFER_ROWS", 24)
+    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 24)
     monkeypatch.setattr(module, "HELD_BYTES", 10_000)
     table = ObjectTable(tmp_path, s3_double, rich.RICH, rich.spec("buckets"))
     writer = table.adapter.open_writer(table.ref, None)

@@ -125,7 +125,7 @@ def test_what_a_snapshot_refers_to_is_durable_before_it_is_visible(
     (draft,) = drafts(calls)
     assert calls.last(("write", draft)) < calls.first("sync", draft, calls.last(("write", draft))) < link
     assert calls.first("sync", "snapshot", link) < len(calls.made), "the snapshot's own name"
-    assert calls.made_in(".") == (["manifest", "snapshot"] if before == 0 else [])
+    assert sorted(calls.made_in(".")) == (["manifest", "snapshot"] if before == 0 else [])
 
 
 @pytest.mark.parametrize("way", ["ask", "publish"])

@@ -1,53 +1,14 @@
-"""Two processes commit at once, with a pause where commits used to be lost."""
+"""Two processes commit at once, with pauses where commits used to be lost."""
 
-import subprocess
-import sys
-from functools import partial
-from operator import le
 from pathlib import Path
 
 import pytest
 
-from sluicegate.events.models import FilesWritten
 from tests.contracts.lakes.paimon_lake import PaimonLake
-from tests.integration.waiting import BACKSTOP, wait_until
 from tests.lakes.paimon import reading
+from tests.lakes.racing import kill_at, race, start
 
 COMMITS = 30
-PAUSE = "0.003"
-
-
-Racer = subprocess.Popen[str]
-
-
-def start(lake: PaimonLake, user: str, events: list[FilesWritten], folder: Path) -> Racer:
-    """Start a process that is about to commit these events."""
-    prepared = folder / f"{user}-{len(list(folder.iterdir()))}.jsonl"
-    prepared.write_text("\n".join(event.model_dump_json() for event in events))
-    command = [sys.executable, str(Path(__file__).with_name("racer.py")), lake.location, user]
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*command, str(prepared), PAUSE], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-
-def go(*racers: Racer) -> None:
-    """Wait until all are ready, then let them loose together."""
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n", racer.communicate()
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-
-
-def finish(*racers: Racer) -> int:
-    """The conflicts that the racers met."""
-    conflicts = 0
-    for racer in racers:
-        out, err = racer.communicate(timeout=BACKSTOP)
-        assert racer.returncode == 0, err
-        conflicts += int(out)
-    return conflicts
 
 
 def test_two_streams_on_one_table_lose_nothing(tmp_path: Path) -> None:
@@ -55,8 +16,7 @@ def test_two_streams_on_one_table_lose_nothing(tmp_path: Path) -> None:
     ours = [lake.event([number]) for number in range(COMMITS)]
     theirs = [lake.event([1_000 + number]) for number in range(COMMITS)]
     racers = (start(lake, "a", ours, tmp_path), start(lake, "b", theirs, tmp_path))
-    go(*racers)
-    conflicts = finish(*racers)
+    conflicts = race(*racers)
     expected = [*range(COMMITS), *range(1_000, 1_000 + COMMITS)]
     assert lake.ids() == expected
     assert sorted(reading.rows(lake.root, 2 * COMMITS).column("id").to_pylist()) == expected
@@ -68,8 +28,7 @@ def test_coordinators_of_one_stream_double_nothing(tmp_path: Path, racers: int) 
     lake = PaimonLake(tmp_path)
     events = [lake.event([number]) for number in range(COMMITS)]
     started = [start(lake, "a", events, tmp_path) for _ in range(racers)]
-    go(*started)
-    finish(*started)
+    race(*started)
     assert lake.snapshot_ids() == list(range(1, COMMITS + 1))
     assert lake.ids() == list(range(COMMITS))
     identifiers = [reading.snapshot(lake.root, number)["commitIdentifier"] for number in lake.snapshot_ids()]
@@ -85,12 +44,7 @@ def test_a_killed_committer_leaves_all_or_nothing(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     events = [lake.event([number]) for number in range(COMMITS)]
     racers = [start(lake, "a", events, tmp_path) for _ in range(4)]
-    for kill_at, racer in zip((3, 13, 23), racers[:3], strict=True):
-        go(racer)
-        wait_until(partial(committed, lake), partial(le, kill_at), by=racer)
-        racer.kill()
-        racer.communicate()
-    go(racers[3])
-    finish(racers[3])
+    kill_at((3, 13, 23), racers[:3], lambda: committed(lake))
+    race(racers[3])
     assert lake.ids() == list(range(COMMITS))
     assert lake.snapshot_ids() == list(range(1, COMMITS + 1))
