@@ -36,6 +36,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _FORMATS: Final = "paimon,iceberg,delta"
+_STORES: Final = "local,s3proxy"
 _MERGING: Final = "paimon,iceberg"
 """Formats with manifests."""
 
@@ -111,7 +112,14 @@ BENCHMARKS: Final = (
         _words("--runs 1 --rows 100000 --kill-coordinator"),
         optional=True,
     ),
-    _faults("iceberg", "local", 200),
+    Benchmark(
+        "races",
+        "races",
+        _words(f"--formats {_FORMATS} --stores {_STORES}"),
+        _words(f"--formats {_FORMATS} --stores {_STORES} --ids 10 --rounds 1"),
+    ),
+    *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
+    *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 

@@ -221,6 +221,21 @@ def ageing(figures: Figures) -> str:
     return _table(head, rows)
 
 
+def races(figures: Figures) -> str:
+    head = ("format", "store", "processes", "rounds", "commits", "lost, doubled", "publications", "conflicts")
+    rows = []
+    for each in figures:
+        outcomes = Counter({kind: n for kind, n in each["outcomes"].items() if not kind.startswith("asked")})
+        counts = (
+            each["processes"],
+            each["rounds"],
+            f"{each['commits']:,}",
+            f"{each['lost']}, {each['doubled']}",
+        )
+        rows.append((each["format"], each["store"], *counts, f"{outcomes.total():,}", outcomes["Conflict"]))
+    return _table(head, rows)
+
+
 def faults(figures: Figures) -> str:
     (found,) = figures
     rows = [
@@ -434,6 +449,7 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "restart": restart,
     "demo": demo,
     "kills": kills,
+    "races": races,
     **{each.name: faults for each in BENCHMARKS if each.module == "faults"},
     "simulator": simulator,
 }
