@@ -1,10 +1,19 @@
 """Events whose files a committer has checked: what passes between its check and its publication."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 CHECK_LASTS: Final = 600.0
 """Seconds for which a check that files exist counts. Cleaners of orphans wait longer before they delete."""
+
+
+class Premises(NamedTuple):
+    """The facts that checks depend on, beside the files."""
+
+    table: str
+    """Identity of the table."""
+    terms: str
+    """Changes with the schema, and with everything else of the table that checks depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +23,7 @@ class Checked:
     It holds while the committer's premises stay the same, for CHECK_LASTS at most.
     """
 
-    premises: str
+    premises: Premises
     files: int
     rows: int
     size: int

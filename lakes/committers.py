@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.port import (
     Answer,
@@ -59,7 +59,7 @@ class Reading(Generic[T]):
         self,
         events: Sequence[FilesWritten | Checked],
         check: Callable[[Sequence[FilesWritten]], Sequence[Checked]],
-        premises: str,
+        premises: Premises,
         kind: type[T],
     ) -> None:
         """`kind` is the type of the adapter's content in checked events; the others are checked now."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.checked import Checked, Premises
 from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.history import look_for, newest_decisions
 from sluicegate.lakes.memory_maintenance import MemoryMaintenance
@@ -86,8 +86,8 @@ class MemoryCommitter:
     def identity(self) -> str:
         return self._table.identity
 
-    def premises(self) -> str:
-        return repr((self._table.identity, self._table.columns, self._table.schema_id))
+    def premises(self) -> Premises:
+        return Premises(self._table.identity, repr((self._table.columns, self._table.schema_id)))
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
         self._faults("check")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.checked import Checked, Premises
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -222,8 +222,8 @@ class Committer(Protocol):
         """Return the identity of the table that is there now. Raises LakeUnavailable."""
         ...
 
-    def premises(self) -> str:
-        """Return what checks depend on beside the files: the table's identity, and its schema.
+    def premises(self) -> Premises:
+        """Return the facts that checks depend on now, beside the files.
 
         Raises LakeUnavailable or TableRefused.
         """

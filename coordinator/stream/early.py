@@ -36,9 +36,9 @@ class Passed(NamedTuple):
     """Time of the check, by the monotonic clock."""
     checked: Checked
 
-    def holds(self, terms: Terms, premises: str, now: float) -> bool:
-        """Return True if the check would pass again, as far as can be known without it."""
-        return (self.terms, self.checked.premises) == (terms, premises) and now - self.at < CHECK_LASTS
+    def holds(self, terms: Terms, now: float) -> bool:
+        """Return True if the check would pass again, as far as can be known without the table."""
+        return self.terms == terms and now - self.at < CHECK_LASTS
 
 
 class Known(NamedTuple):
@@ -50,14 +50,12 @@ class Known(NamedTuple):
     """Bytes of memory for what passes now."""
 
 
-def usable(
-    offsets: Iterable[int], passed: Mapping[int, Passed], terms: Terms, premises: str
-) -> dict[int, Passed]:
-    """Return the checks of these events that hold."""
+def usable(offsets: Iterable[int], passed: Mapping[int, Passed], terms: Terms) -> dict[int, Passed]:
+    """Return the checks of these events that hold, if the premises of the table are still theirs."""
     now = time.monotonic()
     # Events may be forgotten meanwhile, as this runs in a thread.
     there = ((offset, passed.get(offset)) for offset in offsets)
-    return {offset: each for offset, each in there if each is not None and each.holds(terms, premises, now)}
+    return {offset: each for offset, each in there if each is not None and each.holds(terms, now)}
 
 
 class Table(Protocol):

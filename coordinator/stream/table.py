@@ -29,13 +29,14 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
-from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.checked import Checked, Premises
 from sluicegate.lakes.port import (
     BadFiles,
     CommitRequest,
     Committer,
     LakeError,
     LakeUnavailable,
+    NotPublished,
     OutcomeUnknown,
     Refused,
     TableRefused,
@@ -87,6 +88,7 @@ class Tally:
 Event = FilesWritten | Checked
 _NOTHING: Final[Mapping[int, Passed]] = {}
 _UNKNOWN: Final = Known()
+_OUTDATED: Final = Cause(code=CauseCode.CHECKS_OUTDATED)
 
 
 class StreamTable:
@@ -209,37 +211,32 @@ class StreamTable:
         return dict(zip(events, passed, strict=True))
 
     def _check(self, effect: CheckFiles, bodies: BodySource, known: Known) -> FilesChecked | TableReplaced:
-        problems = self._problems(effect, bodies, known)
-        # Asked last: the files of a table that was replaced are missing, and that is not what is wrong.
-        identity = self._opened().identity()
+        regions = {offset: name for name, offsets in effect.parts.items() for offset in offsets}
+        premises: Premises | None = None
+        if known.passed:
+            with suppress(LakeError):
+                premises = self._opened().premises()
+        there = usable(sorted(regions), known.passed, _terms(effect)) if premises is not None else {}
+        done = {offset: each for offset, each in there.items() if each.checked.premises == premises}
+        self._room = known.room
+        checks = {name: _Check(self, _terms(effect)) for name in effect.parts}
+        skipped = _skipped(effect, checks, done)
+        left = {each: regions[each] for each in regions if each not in skipped}
+        problems = self._problems(effect, bodies, checks, left)
+        # Asked after a check: the files of a table that was replaced are missing, which is not the problem.
+        seen = premises.table if premises is not None and not left else None
+        identity = seen or self._opened().identity()
         return FilesChecked(problems) if identity == effect.table else TableReplaced(identity)
 
-    def _usable(
-        self, effect: CheckFiles | Publish, offsets: Sequence[int], passed: Mapping[int, Passed]
-    ) -> dict[int, Passed]:
-        """Return the events that need no other check."""
-        if not passed:
-            return {}
-        try:
-            premises = self._opened().premises()
-        except LakeError:
-            return {}
-        return usable(offsets, passed, _terms(effect), premises)
+    def _problems(
+        self, effect: CheckFiles, bodies: BodySource, checks: "_Checks", regions: Mapping[int, str]
+    ) -> dict[str, Problem]:
+        """Read the log once, however many regions are in it, and hold a part of it at a time.
 
-    def _problems(self, effect: CheckFiles, bodies: BodySource, known: Known) -> dict[str, Problem]:
-        """Read the log once, however many regions are in it, and hold a part of it at a time."""
-        regions = {offset: name for name, offsets in effect.parts.items() for offset in offsets}
+        `regions`: the region of each event to check, by offset.
+        """
         problems: dict[str, Problem] = {}
-        checks = {name: _Check(self, _terms(effect)) for name in effect.parts}
-        done = self._usable(effect, sorted(regions), known.passed)
-        self._room = known.room
-        skipped = set[int]()
-        for name, offsets in effect.parts.items():
-            known_here = [offset for offset in offsets if offset in done]
-            # A file in two events is named by a check of both.
-            if checks[name].skip(done[offset].checked for offset in known_here):
-                skipped.update(known_here)
-        for offset in sorted(regions.keys() - skipped):
+        for offset in sorted(regions):
             region = regions[offset]
             if region in problems:
                 continue
@@ -268,7 +265,15 @@ class StreamTable:
                 self._passed[offset] = each
 
     def _publish(self, effect: Publish, bodies: BodySource, passed: Mapping[int, Passed]) -> Result:
-        done = self._usable(effect, effect.offsets, passed)
+        done = usable(effect.offsets, passed, _terms(effect))
+        result = self._publish_checked(effect, bodies, done)
+        if done and isinstance(result, NotPublished) and result.cause == _OUTDATED:
+            # The table has changed since the check before the decision, so all events are checked again.
+            return self._publish_checked(effect, bodies, {})
+        return result
+
+    def _publish_checked(self, effect: Publish, bodies: BodySource, done: Mapping[int, Passed]) -> Result:
+        """Publish; events that are done need no other check unless the table has changed."""
 
         def read(offset: int) -> Event:
             known = done.get(offset)
@@ -325,6 +330,17 @@ def _terms(effect: CheckFiles | Publish) -> Terms:
     return Terms(effect.allowed_locations, effect.names_checked)
 
 
+def _skipped(effect: CheckFiles, checks: "_Checks", done: Mapping[int, Passed]) -> set[int]:
+    """Return the events that need no other check."""
+    skipped = set[int]()
+    for name, offsets in effect.parts.items():
+        known = [offset for offset in offsets if offset in done]
+        # A file in two events is named by a check of both.
+        if checks[name].skip(done[offset].checked for offset in known):
+            skipped.update(known)
+    return skipped
+
+
 class _Check:
     """The check of one region's events, in steps of bounded size."""
 
@@ -352,6 +368,10 @@ class _Check:
         events, self._events, self._size = self._events, {}, 0
         if events:
             self._table.check_step(events, self._terms)
+
+
+_Checks = Mapping[str, _Check]
+"""By region."""
 
 
 class _Events(Sequence[Event]):

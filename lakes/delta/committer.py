@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
 from sluicegate.lakes.delta.actions import Metadata, Protocol
 from sluicegate.lakes.delta.ancestry import Ancestry, head_of
@@ -82,7 +82,7 @@ class DeltaCommitter:
     def identity(self) -> str:
         return self._newest().metadata.id
 
-    def premises(self) -> str:
+    def premises(self) -> Premises:
         return self._examinations.premises(self._newest())
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
@@ -95,7 +95,7 @@ class DeltaCommitter:
         look(self._storage, files)
         return found
 
-    def _checked(self, state: State, premises: str, event: FilesWritten) -> Checked:
+    def _checked(self, state: State, premises: Premises, event: FilesWritten) -> Checked:
         """Check all that an event itself can prove. Raises BadFiles or LakeUnavailable."""
         entries, paths = self._examinations.examine(state, event), paths_of(event)
         return Checked(

@@ -1,6 +1,7 @@
 """Examinations of events by a committer: against the schema of their files, and the newest one."""
 
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.checked import Premises
 from sluicegate.lakes.delta.actions import Malformed, Metadata, Protocol
 from sluicegate.lakes.delta.earlier import schemas_of
 from sluicegate.lakes.delta.entries import Entries, Examiner
@@ -32,11 +33,11 @@ class Examinations:
         self._searched = -1
         """Version down from which the log was searched for older schemas."""
 
-    def premises(self, state: State) -> str:
+    def premises(self, state: State) -> Premises:
         """Return the part of the table's state that examinations depend on. Raises LakeUnavailable."""
         self._follow(state)
         schema = self._schema or _schema_of(state.metadata)
-        return f"{state.metadata.id}, {schema.id}, {self._widening}"
+        return Premises(state.metadata.id, f"{schema.id}, {self._widening}")
 
     def examine(self, state: State, event: FilesWritten) -> Entries:
         """Check all that an event itself can prove. Raises BadFiles, LakeUnavailable."""

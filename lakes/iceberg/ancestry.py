@@ -58,8 +58,10 @@ class Ancestry:
         """Return the newest watermark of the history, in milliseconds; None if there is none."""
         snapshot = self._head
         while snapshot is not None:
-            value = _number((snapshot.get("summary") or {}).get(WATERMARK))
-            if value is not None:
+            summary = snapshot.get("summary") or {}
+            value = _number(summary.get(WATERMARK))
+            # Each commit of this product repeats the watermark before it, so there is none below one without.
+            if value is not None or DECISION in summary:
                 return value
             before = self._before(snapshot)
             snapshot = before if not isinstance(before, NoParent) else None

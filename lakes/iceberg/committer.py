@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.committers import Reading, look, made_by, overtaken
 from sluicegate.lakes.history import Marker
 from sluicegate.lakes.iceberg.ancestry import (
@@ -85,7 +85,7 @@ class IcebergCommitter:
     def identity(self) -> str:
         return self._load().identity
 
-    def premises(self) -> str:
+    def premises(self) -> Premises:
         return self._view(self._load()).premises
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
@@ -247,7 +247,7 @@ def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
     return overtaken(asked, past_of(there) if there is not None else None)
 
 
-def _checked(event: FilesWritten, premises: str, examiner: Examiner) -> Checked:
+def _checked(event: FilesWritten, premises: Premises, examiner: Examiner) -> Checked:
     """Check all that an event itself can prove. Raises BadFiles."""
     entries, paths = examiner.examine(event), paths_of(event)
     return Checked(

@@ -1,7 +1,7 @@
 """The metadata file of an Iceberg table, as data and as text.
 
-Fields that this release does not know stay as they are. Snapshots are kept as text beside their values, so
-that a commit renders one new snapshot and joins the others.
+Fields that this release does not know stay as they are. Once they are rendered, snapshots are kept as text
+beside their values, so that a commit renders one new snapshot and joins the others.
 """
 
 import gzip
@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sluicegate.lakes.port import LakeUnavailable
 
@@ -54,6 +54,17 @@ class NewSchema:
 Change = Append | NewSchema
 
 
+class _Rendered(NamedTuple):
+    """The items of the lists of snapshots, as JSON."""
+
+    snapshots: bytes
+    log: bytes
+
+
+def _joined(items: bytes, more: Sequence[Any]) -> bytes:
+    return b", ".join([*([items] if items else ()), *(json.dumps(each).encode() for each in more)])
+
+
 class Metadata:
     """One state of a table. It is never changed."""
 
@@ -62,16 +73,17 @@ class Metadata:
         location: str,
         fields: Mapping[str, Any],
         snapshots: Sequence[Snapshot],
-        texts: Sequence[str],
-        log: Sequence[str],
+        log: Sequence[Any],
+        rendered: "_Rendered | None" = None,
     ) -> None:
+        """`log` is the list of former heads. `rendered`: both lists as text, if they are known so far."""
         self.location = location
         """Location of the metadata file; the catalog's answer stands for one without such a file."""
         self.fields = fields
         """All fields but the lists of snapshots."""
         self.snapshots = snapshots
-        self._texts = texts
         self._log = log
+        self._rendered = rendered
 
     @property
     def identity(self) -> str:
@@ -152,7 +164,7 @@ class Metadata:
             "properties": {**(old.get("properties") or {}), **change.properties},
             "metadata-log": self._metadata_log(),
         }
-        return Metadata(location, fields, self.snapshots, self._texts, self._log)
+        return Metadata(location, fields, self.snapshots, self._log, self._texts)
 
     def _with_append(self, change: Append, location: str) -> "Metadata":
         snapshot, now = change.snapshot, change.snapshot["timestamp-ms"]
@@ -169,12 +181,13 @@ class Metadata:
         }
         if "added-rows" in snapshot:
             fields["next-row-id"] = snapshot["first-row-id"] + snapshot["added-rows"]
-        log = self._log
+        log: list[Any] = []
         if change.branch == MAIN:
             fields["current-snapshot-id"] = sid
-            log = [*log, json.dumps({"snapshot-id": sid, "timestamp-ms": now})]
-        text = json.dumps(snapshot)
-        return Metadata(location, fields, [*self.snapshots, snapshot], [*self._texts, text], log)
+            log.append({"snapshot-id": sid, "timestamp-ms": now})
+        snapshots, logged = self._texts
+        texts = _Rendered(_joined(snapshots, [snapshot]), _joined(logged, log))
+        return Metadata(location, fields, [*self.snapshots, snapshot], [*self._log, *log], texts)
 
     def _metadata_log(self) -> list[Any]:
         """Return the log of earlier metadata files, with this one."""
@@ -194,14 +207,20 @@ class Metadata:
         return f"{self.metadata_folder}/{following:05d}-{uuid.uuid4()}{packed}.metadata.json"
 
     @property
+    def _texts(self) -> "_Rendered":
+        """Both lists as text, rendered once: a REST catalog never asks for it."""
+        if self._rendered is None:
+            self._rendered = _Rendered(_joined(b"", self.snapshots), _joined(b"", self._log))
+        return self._rendered
+
+    @property
     def _packs(self) -> bool:
         return self.properties.get("write.metadata.compression-codec", "none").lower() == "gzip"
 
     def render(self) -> bytes:
         """Return the content of the metadata file."""
-        body = json.dumps(self.fields)[:-1]
-        snapshots, log = ", ".join(self._texts), ", ".join(self._log)
-        text = f'{body}, "snapshots": [{snapshots}], "snapshot-log": [{log}]}}'.encode()
+        body, (snapshots, log) = json.dumps(self.fields)[:-1].encode(), self._texts
+        text = b'%b, "snapshots": [%b], "snapshot-log": [%b]}' % (body, snapshots, log)
         return gzip.compress(text, 6) if self.location.endswith(".gz.metadata.json") else text
 
 
@@ -220,9 +239,8 @@ def parse(location: str, raw: bytes) -> Metadata:
 def from_fields(location: str, fields: Mapping[str, Any]) -> Metadata:
     """Make metadata from its JSON object. Raises KeyError, TypeError or AttributeError if it is none."""
     snapshots = list(fields.get("snapshots") or ())
-    log = [json.dumps(each) for each in fields.get("snapshot-log") or ()]
     rest = {key: value for key, value in fields.items() if key not in _LISTS}
-    found = Metadata(location, rest, snapshots, [json.dumps(each) for each in snapshots], log)
+    found = Metadata(location, rest, snapshots, list(fields.get("snapshot-log") or ()))
     # The fields without which nothing else makes sense.
     _ = (found.identity, found.version, fields["location"], found.by_id)
     return found

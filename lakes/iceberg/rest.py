@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from pydantic_core import from_json
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
 from pyiceberg.exceptions import RESTError
-from requests import RequestException, Response
+from requests import Request, RequestException, Response
 from requests.exceptions import ConnectionError as NoConnection
 from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
@@ -96,6 +97,8 @@ class RestTable:
         self._known: Metadata | None = None
         self._tag = ""
         """Version of the known state, as the server names it."""
+        self._surroundings: dict[str, Any] = {}
+        """Proxies and certificates that the environment names, for each request of the connection."""
 
     def load(self) -> Metadata:
         headers = {"If-None-Match": self._tag} if self._tag and self._known is not None else {}
@@ -129,11 +132,9 @@ class RestTable:
         code = answer.status_code
         if code == _OK:
             after_change()
-            try:
-                self._learned(answer)
-            except LakeUnavailable:
-                # The commit is there, and the next load reads it.
-                self._known, self._tag = None, ""
+            # The answer has the whole metadata, but servers give it another tag than they give to a load. So
+            # the next load reads it in any case.
+            self._known, self._tag = None, ""
             return True
         if code >= _SERVER:
             raise Uncertain(str(self._refusal("changed, perhaps", answer)))
@@ -187,7 +188,7 @@ class RestTable:
     def _learned(self, answer: Response) -> Metadata:
         """Return the state that an answer contains. Raises LakeUnavailable if it contains none."""
         try:
-            body = answer.json()
+            body = from_json(answer.content)
             location = str(body.get("metadata-location") or f"{self._identifier}#{uuid.uuid4()}")
             self._known = from_fields(location, body["metadata"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -210,13 +211,9 @@ class RestTable:
         identifier = (*self._identifier.namespace, self._identifier.name)
         url = library.url(endpoint, prefixed=True, **library._split_identifier_for_path(identifier))
         try:
-            return library._session.request(
-                method,
-                url,
-                data=None if body is None else json.dumps(body).encode(),
-                headers=dict(headers or {}),
-                timeout=TIMEOUT,
-            )
+            data = None if body is None else json.dumps(body).encode()
+            request = library._session.prepare_request(Request(method, url, dict(headers or {}), data=data))
+            return library._session.send(request, timeout=TIMEOUT, **self._surroundings)
         except _FAILURES as error:
             kind = _NotSent if _was_not_sent(error) else LakeUnavailable
             raise kind(self._unreachable(error)) from error
@@ -231,6 +228,9 @@ class RestTable:
             if f"header.{_DELEGATION}" not in self._options:
                 # The environment of the process has them. What is not used need not be handed out.
                 self._library._session.headers.pop(_DELEGATION, None)
+            session, uri = self._library._session, self._library.uri
+            # The library reads the whole environment for this, and would do so for each request.
+            self._surroundings = dict(session.merge_environment_settings(uri, {}, None, None, None))
         return self._library
 
     def _renew(self) -> None:

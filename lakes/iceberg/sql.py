@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -63,6 +64,7 @@ class SqlCatalog:
             "namespace": ".".join(identifier.namespace),
             "name": identifier.name,
         }
+        self._select = _for_driver(self._engine, _SELECT, self._key)
         self._known: Metadata | None = None
 
     def load(self) -> Metadata:
@@ -111,14 +113,22 @@ class SqlCatalog:
         self._engine.dispose()
 
     def _location(self) -> str:
+        # Each step of a commit reads it. The driver's own connection does so in a third of the time.
         try:
-            with self._engine.connect() as connection:
-                found = connection.execute(text(_SELECT), self._key).scalar()
-        except SQLAlchemyError as error:
+            with closing(self._engine.raw_connection()) as connection:
+                try:
+                    with closing(connection.cursor()) as cursor:
+                        cursor.execute(*self._select)
+                        found = cursor.fetchone()
+                except BaseException:
+                    # It may be broken, and is not used again.
+                    connection.invalidate()
+                    raise
+        except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
             raise self._unavailable("read", error) from error
         if found is None:
             raise NoTable
-        return str(found)
+        return str(found[0])
 
     def _swap(self, old: str, new: str) -> bool:
         """Replace the name of the metadata file, the one step that decides a commit."""
@@ -152,7 +162,7 @@ class SqlCatalog:
                 raise self._unavailable("changed", error) from error
             raise Uncertain(str(self._unavailable("changed, perhaps", error))) from error
 
-    def _unavailable(self, what: str, error: SQLAlchemyError) -> LakeUnavailable:
+    def _unavailable(self, what: str, error: Exception) -> LakeUnavailable:
         cause = getattr(error, "orig", None) or error
         file = _file_of(make_url(self._shown))
         if file is not None and not os.path.exists(file):
@@ -164,6 +174,13 @@ class SqlCatalog:
             f"the catalog entry of {self._identifier} cannot be {what}: {cause}. See whether the database "
             f"{self._shown} can be reached"
         )
+
+
+def _for_driver(engine: Engine, sql: str, values: Mapping[str, str]) -> tuple[str, Any]:
+    """Return a statement and its parameters in the form that the database's driver takes."""
+    found = text(sql).compile(dialect=engine.dialect)
+    names = found.positiontup
+    return str(found), dict(values) if names is None else tuple(values[name] for name in names)
 
 
 def _is_undone(raw: Any, cause: BaseException | None) -> bool:

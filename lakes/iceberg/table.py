@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import FixedType
 
+from sluicegate.lakes.checked import Premises
 from sluicegate.lakes.iceberg.files import uri_of
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.port import TableRefused
@@ -74,7 +75,7 @@ class TableView:
         fields = metadata.fields
         self.parts = parts_of(metadata)
         text = json.dumps(self.parts, sort_keys=True)
-        self.premises = f"{metadata.identity} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        self.premises = Premises(metadata.identity, hashlib.sha256(text.encode()).hexdigest()[:16])
         """Changes with the table, and with everything that checks of files depend on."""
         try:
             self.raw_schemas = {int(each["schema-id"]): each for each in fields["schemas"]}

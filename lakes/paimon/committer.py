@@ -7,7 +7,7 @@ from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.checked import Checked, Outdated
+from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
@@ -73,7 +73,7 @@ class PaimonCommitter:
     def identity(self) -> str:
         return self._table.identity()
 
-    def premises(self) -> str:
+    def premises(self) -> Premises:
         return _premises(self._table.identity(), self._open()[0])
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
@@ -84,7 +84,7 @@ class PaimonCommitter:
         look(self._storage, files)
         return found
 
-    def _checked(self, event: FilesWritten, premises: str) -> Checked:
+    def _checked(self, event: FilesWritten, premises: Premises) -> Checked:
         """Check all that an event itself can prove. Raises BadFiles."""
         if not self._table.has_schema(event.schema_id):
             raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
@@ -245,5 +245,5 @@ def _check_version(head: Snapshot) -> None:
         )
 
 
-def _premises(identity: str, schema_id: int) -> str:
-    return f"{identity} {schema_id}"
+def _premises(identity: str, schema_id: int) -> Premises:
+    return Premises(identity, str(schema_id))

@@ -17,10 +17,10 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
-from sluicegate.lakes.checked import CHECK_LASTS, Checked
+from sluicegate.lakes.checked import CHECK_LASTS, Checked, Premises
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.memory_table import MemoryTable
-from sluicegate.lakes.port import LakeUnavailable, Published
+from sluicegate.lakes.port import LakeUnavailable, Published, TableReplaced
 from tests.integration.waiting import until
 
 STREAM = "early"
@@ -112,6 +112,17 @@ async def test_another_schema_needs_another_check() -> None:
         assert given.read == [1]
 
 
+@pytest.mark.parametrize("late", [(), (2,)], ids=str)
+async def test_a_replaced_table_is_found_though_events_passed(late: tuple[int, ...]) -> None:
+    async with opened() as (table, made):
+        given = Given(at1=event(1, "a"), at2=event(2, "b"))
+        passed = await table.check_early(given.events, TERMS)
+        known = Known({offset: each for offset, each in passed.items() if offset not in late})
+        effect = wanted(made, 1, 2)
+        made.replace()
+        assert await table.check(effect, given, known) == TableReplaced(made.identity)
+
+
 async def test_an_old_check_is_repeated() -> None:
     async with opened() as (table, made):
         given = Given(at1=event(1, "a"), at2=event(2, "b"))
@@ -133,7 +144,7 @@ async def test_one_file_in_two_events_is_found_though_each_passed(late: tuple[in
         assert "the file b is there twice" in found.problems["r1"].detail
 
 
-CHECKED = Checked(premises="", files=1, rows=1, size=1, paths=b"p" * 16, content=None, held=100)
+CHECKED = Checked(premises=Premises("", ""), files=1, rows=1, size=1, paths=b"p" * 16, content=None, held=100)
 
 
 class Slow:

@@ -5,7 +5,7 @@ import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.checked import Checked, Premises
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.entries import Entries
 from sluicegate.lakes.delta.log import Log
@@ -25,7 +25,7 @@ MOST = 120 << 20
 class Many(Sequence[Checked]):
     """Events that are made when they are asked for, as the coordinator reads them."""
 
-    def __init__(self, premises: str) -> None:
+    def __init__(self, premises: Premises) -> None:
         self._premises = premises
 
     def __len__(self) -> int:

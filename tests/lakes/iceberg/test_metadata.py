@@ -1,13 +1,14 @@
 """The metadata file: what others put there stays, and its form follows the table's properties."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sluicegate.lakes.iceberg.ancestry import marker_property
-from sluicegate.lakes.iceberg.metadata import MAIN, parse
+from sluicegate.lakes.iceberg.ancestry import DECISION, WATERMARK, Ancestry, marker_property
+from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, parse
 from sluicegate.lakes.port import Absent, Ahead, Found, Unproven
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
@@ -75,6 +76,46 @@ def test_what_is_rendered_is_what_was_parsed(lake: IcebergLake) -> None:
     assert json.loads(metadata.render()) == json.loads(raw)
     again = parse(metadata.location, metadata.render())
     assert (again.fields, again.snapshots) == (metadata.fields, metadata.snapshots)
+
+
+class Counted(dict[int, Any]):
+    """Snapshots by id, which notes those that are looked up."""
+
+    def __init__(self, snapshots: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__({each["snapshot-id"]: each for each in snapshots})
+        self.looked_up: list[int] = []
+
+    def get(self, key: int, default: Any = None) -> Any:
+        self.looked_up.append(key)
+        return super().get(key, default)
+
+
+def history(*summaries: dict[str, str]) -> tuple[Ancestry, Counted]:
+    """Return the history of a table with a snapshot for each summary, the oldest first."""
+    snapshots = [
+        {"snapshot-id": number, "sequence-number": number, "summary": summary}
+        | ({"parent-snapshot-id": number - 1} if number > 1 else {})
+        for number, summary in enumerate(summaries, start=1)
+    ]
+    fields = {"format-version": 2, "table-uuid": "u", "location": "/t", "current-snapshot-id": len(snapshots)}
+    metadata = Metadata("/t/m.json", fields, snapshots, [])
+    counted = Counted(snapshots)
+    metadata.__dict__["by_id"] = counted
+    return Ancestry(metadata, MAIN), counted
+
+
+def test_the_watermark_is_found_below_foreign_snapshots() -> None:
+    ours, foreign = {DECISION: "1", WATERMARK: "5000"}, {"operation": "replace"}
+    ancestry, _ = history(ours, foreign, {**foreign, WATERMARK: "x"}, foreign)
+    assert ancestry.watermark() == 5_000
+
+
+def test_a_commit_without_a_watermark_ends_the_search() -> None:
+    """A table without watermarks would else be searched whole by each commit."""
+    ours = [{DECISION: str(number)} for number in range(1, 1_000)]
+    ancestry, counted = history(*ours, {"operation": "replace"})
+    assert ancestry.watermark() is None
+    assert counted.looked_up == [1_000, 999]
 
 
 def test_the_mark_of_a_user_follows_its_commits(lake: IcebergLake) -> None:
