@@ -69,7 +69,8 @@ def _run(settings: Settings, stream: str, grace: float | None, *, delete: bool, 
         return
     for file in found.files:
         click.echo(_line(file, statuses.get(file.path)))
-    click.echo(_summary(stream, found, statuses, wait, delete=delete))
+    repeated = "" if grace is None else f" --grace {grace:g}s"
+    click.echo(_summary(stream, found, statuses, wait, delete=delete, repeated=repeated))
 
 
 async def _orphans(
@@ -100,15 +101,22 @@ def _line(file: Deletable, status: FileStatus | None) -> str:
 
 
 def _summary(
-    stream: str, found: Found, statuses: dict[str, FileStatus], grace: float, *, delete: bool
+    stream: str,
+    found: Found,
+    statuses: dict[str, FileStatus],
+    grace: float,
+    *,
+    delete: bool,
+    repeated: str = "",
 ) -> str:
+    """Format the result. `repeated` are options with which the next command finds the same files."""
     size = sum(file.size for file in found.files)
     text = f"{len(found.files)} files of stream {stream} ({size:,} bytes) are in no commit and never will be"
     if delete:
         deleted = sum(status is FileStatus.DELETED for status in statuses.values())
         text += f"; {deleted} deleted"
     elif found.files:
-        text += f". To delete them: sluicegate orphans delete --stream {stream}"
+        text += f". To delete them: sluicegate orphans delete --stream {stream}{repeated}"
     if found.young:
         text += f"; {found.young} more orphaned attempts are younger than {grace:g} s"
     return text

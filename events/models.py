@@ -20,6 +20,8 @@ Letters, digits, `_`, `.` and `-`, no `/`, at most 200 characters.
 """
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Rows = Annotated[int, Field(ge=0, le=2**40)]
+"""More rows than a file can have. Tables add them up in 64 bits, so one wrong count must not end that."""
 Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
@@ -62,7 +64,7 @@ class FileInfo(Body):
     path: RelativePath
     """Relative to the event's `location`: no scheme, no `..`, not absolute."""
     size: Count
-    rows: Count
+    rows: Rows
     partition: dict[str, str | None] = {}
     """Partition values as text, as the table's partition spec makes them; null: the value is null."""
     min_event_time: Millis | None = None

@@ -176,7 +176,9 @@ def _standing(line: _Ancestors, at: SnapshotAt, commit_user: str, marker: Marker
     there = at(ref.id)
     if there is None:
         return _Standing.ANCESTOR if marker.certain else _Standing.EXPIRED
-    return _Standing.UNKNOWN if there.ref == ref else _Standing.ROLLED_BACK
+    if there.ref != ref:
+        return _Standing.ROLLED_BACK
+    return _Standing.ANCESTOR if marker.certain else _Standing.UNKNOWN
 
 
 class _Walk(NamedTuple):

@@ -2,6 +2,8 @@
 
 A file is deletable if all of these are true:
 - An event of the log names it, and that event is an orphan (see `orphan_events`).
+- Its name has the digest of the event's attempt, unless the logged policy takes files without one. So an
+  event cannot name a file of another stream, whose log may be elsewhere.
 - The event and the record that settled it are older than the grace period.
 - No other event of the partition names the same path.
 - No snapshot, branch, tag or changelog of the table refers to it.
@@ -23,6 +25,7 @@ from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.envelope import EventType
 from sluicegate.events.locations import normal
+from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.port import FileStatus, FindsOrphans
@@ -190,6 +193,8 @@ class Search:
     async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
         """Return the files of orphans that are in the stream's table, by path."""
         home, found = normal(self._table.maintenance.location), dict[str, Deletable]()
+        policy = self._fold.replica.state.policy
+        names_checked = policy is None or policy.file_names == "checked"
         for start in range(0, len(orphans), CHUNK):
             chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
             try:
@@ -198,7 +203,9 @@ class Search:
                 raise ReplayRefused(f"{format_cause(error.cause)}. Try again") from error
             for offset, written in events.items():
                 event = read_files(written.envelope, written.body)
-                if not isinstance(event, Problem) and normal(event.location) == home:
+                if isinstance(event, Problem) or normal(event.location) != home:
+                    continue
+                if not names_checked or names_problem(attempt_of(written.envelope), event) is None:
                     found |= {
                         file.path: Deletable(file.path, file.size, chunk[offset]) for file in event.files
                     }

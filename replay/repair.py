@@ -85,7 +85,7 @@ class Repair:
         end = await self._log.end()
         done = await read_decisions(self._log, self._stream, start, end, window, repair, show)
         self._result.done = done
-        if not self._dry and self._result.committed and done.fold.problem is None:
+        if not self._dry and done.fold.problem is None:
             self._result.orders = self._orders(done, await self._table.history())
         return self._result
 
@@ -153,9 +153,12 @@ class Repair:
         """Return the operator's statement about the head, if the log's own proof names a lost snapshot.
 
         After a rollback and this repair, the outcomes in the log name snapshots that do not exist any more.
+        So they do if the owner of the table has brought the commits back in other snapshots.
         """
         state = done.fold.replica.state
         asked, known = asked_decision(state), ref_of(known_head(TableProgress(), state))
+        if self._before is None or (not self._result.committed and self._before[0] != asked - 1):
+            return []
         user = self._table.settings.commit_user
         if any(past.commit_user == user and past.decision >= asked for past in history.commits):
             return []

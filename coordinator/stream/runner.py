@@ -388,8 +388,10 @@ def _was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
     """
     region = state.regions.get(envelope.region)
     newest = region.incarnation if region is not None else None
+    # Those of the former assignment end with the first decision of the newest one.
+    ended = (*state.ended, *(state.former.suspended if state.former is not None else ()))
     if newest is None:
-        return envelope.incarnation not in state.ended
+        return envelope.incarnation not in ended
     if newest.id == envelope.incarnation:
         return offset < newest.from_offset
-    return envelope.incarnation not in state.ended or offset > newest.from_offset
+    return envelope.incarnation not in ended or offset > newest.from_offset

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS: Final = "checkpoints"
 """Option: `off` leaves all checkpoints to other engines."""
-_OF_UPSERTS: Final = ("key", "upsert", "merge", "identifier", "delete", "overwrite", "mode")
+_OF_UPSERTS: Final = ("key", "upsert", "merge", "identifier-field", "delete", "overwrite", "mode")
 """Parts of the names of options that ask for more than an append."""
 
 

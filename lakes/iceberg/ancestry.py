@@ -1,6 +1,6 @@
 """The history of a branch of an Iceberg table: snapshots name their parents."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 from sluicegate.lakes import history
@@ -14,37 +14,70 @@ DIGEST: Final = "sluicegate.digest"
 WATERMARK: Final = "sluicegate.watermark"
 """Keys of a snapshot's summary. The watermark is in milliseconds since the Unix epoch."""
 _COMMITTED: Final = "sluicegate.committed"
+_SOURCE: Final = "source-snapshot-id"
+"""Iceberg's key in the summary of a snapshot that was picked from another branch, or from the past."""
 
 
 class Ancestry:
     """One branch of one state of a table, for questions about its history."""
 
-    def __init__(self, metadata: Metadata, branch: str) -> None:
-        """Find the head. Raises LakeUnavailable if the branch does not exist."""
+    def __init__(
+        self, metadata: Metadata, branch: str, adders: Callable[[Snapshot], Set[int]] | None = None
+    ) -> None:
+        """Find the head. Raises LakeUnavailable if the branch does not exist.
+
+        `adders` returns the ids of the snapshots that have added the manifests of a snapshot.
+        """
         self._metadata = metadata
         self._branch = branch
+        self._adders = adders
         self._head = metadata.head(branch)
 
     def look_for(self, commit_user: str, asked: tuple[int, str], recorded: SnapshotRef | None) -> Answer:
         """Answer whether a decision is in the history, as `history.look_for` does."""
-        marker = marker_of(self._metadata, commit_user, self._branch)
-        head = past_of(self._head) if self._head is not None else None
-        return history.look_for(head, self._parent, self._at, commit_user, asked, recorded, marker)
+        marker = self._marker(commit_user)
+        # A snapshot of unknown origin cannot be a decision of which the table was never given the mark.
+        guarded = marker is None or marker.decision >= asked[0]
+        parent = self._known_parent if guarded else self._parent
+        return history.look_for(self._newest, parent, self._at, commit_user, asked, recorded, marker)
 
     def newest_decisions(self, commit_user: str) -> Newest:
         """Return the highest decisions of this user."""
+        marker = self._marker(commit_user)
+        return history.newest_decisions(self._newest, self._parent, self._at, commit_user, marker)
+
+    def _marker(self, commit_user: str) -> Marker | None:
+        """Return the mark of a user, with the proof of its place where the history between has expired.
+
+        A tag, or another branch, keeps a snapshot while those after it expire.
+        """
         marker = marker_of(self._metadata, commit_user, self._branch)
-        head = past_of(self._head) if self._head is not None else None
-        return history.newest_decisions(head, self._parent, self._at, commit_user, marker)
+        below = self._head
+        while marker is not None and below is not None and ref_of(below).id > marker.snapshot.id:
+            before = self._before(below)
+            if isinstance(before, NoParent):
+                return marker._replace(certain=self._is_added_by(marker.snapshot))
+            below = before
+        return marker
+
+    def _is_added_by(self, ref: SnapshotRef) -> bool:
+        """Return True if the head has a manifest that a listed snapshot added."""
+        there = _number(ref.identity)
+        if self._adders is None or self._head is None or there not in self._metadata.by_id:
+            return False
+        return there in self._adders(self._head)
 
     def history(self) -> TableHistory:
         """Read the history back from its head."""
-        head = past_of(self._head) if self._head is not None else None
-        return history.read_history(self._metadata.identity, head, self._parent)
+        return history.read_history(self._metadata.identity, self._newest, self._parent)
+
+    @property
+    def _newest(self) -> PastSnapshot | None:
+        return past_of(self._head, self._metadata) if self._head is not None else None
 
     def child_of(self, ref: SnapshotRef | None) -> PastSnapshot | None:
         """Return the snapshot of the history that was made on this one; None: on the empty branch."""
-        past: PastSnapshot | NoParent | None = past_of(self._head) if self._head is not None else None
+        past: PastSnapshot | NoParent | None = self._newest
         while isinstance(past, PastSnapshot):
             parent = self._parent(past)
             if parent is NoParent.FIRST:
@@ -69,7 +102,13 @@ class Ancestry:
 
     def _parent(self, past: PastSnapshot) -> PastSnapshot | NoParent:
         before = self._before(self._metadata.by_id[int(past.ref.identity)])
-        return before if isinstance(before, NoParent) else past_of(before)
+        return before if isinstance(before, NoParent) else past_of(before, self._metadata)
+
+    def _known_parent(self, past: PastSnapshot) -> PastSnapshot | NoParent:
+        """Return the parent, unless this snapshot is the copy of one that has expired: it may be a commit."""
+        snapshot = self._metadata.by_id[int(past.ref.identity)]
+        unknown = not past.digest and _origin(snapshot, self._metadata) is None
+        return NoParent.UNREADABLE if unknown else self._parent(past)
 
     def _before(self, snapshot: Snapshot) -> Snapshot | NoParent:
         position, parent = ref_of(snapshot).id, snapshot.get("parent-snapshot-id")
@@ -92,7 +131,7 @@ class Ancestry:
 
     def _at(self, position: int) -> PastSnapshot | None:
         found = self._metadata.by_sequence.get(position)
-        return past_of(found) if found is not None else None
+        return past_of(found, self._metadata) if found is not None else None
 
 
 def ref_of(snapshot: Snapshot) -> SnapshotRef:
@@ -100,13 +139,44 @@ def ref_of(snapshot: Snapshot) -> SnapshotRef:
     return SnapshotRef(int(snapshot.get("sequence-number") or 0), str(snapshot["snapshot-id"]))
 
 
-def past_of(snapshot: Snapshot) -> PastSnapshot:
-    """Return the commit that made a snapshot."""
-    summary: Mapping[str, Any] = snapshot.get("summary") or {}
+def past_of(snapshot: Snapshot, metadata: Metadata) -> PastSnapshot:
+    """Return the commit that made a snapshot.
+
+    A snapshot that its owner picked from elsewhere (cherry-pick) has the files of that one. So it counts as
+    the same commit, for example after a rollback.
+    """
+    ref, origin = ref_of(snapshot), _origin(snapshot, metadata)
+    if origin is None:
+        return _marked(snapshot, metadata) or PastSnapshot(ref, "", 0, "")
+    summary: Mapping[str, Any] = origin.get("summary") or {}
     user, decision = str(summary.get(USER) or ""), _number(summary.get(DECISION))
     if not user or decision is None:
-        return PastSnapshot(ref_of(snapshot), str(summary.get("engine-name") or ""), 0, "")
-    return PastSnapshot(ref_of(snapshot), user, decision, str(summary.get(DIGEST) or ""))
+        return PastSnapshot(ref, str(summary.get("engine-name") or ""), 0, "")
+    return PastSnapshot(ref, user, decision, str(summary.get(DIGEST) or ""))
+
+
+def _origin(snapshot: Snapshot, metadata: Metadata) -> Snapshot | None:
+    """Return the snapshot that a copy comes from, itself if it is none; None if that has expired."""
+    found: Snapshot | None = snapshot
+    while found is not None and (source := _source_of(found)) is not None:
+        found = metadata.by_id.get(source)
+    return found
+
+
+def _source_of(snapshot: Snapshot) -> int | None:
+    """Return the id of the snapshot that this one is a copy of (cherry-pick), None for any other."""
+    return _number((snapshot.get("summary") or {}).get(_SOURCE))
+
+
+def _marked(snapshot: Snapshot, metadata: Metadata) -> PastSnapshot | None:
+    """Return the commit of a copy whose source has expired, if a mark in the properties shows it."""
+    for name in metadata.properties:
+        if name.startswith(f"{_COMMITTED}."):
+            user, _, branch = name.removeprefix(f"{_COMMITTED}.").partition("@")
+            marker = marker_of(metadata, user, branch or MAIN)
+            if marker is not None and marker.snapshot.identity == str(_source_of(snapshot)):
+                return PastSnapshot(ref_of(snapshot), user, marker.decision, marker.digest)
+    return None
 
 
 def marker_property(commit_user: str, branch: str) -> str:

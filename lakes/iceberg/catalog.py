@@ -124,7 +124,7 @@ def check_options(table: TableRef) -> None:
     if unknown and options.get("type", "sql") == "sql":
         raise TableRefused(
             f"the option {unknown[0]} of {table.name} has no meaning for an SQL catalog; the options are "
-            f"{', '.join((*_OF_SQL, *_OWN))}. {_meant(unknown[0])}Remove it"
+            f"{', '.join((*_OF_SQL, *_OWN))}. {_meant(unknown[0])}Correct or remove it"
         )
 
 

@@ -72,7 +72,7 @@ class IcebergCommitter:
         self._view(metadata)
         head = metadata.head(self._branch)
         self._identity = metadata.identity
-        newest = Ancestry(metadata, self._branch).newest_decisions(self._user)
+        newest = self._ancestry(metadata).newest_decisions(self._user)
         return TableState(self._identity, ref_of(head) if head is not None else None, *newest)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
@@ -80,7 +80,17 @@ class IcebergCommitter:
         if metadata.identity != table:
             return TableReplaced(metadata.identity)
         self._identity = metadata.identity
-        return Ancestry(metadata, self._branch).look_for(self._user, (decision, digest), recorded)
+        return self._ancestry(metadata).look_for(self._user, (decision, digest), recorded)
+
+    def _ancestry(self, metadata: Metadata) -> Ancestry:
+        return Ancestry(metadata, self._branch, partial(self._adders, metadata))
+
+    def _adders(self, metadata: Metadata, head: Snapshot) -> set[int]:
+        """Return the snapshots that have added the manifests of a head; none if they cannot be known."""
+        try:
+            return self._open(self._view(metadata))[2].adders(head)
+        except (TableRefused, UnknownMetadata):
+            return set()
 
     def identity(self) -> str:
         return self._load().identity
@@ -118,7 +128,7 @@ class IcebergCommitter:
         head = metadata.head(self._branch)
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (ref_of(head) if head is not None else None) != request.head:
-            return self._ours(request, metadata) or _overtaken(request.head, head)
+            return self._ours(request, metadata) or self._overtaken(request.head, metadata)
         new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head)
         try:
             view = self._view(metadata)
@@ -145,9 +155,16 @@ class IcebergCommitter:
 
     def _overtaken_meanwhile(self, request: CommitRequest) -> Conflict:
         try:
-            return _overtaken(request.head, self._load().head(self._branch))
+            return self._overtaken(request.head, self._load())
         except LakeUnavailable:
             return Conflict()
+
+    def _overtaken(self, asked: SnapshotRef | None, metadata: Metadata) -> Conflict:
+        there = metadata.head(self._branch)
+        if (ref_of(there) if there is not None else None) == asked:
+            # Not all changes make a snapshot: a new schema, another branch, a property.
+            return Conflict()
+        return overtaken(asked, past_of(there, metadata) if there is not None else None)
 
     def _append(
         self, request: CommitRequest, metadata: Metadata, new: NewSnapshot, draft: Draft, size: int
@@ -238,13 +255,6 @@ def _new_id(metadata: Metadata) -> int:
         found = uuid.uuid4().int >> 65
         if found and found not in metadata.by_id:
             return found
-
-
-def _overtaken(asked: SnapshotRef | None, there: Snapshot | None) -> Conflict:
-    if (ref_of(there) if there is not None else None) == asked:
-        # Not all changes make a snapshot: a new schema, another branch, a property.
-        return Conflict()
-    return overtaken(asked, past_of(there) if there is not None else None)
 
 
 def _checked(event: FilesWritten, premises: Premises, examiner: Examiner) -> Checked:

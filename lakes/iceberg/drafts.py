@@ -104,6 +104,13 @@ class Drafts:
         """Keep the lines of a list that was committed, so that the next commit does not read it."""
         self._known = draft.list_path, draft.lines
 
+    def adders(self, head: Snapshot) -> set[int]:
+        """Return the ids of the snapshots that have added the manifests of a snapshot.
+
+        Raises LakeUnavailable or UnknownMetadata.
+        """
+        return {int(line.fields["added_snapshot_id"]) for line in self._lines_of(head)}
+
     def _chunks(self, draft: Draft, entries: Iterable[Entries]) -> Iterator[tuple[int, Sequence[Entries]]]:
         """Split the entries by spec, into manifests of about the target size before compression."""
         chunks: dict[int, list[Entries]] = defaultdict(list)

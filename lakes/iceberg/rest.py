@@ -132,9 +132,7 @@ class RestTable:
         code = answer.status_code
         if code == _OK:
             after_change()
-            # The answer has the whole metadata, but servers give it another tag than they give to a load. So
-            # the next load reads it in any case.
-            self._known, self._tag = None, ""
+            self._confirm(change, answer)
             return True
         if code >= _SERVER:
             raise Uncertain(str(self._refusal("changed, perhaps", answer)))
@@ -160,19 +158,39 @@ class RestTable:
         if self._library is not None:
             self._library.close()
 
+    def _confirm(self, change: Change, answer: Response) -> None:
+        """Check that the table has a change that was confirmed: a gate before the catalog may have answered.
+
+        Raises Uncertain if the change is not there, or if that cannot be found out.
+        """
+        found = self._load_after(answer)
+        if isinstance(change, Append):
+            there = change.snapshot["snapshot-id"] in found.by_id
+        else:
+            there = found.fields["last-column-id"] >= change.last_column_id
+        if not there:
+            raise Uncertain(
+                f"the catalog {self._options.get('uri')} has confirmed a change of {self._identifier}, but "
+                "the table lacks it. See whether the option uri names the catalog itself"
+            )
+
     def _check_absent(self, change: Append, answer: Response) -> Metadata:
         """Return the state after a refused commit, without its snapshot.
 
         Raises Uncertain if the snapshot is there, or if that cannot be found out.
         """
-        self._known, self._tag = None, ""
-        try:
-            found = self.load()
-        except (LakeUnavailable, NoTable) as error:
-            raise Uncertain(f"{self._refusal('changed, perhaps', answer)}; then: {error}") from error
+        found = self._load_after(answer)
         if change.snapshot["snapshot-id"] in found.by_id:
             raise Uncertain(str(self._refusal("changed twice", answer)))
         return found
+
+    def _load_after(self, answer: Response) -> Metadata:
+        """Return the state after the answer to a change. Raises Uncertain if it cannot be read."""
+        self._known, self._tag = None, ""
+        try:
+            return self.load()
+        except (LakeUnavailable, NoTable) as error:
+            raise Uncertain(f"{self._refusal('changed, perhaps', answer)}; then: {error}") from error
 
     def _discard_refused(self, found: Metadata) -> None:
         """Discard the files of refused changes that can not get into the table any more."""
@@ -213,7 +231,11 @@ class RestTable:
         try:
             data = None if body is None else json.dumps(body).encode()
             request = library._session.prepare_request(Request(method, url, dict(headers or {}), data=data))
-            return library._session.send(request, timeout=TIMEOUT, **self._surroundings)
+            # The library would follow a redirection with a GET, whose success means nothing.
+            follows = method == "GET"
+            return library._session.send(
+                request, timeout=TIMEOUT, allow_redirects=follows, **self._surroundings
+            )
         except _FAILURES as error:
             kind = _NotSent if _was_not_sent(error) else LakeUnavailable
             raise kind(self._unreachable(error)) from error
@@ -331,6 +353,8 @@ def _was_not_sent(error: BaseException) -> bool:
 
 
 def _words(answer: Response) -> str:
+    if answer.is_redirect:
+        return f"redirects to {answer.headers['Location']}. Set the option uri to the address of the catalog"
     try:
         error = answer.json()["error"]
         return f"{error['type']}: {error['message']}"

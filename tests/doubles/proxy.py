@@ -24,6 +24,14 @@ class Effect(Enum):
     REPEATED = "the request reaches the server twice, and the second answer comes back"
     HELD = "an answer with another status, and the request reaches the server when it is released"
     NO_JSON = "an answer 200 that is not JSON, after the effect"
+    GATED = "an answer 200 that is not JSON, and no effect"
+    REDIRECTED = "a redirection to the server, with another status, and no effect"
+
+
+_WITHOUT_EFFECT: Final = (
+    *(Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE, Effect.HELD),
+    *(Effect.GATED, Effect.REDIRECTED),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Proxy:
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
+        self.target = target
         self._address = (str(parts.hostname), int(parts.port or 0))
         self._next: Answered | None = None
         self._held: list[tuple[str, str, dict[str, str], bytes]] = []
@@ -145,28 +154,33 @@ def _serve(handler: _Handler, proxy: Proxy) -> None:
     status, kind, answer = 0, "application/json", b""
     if effect is Effect.HELD:
         proxy.hold(handler.command, handler.path, headers, body)
-    if effect not in (Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE, Effect.HELD):
+    if effect is Effect.GATED:
+        status = 200
+    if effect not in _WITHOUT_EFFECT:
         status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
     if effect is Effect.REPEATED:
         status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
     if effect in (Effect.LOST_BEFORE, Effect.LOST_AFTER):
         handler.connection.close()
         return
-    if effect is Effect.NO_JSON:
+    if effect in (Effect.NO_JSON, Effect.GATED):
         answer = b"<html>"
     if struck is not None and effect in (
         Effect.ANSWERED_BEFORE,
         Effect.ANSWERED_AFTER,
         Effect.HELD,
+        Effect.REDIRECTED,
     ):
         status = struck.status
         error = {"message": "injected", "type": "Injected", "code": status}
         answer = json.dumps({"error": error}).encode()
-    _send(handler, status, kind, answer)
+    _send(handler, status, kind, answer, f"{proxy.target}{handler.path}")
 
 
-def _send(handler: BaseHTTPRequestHandler, status: int, kind: str, answer: bytes) -> None:
+def _send(handler: BaseHTTPRequestHandler, status: int, kind: str, answer: bytes, where: str = "") -> None:
     handler.send_response(status)
+    if 300 < status < 400 and where:
+        handler.send_header("Location", where)
     handler.send_header("Content-Type", kind)
     handler.send_header("Content-Length", str(len(answer)))
     handler.end_headers()

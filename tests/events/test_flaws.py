@@ -313,6 +313,7 @@ def test_a_malformed_body_is_a_record_without_body_and_a_flaw() -> None:
         (EventType.FILES_WRITTEN, {"files": {}}, "files"),
         (EventType.FILES_WRITTEN, {"files": [{"size": 1, "rows": 1}]}, "files.0.path"),
         (EventType.FILES_WRITTEN, {"files": [{"path": "../a", "size": 1, "rows": 1}]}, "files.0.path"),
+        (EventType.FILES_WRITTEN, {"files": [{"path": "a", "size": 1, "rows": 2**40 + 1}]}, "files.0.rows"),
         (EventType.CUT_DECIDED, {"decision": 0}, "decision"),
         (EventType.CUT_DECIDED, {"decision": 2**62 + 1}, "decision"),
         (EventType.CUT_DECIDED, {"head": {"snapshot": 2**63, "identity": "a"}}, "head.snapshot"),

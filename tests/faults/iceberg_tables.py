@@ -171,6 +171,11 @@ def _metadata(table: Path, location: str) -> dict[str, Any]:
     return found
 
 
+def snapshot_ids(table: Path) -> list[int]:
+    """Ids of all snapshots that the metadata lists, in its order."""
+    return [each["snapshot-id"] for each in _metadata(table, metadata_location(table))["snapshots"]]
+
+
 def _database(table: Path) -> Path:
     return table.parents[1] / DATABASE
 

@@ -193,6 +193,10 @@ public class Iceberg {
             case "expire" -> table.expireSnapshots().expireOlderThan(Long.MAX_VALUE)
                 .retainLast(request.get("keep").asInt()).cleanExpiredFiles(true).commit();
             case "rollback" -> table.manageSnapshots().rollbackTo(request.get("snapshot").asLong()).commit();
+            case "cherrypick" ->
+                table.manageSnapshots().cherrypick(request.get("snapshot").asLong()).commit();
+            case "branch-at" -> table.manageSnapshots()
+                .createBranch(request.get("name").asText(), request.get("snapshot").asLong()).commit();
             case "branch" -> table.manageSnapshots().createBranch(request.get("name").asText()).commit();
             case "add-column" ->
                 table.updateSchema().addColumn(request.get("name").asText(), Types.StringType.get()).commit();

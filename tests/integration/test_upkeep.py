@@ -18,7 +18,7 @@ from sluicegate.lakes.port import CommitRequest, Published, ReadsHistory
 from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables
 from tests.faults.tables import FORMATS
-from tests.integration.conftest import Place, place_of
+from tests.integration.conftest import Place, neighbour, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job
 from tests.integration.orders import invoke_here
@@ -252,3 +252,26 @@ async def test_the_fresh_table_of_a_named_one_gets_a_name_of_its_own(place: Plac
     assert made["commits"] == 3
     holds(place, 1, 2, 3, table=target)
     holds(place, 1, 2, 3)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same partition", "other partition"])
+async def test_an_event_cannot_name_a_file_of_another_stream(place: Place, same: bool) -> None:
+    """The log of the other stream, which says that the file waits, may be in another partition."""
+    other = neighbour("flights", same=same)
+    async with place.job(other) as job, place.job() as liar:
+        async with running(place.settings("flights", other)):
+            assert (await job.register()).accepted
+            assert (await liar.register()).accepted
+            await commit(job, 1)
+            await commit(liar, 2)
+            waiting = job.write_files([3])
+            event = await job.written(waiting)
+            await liar.written(waiting)
+            # The end of its incarnation makes an orphan of the event.
+            await liar.begin("q2")
+        done = await printed(place, "orphans", "delete", *STREAM, *AT_ONCE)
+        assert done["files"] == []
+        async with running(place.settings("flights", other)):
+            await job.complete(event)
+            await announced(job)
+    assert sorted(row["id"] for row in FORMATS[place.lake].rows(Path(place.table))) == [1, 2, 3]

@@ -166,6 +166,33 @@ def test_an_answer_that_is_no_json_is_a_success_that_is_read_again(proxy: Proxy,
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirected_commit_is_not_published(proxy: Proxy, lake: RestLake, status: int) -> None:
+    """A client that follows turns the POST into a GET, whose success says nothing about the commit."""
+    stream = stream_through(proxy, lake)
+    head, event = stream.head(1), lake.event([1])
+    proxy.strike(Effect.REDIRECTED, status)
+    outcome = stream.publish(1, head, [event])
+    assert isinstance(outcome, NotPublished)
+    assert f"{status} redirects to {lake.uri}" in outcome.reason
+    assert lake.ids() == []
+    assert stream.ask(1) == Absent(None)
+    stream.commit(1, [1])
+    assert lake.ids() == [1]
+
+
+def test_a_gate_before_the_catalog_confirms_nothing(proxy: Proxy, lake: RestLake) -> None:
+    stream = stream_through(proxy, lake)
+    head, event = stream.head(1), lake.event([1])
+    proxy.strike(Effect.GATED)
+    outcome = stream.publish(1, head, [event])
+    assert isinstance(outcome, OutcomeUnknown)
+    assert "the table lacks it" in outcome.reason
+    assert stream.ask(1) == Absent(None)
+    stream.commit(1, [1])
+    assert lake.ids() == [1]
+
+
 def test_a_commit_is_one_request_with_its_conditions(proxy: Proxy, lake: RestLake) -> None:
     stream = stream_through(proxy, lake)
     for decision in (1, 2, 3):

@@ -1,0 +1,46 @@
+"""Completions that are read again: an incarnation that was live at their offset makes no dead letters."""
+
+import pytest
+
+from sluicegate.coordinator.core.log_state import (
+    AssignmentState,
+    Former,
+    Incarnation,
+    LogState,
+    RegionPhase,
+    RegionState,
+)
+from sluicegate.coordinator.stream.runner import _was_not_live
+from sluicegate.events.envelope import Envelope, EventType
+
+
+def region(name: str, since: int, phase: RegionPhase = RegionPhase.LIVE) -> RegionState:
+    return RegionState(phase=phase, incarnation=Incarnation(id=name, from_offset=since, base=None))
+
+
+def completion(incarnation: str) -> Envelope:
+    return Envelope("e", EventType.CHECKPOINT_COMPLETED, "s", "r1", incarnation, 3, "", "", 0)
+
+
+@pytest.mark.parametrize("phase", [RegionPhase.LIVE, RegionPhase.CLOSED])
+@pytest.mark.parametrize(("offset", "expected"), [(20, False), (60, True)])
+def test_the_former_assignment_was_live_before_the_newest_one(
+    phase: RegionPhase, offset: int, expected: bool
+) -> None:
+    """Until the first decision of the newest assignment, its predecessor has not ended for good."""
+    former = Former(
+        assignment=AssignmentState(number=0, regions=["r1"]), regions={"r1": region("old", 10, phase)}
+    )
+    state = LogState(regions={"r1": region("new", 50)}, former=former)
+    assert _was_not_live(state, completion("old"), offset) is expected
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(20, False), (60, True)])
+def test_an_ended_incarnation_was_live_before_its_successor(offset: int, expected: bool) -> None:
+    state = LogState(regions={"r1": region("new", 50)}, ended=["old"])
+    assert _was_not_live(state, completion("old"), offset) is expected
+
+
+def test_an_unknown_incarnation_was_never_live() -> None:
+    state = LogState(regions={"r1": region("new", 50)})
+    assert _was_not_live(state, completion("other"), 20)

@@ -1,0 +1,54 @@
+"""A tag or another branch keeps a snapshot of ours, while those after it expire: commits go on."""
+
+from pathlib import Path
+
+import pytest
+
+from sluicegate.lakes.port import Absent, Found, Unproven
+from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.iceberg_java.java import IcebergJava, sql_catalog
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["no branch", "branch"])
+@pytest.mark.parametrize("known", [True, False], ids=["outcome known", "outcome lost"])
+def test_a_branch_that_keeps_a_commit_does_not_stop_the_next(
+    tmp_path: Path, iceberg_java: IcebergJava, kept: bool, known: bool
+) -> None:
+    lake = IcebergLake(tmp_path)
+    catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    made = stream.commit(2, [2], record=known)
+    if kept:
+        name = {"name": "audit", "snapshot": int(made.identity)}
+        iceberg_java.change("branch-at", catalog, str(lake.table_name), **name)
+    for number in (100, 101):
+        iceberg_java.change("append", catalog, str(lake.table_name), ids=[number])
+    iceberg_java.change("expire", catalog, str(lake.table_name), keep=1)
+    if not known:
+        assert isinstance(stream.ask(2), Found)
+    answer = stream.ask(3)
+    assert isinstance(answer, Absent)
+    assert lake.committer().inspect().newest_decision == 2
+    stream.publish(3, answer.head, [lake.event([3])])
+    assert lake.ids() == [1, 2, 3, 100, 101]
+
+
+def test_a_kept_commit_that_was_rolled_back_is_no_part_of_the_table(
+    tmp_path: Path, iceberg_java: IcebergJava
+) -> None:
+    lake = IcebergLake(tmp_path)
+    catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
+    stream = Stream(lake)
+    first = stream.commit(1, [1])
+    made = stream.commit(2, [2])
+    name = {"name": "audit", "snapshot": int(made.identity)}
+    iceberg_java.change("branch-at", catalog, str(lake.table_name), **name)
+    iceberg_java.change("rollback", catalog, str(lake.table_name), snapshot=int(first.identity))
+    for number in (100, 101):
+        iceberg_java.change("append", catalog, str(lake.table_name), ids=[number])
+    iceberg_java.change("expire", catalog, str(lake.table_name), keep=1)
+    assert isinstance(stream.ask(3), Unproven)
+    assert isinstance(stream.ask(2), Unproven)
+    assert lake.ids() == [1, 100, 101]
