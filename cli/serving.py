@@ -67,5 +67,6 @@ def format_unserved(stream: str, group: str) -> str:
     """Format the message for a stream that nobody serves."""
     return (
         f"coordinators run in group {group}, but none of them serves stream {stream}. Give all members of "
-        "the group the same settings, and restart them. If one has just started, look again in some seconds"
+        "the group the same settings, and send them SIGHUP or restart them. If one has just started, look "
+        "again in some seconds"
     )

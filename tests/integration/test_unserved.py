@@ -13,7 +13,7 @@ from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 WARNING = "WARNING  stream flights: coordinators run in group {}, but none of them serves stream flights. "
-ADVICE = "Give all members of the group the same settings, and restart them."
+ADVICE = "Give all members of the group the same settings, and send them SIGHUP or restart them."
 
 
 async def test_a_member_that_owns_the_partition_and_lacks_the_stream(place: Place) -> None:
