@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from tests.doubles.glue import ENVIRONMENT, glue_server
 from tests.doubles.s3 import S3Double
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
 from tests.postgres import postgres_server
@@ -139,6 +140,20 @@ def postgres() -> Iterator[str]:
     """Give the URI of a Postgres that all tests share; use namespaces of your own."""
     with postgres_server() as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def _glue() -> Iterator[str]:
+    with glue_server() as uri:
+        yield uri
+
+
+@pytest.fixture
+def glue(_glue: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give the address of a double of Glue that all tests share; use databases of your own."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return _glue
 
 
 @pytest.fixture(scope="session")

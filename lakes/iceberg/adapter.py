@@ -8,6 +8,7 @@ from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.iceberg.catalog import (
     DEFAULT_CATALOG,
     Catalog,
+    Identifier,
     NoTable,
     catalog_options,
     check_options,
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
     from sluicegate.lakes.iceberg.writer import IcebergWriter
 
-_CATALOGS: Final = ("rest", "sql")
+_CATALOGS: Final = ("glue", "rest", "sql")
 
 
 class IcebergAdapter:
-    """Adapter for append tables of format versions 2 and 3, in an SQL or REST catalog.
+    """Adapter for append tables of format versions 2 and 3, in an SQL or REST catalog or in AWS Glue.
 
     The setting `table` is the location of the data files, as the table's metadata names it. The option
     `identifier` is its name in the catalog, `catalog` the name of the catalog, `branch` the branch that
@@ -131,15 +132,29 @@ def open_catalog(table: TableRef, files: Files, *, pooled: bool = False) -> Cata
             f"the catalog type {kind} of {table.name} is not supported; this release knows "
             f"{', '.join(_CATALOGS)}. Set the option type to one"
         )
+    name = table.options.get("catalog", DEFAULT_CATALOG)
+    if kind == "glue":
+        return _open_glue(options, name, identifier_of(table), files)
     if not options.get("uri"):
         raise TableRefused(f"the table {table.name} needs the option uri: the address of its catalog")
-    name = table.options.get("catalog", DEFAULT_CATALOG)
     if kind == "rest":
         # This import loads the library's client, which other catalogs do not need.
         from sluicegate.lakes.iceberg.rest import RestTable
 
         return RestTable(options, name, identifier_of(table), files)
     return SqlCatalog(options["uri"], name, identifier_of(table), files, pooled=pooled)
+
+
+def _open_glue(options: Mapping[str, str], name: str, identifier: Identifier, files: Files) -> Catalog:
+    try:
+        # The import takes a second, and the package is an extra.
+        from sluicegate.lakes.iceberg.glue import GlueCatalog
+    except ImportError as error:
+        raise TableRefused(
+            f"the catalog of {identifier} is in AWS Glue, which needs a package that is not installed "
+            f'({error.name}); install it with: pip install "sluicegate[iceberg,glue]"'
+        ) from error
+    return GlueCatalog(options, name, identifier, files)
 
 
 def load_existing(table: TableRef, catalog: Catalog) -> Metadata:

@@ -15,7 +15,20 @@ from sluicegate.lakes.storage import Uncertain
 
 DEFAULT_CATALOG: Final = "default"
 _OWN: Final = ("identifier", "catalog", "branch")
-_OF_SQL: Final = ("type", "uri")
+_OF_KIND: Final[Mapping[str, tuple[str, ...]]] = {
+    "sql": ("type", "uri"),
+    "glue": (
+        "type",
+        "client.profile-name",
+        "client.region",
+        "glue.endpoint",
+        "glue.id",
+        "glue.profile-name",
+        "glue.region",
+    ),
+}
+"""Options by the kind of the catalog; those of REST catalogs are the library's."""
+_NAMES: Final = {"sql": "an SQL catalog", "glue": "a catalog in Glue"}
 _OF_STORAGE: Final = re.compile(r"(s3|s3a|gcs|adls|oss|hdfs|hf)\..*|(py-)?io-impl", re.IGNORECASE)
 """Options of REST catalogs with which other products reach the storage."""
 _UPSERTS: Final = re.compile(r"upsert|equality|primary.?key|identifier.field", re.IGNORECASE)
@@ -120,17 +133,19 @@ def check_options(table: TableRef) -> None:
             "the storage come from the environment of each process alone (docs/formats/object-stores.md). "
             "Remove the option, and set the variables"
         )
-    unknown = sorted(options.keys() - set(_OF_SQL))
-    if unknown and options.get("type", "sql") == "sql":
+    kind = options.get("type", "sql")
+    known = _OF_KIND.get(kind)
+    unknown = sorted(options.keys() - set(known)) if known is not None else []
+    if known is not None and unknown:
         raise TableRefused(
-            f"the option {unknown[0]} of {table.name} has no meaning for an SQL catalog; the options are "
-            f"{', '.join((*_OF_SQL, *_OWN))}. {_meant(unknown[0])}Correct or remove it"
+            f"the option {unknown[0]} of {table.name} has no meaning for {_NAMES[kind]}; the options are "
+            f"{', '.join((*known, *_OWN))}. {_meant(unknown[0], (*known, *_OWN))}Correct or remove it"
         )
 
 
-def _meant(name: str) -> str:
+def _meant(name: str, known: Iterable[str]) -> str:
     """Return a question with the option that a name resembles, empty if it resembles none."""
-    close = difflib.get_close_matches(name.lower(), (*_OF_SQL, *_OWN), n=1)
+    close = difflib.get_close_matches(name.lower(), [*known], n=1)
     return f"Did you mean {close[0]}? " if close else ""
 
 

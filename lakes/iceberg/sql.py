@@ -1,7 +1,4 @@
-"""Catalog in a database: the tables of Iceberg's JDBC catalog, which pyiceberg's SQL catalog has, too.
-
-A commit writes a metadata file, and replaces its name in the catalog if that is still the former one.
-"""
+"""Catalog in a database: the tables of Iceberg's JDBC catalog, which pyiceberg's SQL catalog has, too."""
 
 import json
 import os
@@ -16,15 +13,9 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from sluicegate.lakes.iceberg.catalog import (
-    Identifier,
-    NoTable,
-    after_change,
-    before_change,
-    discard_overtaken,
-)
+from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
+from sluicegate.lakes.iceberg.pointers import PointerCatalog
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
@@ -42,10 +33,9 @@ LIMITS: Final = "SET LOCAL lock_timeout = '60s'; SET LOCAL idle_in_transaction_s
 """A transaction that another writer leaves open must not stop us for ever, and ours must not stop others."""
 _POSTGRES: Final = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
 """Seconds for a connection, milliseconds until a peer that does not answer is given up."""
-_TRIES: Final = 3
 
 
-class SqlCatalog:
+class SqlCatalog(PointerCatalog):
     """One table in a database."""
 
     def __init__(
@@ -55,49 +45,15 @@ class SqlCatalog:
 
         Raises TableRefused for an unusable URI.
         """
+        super().__init__(identifier, files)
         self._engine = _engine(uri, pooled)
         self._shown = make_url(uri).render_as_string(hide_password=True)
-        self._files = files
-        self._identifier = identifier
         self._key = {
             "catalog": catalog,
             "namespace": ".".join(identifier.namespace),
             "name": identifier.name,
         }
         self._select = _for_driver(self._engine, _SELECT, self._key)
-        self._known: Metadata | None = None
-
-    def load(self) -> Metadata:
-        # Maintenance may delete an old metadata file between the two reads.
-        for _ in range(_TRIES):
-            location = self._location()
-            if self._known is not None and self._known.location == location:
-                return self._known
-            raw = self._files.read(location)
-            if raw is not None:
-                self._known = parse(location, raw)
-                return self._known
-        raise LakeUnavailable(
-            f"{location}, the metadata of {self._identifier}, is not there. Restore the file, or mount its "
-            "storage"
-        )
-
-    def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
-        made = base.after(change, base.next_location())
-        new = {**files, made.location: made.render()}
-        try:
-            # Written together, most of them are in one folder, which is synced once. A write that fails
-            # may have had its effect, with all answers lost.
-            self._files.write(new)
-            swapped = self._swap(base.location, made.location)
-        except LakeUnavailable:
-            self._files.discard(new)
-            raise
-        if swapped:
-            self._known = made
-        else:
-            discard_overtaken(self._files, new)
-        return swapped
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         self._files.write({location: json.dumps(fields).encode()})
@@ -131,7 +87,6 @@ class SqlCatalog:
         return str(found[0])
 
     def _swap(self, old: str, new: str) -> bool:
-        """Replace the name of the metadata file, the one step that decides a commit."""
         # A process that stands still inside of the transaction would keep others from the table.
         before_change()
         try:

@@ -209,13 +209,23 @@ class IcebergLake:
 
     @property
     def metadata(self) -> Metadata:
+        location = self._pointer()
+        return parse(location, self.path_of(location).read_bytes())
+
+    def _pointer(self) -> str:
+        """Return the location that the catalog names."""
         query = (
             "SELECT metadata_location FROM iceberg_tables WHERE table_name = :name AND table_namespace = :at"
         )
         names = {"name": self.table_name.name, "at": self.table_name.namespace[0]}
         with self._database() as connection:
-            location = connection.execute(text(query), names).scalar_one()
-        return parse(location, self.path_of(location).read_bytes())
+            return str(connection.execute(text(query), names).scalar_one())
+
+    def _point(self, before: str, after: str) -> None:
+        """Make the catalog name another metadata file."""
+        update = "UPDATE iceberg_tables SET metadata_location = :after WHERE metadata_location = :before"
+        with self._database() as connection:
+            connection.execute(text(update), {"after": after, "before": before})
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[Connection]:
@@ -237,9 +247,7 @@ class IcebergLake:
         change(fields)
         after = f"{self.base}/metadata/99999-{uuid.uuid4()}.metadata.json"
         self.path_of(after).write_text(json.dumps(fields))
-        update = "UPDATE iceberg_tables SET metadata_location = :after WHERE metadata_location = :before"
-        with self._database() as connection:
-            connection.execute(text(update), {"after": after, "before": before})
+        self._point(before, after)
 
     def committer(self, user: str = USER, fault: Fault | None = None) -> IcebergCommitter:
         files = FaultyFiles()

@@ -16,6 +16,7 @@ from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.rest import RestTable
 from sluicegate.lakes.port import LakeUnavailable, TableRef
 from tests.contracts.lakes.harness import Fault
+from tests.contracts.lakes.iceberg_glue_lake import GlueLake
 from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
 from tests.contracts.lakes.iceberg_objects import S3Folder, s3_folder
 from tests.iceberg_java.java import RestCatalogServer
@@ -142,6 +143,7 @@ ON_S3: Final = ("iceberg-on-s3", "iceberg-on-s3-v3", "iceberg-rest-on-s3")
 """Names of the tables whose files are in an S3 server."""
 ALL_ICEBERG: Final = (
     *ICEBERG,
+    "iceberg-glue",
     "iceberg-postgres",
     *(pytest.param(name, marks=pytest.mark.s3) for name in ON_S3),
 )
@@ -156,6 +158,8 @@ def iceberg_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Icebe
     unique: str = request.getfixturevalue("unique")
     if name in ON_S3:
         return _on_s3(name, request, unique, folder, version)
+    if name == "iceberg-glue":
+        return GlueLake(request.getfixturevalue("glue"), unique, folder, version)
     if name == "iceberg-postgres":
         lake = PostgresLake(request.getfixturevalue("postgres"), unique, folder, version)
         request.addfinalizer(lake.close)

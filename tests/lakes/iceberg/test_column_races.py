@@ -186,7 +186,7 @@ def test_a_committer_that_dies_beside_a_change_has_a_successor(
 def test_a_commit_that_is_under_way_is_not_lost(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
 ) -> None:
-    """An SQL catalog takes no other change meanwhile. A REST catalog takes a snapshot of the older schema."""
+    """A REST catalog takes a snapshot of the older schema. All others take no other change meanwhile."""
     lake = iceberg_of(name, request, tmp_path)
     files, rest = Files(), "rest" in name
     with closing(lake.catalog(files)) as inner:

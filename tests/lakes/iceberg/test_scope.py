@@ -128,7 +128,7 @@ def test_a_table_that_is_not_there_is_refused_with_the_way_out(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"type": "glue"}, "catalog type glue"),
+        ({"type": "hive"}, "catalog type hive"),
         ({"uri": ""}, "option uri"),
         ({"uri": "nosuch://x"}, "uri of the catalog"),
         ({"identifier": "numbers"}, "identifier"),

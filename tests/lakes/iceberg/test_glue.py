@@ -1,0 +1,309 @@
+"""Catalogs in Glue: the condition of a change, fields of the entry, and answers that are lost or wrong.
+
+The double has moto's Glue, with the check of `VersionId` that moto leaves out (`tests/doubles/glue.py`).
+"""
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from sluicegate.lakes.iceberg.adapter import IcebergAdapter
+from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.glue import GlueCatalog
+from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, NewSchema
+from sluicegate.lakes.port import Found, LakeUnavailable, OutcomeUnknown, TableRefused
+from sluicegate.lakes.storage import Uncertain
+from tests.contracts.lakes.harness import USER, Fault, Stream
+from tests.contracts.lakes.iceberg_glue_lake import GlueLake, lose
+from tests.doubles.glue import SECRET
+
+NOWHERE = "http://127.0.0.1:1"
+"""Address of no server."""
+
+
+@pytest.fixture
+def lake(glue: str, unique: str, tmp_path: Path) -> GlueLake:
+    return GlueLake(glue, unique, tmp_path)
+
+
+@pytest.fixture
+def catalog(lake: GlueLake) -> Iterator[GlueCatalog]:
+    with closing(lake.glue_catalog()) as found:
+        yield found
+
+
+def change_of(base: Metadata) -> NewSchema:
+    """Return a change that needs no data files."""
+    schemas = base.fields["schemas"]
+    return NewSchema({**schemas[0], "schema-id": len(schemas)}, 1, {}, 5)
+
+
+def commit(lake: GlueLake) -> None:
+    """Commit through another access to the catalog."""
+    with closing(lake.glue_catalog()) as other:
+        base = other.load()
+        assert other.commit(base, change_of(base), {})
+
+
+def metadata_files(lake: GlueLake) -> set[str]:
+    return {path.name for path in (lake.root / "metadata").iterdir()}
+
+
+def known_to(lake: GlueLake, catalog: GlueCatalog, options: dict[str, str]) -> GlueCatalog:
+    """Return an access with other options that has already read the entry."""
+    other = GlueCatalog(options, "default", lake.table_name, Files())
+    other._entry = catalog._entry
+    return other
+
+
+def test_all_other_fields_of_an_entry_stay(lake: GlueLake, catalog: GlueCatalog) -> None:
+    lake.alter_entry({"other": "x"}, Description="words", Owner="me", Retention=3)
+    before, base = lake.entry, catalog.load()
+    assert catalog.commit(base, change_of(base), {}) is True
+    after = lake.entry
+    assert after["Parameters"]["metadata_location"] == catalog.load().location != base.location
+    assert after["Parameters"]["previous_metadata_location"] == base.location
+    for entry in (before, after):
+        for name in ("metadata_location", "previous_metadata_location"):
+            entry["Parameters"].pop(name, None)
+        for name in ("VersionId", "UpdateTime"):
+            entry.pop(name, None)
+    assert after == before
+    assert after["Description"] == "words"
+    assert after["Parameters"]["other"] == "x"
+    assert len(lake.table.metadata.schemas) == 2
+
+
+def test_a_request_is_sent_once(catalog: GlueCatalog) -> None:
+    assert catalog._client.meta.config.retries == {"total_max_attempts": 1, "mode": "standard"}
+
+
+def test_any_change_of_the_entry_is_a_conflict(lake: GlueLake, catalog: GlueCatalog) -> None:
+    base = catalog.load()
+    lake.alter_entry({"other": "y"})
+    before = metadata_files(lake)
+    assert catalog.commit(base, change_of(base), {}) is False
+    assert metadata_files(lake) == before
+    base = catalog.load()
+    assert catalog.commit(base, change_of(base), {}) is True
+    assert lake.entry["Parameters"]["other"] == "y"
+
+
+def test_only_the_version_makes_a_conflict(lake: GlueLake, catalog: GlueCatalog) -> None:
+    """The tests would see a request without a version: it overwrites a change of others."""
+    base = catalog.load()
+    commit(lake)
+    send = catalog._client.update_table
+
+    def update(**request: Any) -> None:
+        del request["VersionId"]
+        send(**request)
+
+    catalog._client.update_table = update
+    assert catalog.commit(base, change_of(base), {}) is True
+    assert lake.schemas() == 2
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_commits_of_others_are_a_conflict(lake: GlueLake, catalog: GlueCatalog, commits: int) -> None:
+    base = catalog.load()
+    for _ in range(commits):
+        commit(lake)
+    before = metadata_files(lake)
+    assert catalog.commit(base, change_of(base), {}) is False
+    assert metadata_files(lake) == before
+
+
+@pytest.mark.parametrize("followers", [0, 1, 2])
+def test_a_request_that_comes_twice_is_in_doubt(lake: GlueLake, catalog: GlueCatalog, followers: int) -> None:
+    """A proxy repeats the request, and its second copy is refused."""
+    base = catalog.load()
+    send = catalog._client.update_table
+
+    def update(**request: Any) -> None:
+        send(**request)
+        for _ in range(followers):
+            commit(lake)
+        send(**request)
+
+    catalog._client.update_table = update
+    with pytest.raises(Uncertain):
+        catalog.commit(base, change_of(base), {})
+    assert lake.schemas() == 2 + followers
+    names = {each["metadata-file"] for each in lake.metadata.fields["metadata-log"]}
+    assert all(lake.path_of(name).exists() for name in names)
+
+
+def answered(status: int, body: bytes, seen: list[int]) -> Callable[..., AWSResponse]:
+    """Return a handler that answers a request before it is sent."""
+
+    class Raw:
+        def stream(self) -> Iterator[bytes]:
+            yield body
+
+    def answer(**_: Any) -> AWSResponse:
+        seen.append(status)
+        return AWSResponse("", status, {"Content-Type": "application/x-amz-json-1.1"}, Raw())
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (500, "InternalServiceException", Uncertain),
+        (503, "SlowDown", Uncertain),
+        (502, "", Uncertain),
+        (400, "OperationTimeoutException", Uncertain),
+        (400, "InternalServiceException", Uncertain),
+        (400, "ThrottlingException", LakeUnavailable),
+        (429, "TooManyRequests", LakeUnavailable),
+        (403, "AccessDeniedException", LakeUnavailable),
+        (400, "EntityNotFoundException", LakeUnavailable),
+    ],
+)
+def test_only_certain_refusals_delete_files(
+    lake: GlueLake, catalog: GlueCatalog, status: int, code: str, kind: type[Exception]
+) -> None:
+    base = catalog.load()
+    before, seen = metadata_files(lake), list[int]()
+    body = json.dumps({"__type": code, "message": "m"}).encode() if code else b"<html>"
+    answer = answered(status, body, seen)
+    catalog._client.meta.events.register_first("before-send.glue.UpdateTable", answer)
+    with pytest.raises(kind) as caught:
+        catalog.commit(base, change_of(base), {})
+    assert seen == [status]
+    assert SECRET not in str(caught.value)
+    assert (metadata_files(lake) == before) is (kind is LakeUnavailable)
+
+
+def test_a_service_that_is_away_leaves_no_doubt(lake: GlueLake, catalog: GlueCatalog) -> None:
+    base, before = catalog.load(), metadata_files(lake)
+    with closing(known_to(lake, catalog, {**lake.access_options, "glue.endpoint": NOWHERE})) as other:
+        with pytest.raises(LakeUnavailable, match="cannot be changed:"):
+            other.commit(base, change_of(base), {})
+        assert metadata_files(lake) == before
+        with pytest.raises(LakeUnavailable, match="See whether the service can be reached"):
+            other.load()
+
+
+def test_a_connection_that_ends_leaves_doubt(lake: GlueLake, catalog: GlueCatalog) -> None:
+    base, before, seen = catalog.load(), metadata_files(lake), list[bytes]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                seen.append(connection.recv(100_000))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        other = known_to(lake, catalog, {**lake.access_options, "glue.endpoint": endpoint})
+        with closing(other), pytest.raises(Uncertain, match="cannot be changed, perhaps"):
+            other.commit(base, change_of(base), {})
+        thread.join()
+    assert len(seen) == 1
+    assert metadata_files(lake) > before
+
+
+@pytest.mark.parametrize("named", ["", "glue.region", "glue.profile-name"])
+def test_missing_credentials_leave_no_doubt(
+    lake: GlueLake, catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str
+) -> None:
+    base, before = catalog.load(), metadata_files(lake)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = {"glue.endpoint": NOWHERE, **({named: "us-east-1"} if named else {})}
+    with closing(known_to(lake, catalog, options)) as other, pytest.raises(LakeUnavailable):
+        other.commit(base, change_of(base), {})
+    assert metadata_files(lake) == before
+
+
+def test_tables_that_are_missing_or_of_another_kind(lake: GlueLake, catalog: GlueCatalog) -> None:
+    for missing in (Identifier(lake.table_name.namespace, "nope"), Identifier(("nope",), "numbers")):
+        other = GlueCatalog(lake.access_options, "default", missing, Files())
+        with closing(other), pytest.raises(NoTable):
+            other.load()
+    with pytest.raises(TableRefused, match=r"Set the option identifier to DATABASE\.TABLE"):
+        GlueCatalog(lake.access_options, "default", Identifier(("a", "b"), "numbers"), Files())
+    lake.alter_entry({"table_type": "HIVE"})
+    with pytest.raises(TableRefused, match="Correct the option identifier"):
+        catalog.load()
+
+
+def test_a_catalog_without_versions_is_refused(catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    get = catalog._client.get_table
+
+    def without(**request: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = get(**request)
+        del answer["Table"]["VersionId"]
+        return answer
+
+    monkeypatch.setattr(catalog._client, "get_table", without)
+    with pytest.raises(TableRefused, match="or a service that gives versions as it does"):
+        catalog.load()
+
+
+def test_an_entry_is_made_once(lake: GlueLake, catalog: GlueCatalog) -> None:
+    fields = json.loads(catalog.load().render())
+    location = f"{lake.base}/metadata/x.metadata.json"
+    catalog.create(fields, location)
+    assert not lake.path_of(location).exists()
+    lake.drop()
+    catalog.create(fields, location)
+    assert catalog.load().location == location == lake.table.metadata_location
+    lake.path_of(location).unlink()
+    # The same request again: the entry names this very file.
+    catalog.create(fields, location)
+    assert lake.path_of(location).exists()
+
+
+def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
+    files = Files()
+    with closing(lake.glue_catalog(files)) as catalog:
+        stream = Stream(lake, IcebergCommitter(catalog, files, USER, MAIN))
+        head, events = stream.head(1), stream.committer.check([lake.event([1, 2])])
+        lose(catalog, Fault.LANDED)
+        assert isinstance(stream.publish(1, head, events), OutcomeUnknown)
+        assert isinstance(stream.ask(1), Found)
+        assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("glue.regin", r"Did you mean glue\.region"),
+        ("glue.secret-access-key", r"glue\.secret-access-key"),
+        ("warehouse", r"glue\.endpoint, glue\.id"),
+        ("glue.max-retries", "has no meaning for a catalog in Glue"),
+    ],
+)
+def test_other_options_are_refused(lake: GlueLake, option: str, words: str) -> None:
+    table = lake.adapter.parse_table(lake.location, {option: SECRET})
+    with pytest.raises(TableRefused, match=words) as caught:
+        lake.adapter.open_committer(table, USER)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = ("boto3", "pyiceberg.catalog.glue", "sluicegate.lakes.iceberg.glue")
+    for module in [name for name in sys.modules if name.startswith(ours)]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    adapter = IcebergAdapter({"type": "glue"})
+    with pytest.raises(TableRefused, match=r'pip install "sluicegate\[iceberg,glue\]"'):
+        adapter.open_committer(adapter.parse_table(f"{tmp_path}/db/numbers"), USER)
