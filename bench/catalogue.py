@@ -61,7 +61,7 @@ BENCHMARKS: Final = (
     Benchmark(
         "visible",
         "visible",
-        _words(f"--formats {_FORMATS} --json"),
+        _words(f"--formats {_FORMATS} --rounds 100 --json"),
         _words(f"--formats {_FORMATS} --warm-up 0.1 --rounds 20 --sizes 10,1000 --aged 50 --json"),
     ),
     Benchmark(

@@ -222,18 +222,16 @@ def ageing(figures: Figures) -> str:
 
 
 def races(figures: Figures) -> str:
-    head = ("format", "store", "processes", "rounds", "commits", "lost, doubled", "publications", "conflicts")
+    counted = ("commits", "lost, doubled", "publications", "of another process", "conflicts")
     rows = []
     for each in figures:
-        outcomes = Counter({kind: n for kind, n in each["outcomes"].items() if not kind.startswith("asked")})
-        counts = (
-            each["processes"],
-            each["rounds"],
-            f"{each['commits']:,}",
-            f"{each['lost']}, {each['doubled']}",
+        made, conflicts = each["outcomes"]["Published"], each["outcomes"].get("Conflict", 0)
+        lost = f"{each['lost']}, {each['doubled']}"
+        counts = (f"{each['commits']:,}", lost, f"{made + conflicts:,}", f"{made - each['commits']:,}")
+        rows.append(
+            (each["format"], each["store"], each["processes"], each["rounds"], *counts, f"{conflicts:,}")
         )
-        rows.append((each["format"], each["store"], *counts, f"{outcomes.total():,}", outcomes["Conflict"]))
-    return _table(head, rows)
+    return _table(("format", "store", "processes", "rounds", *counted), rows)
 
 
 def faults(figures: Figures) -> str:
