@@ -43,6 +43,11 @@ _OVERTAKEN = (Conflict, CauseCode.OTHER_WRITER)
 _MADE = (Published, None)
 
 
+def _code_of(outcome: Publication) -> CauseCode | None:
+    cause = None if isinstance(outcome, Published) else outcome.cause
+    return cause.code if cause is not None else None
+
+
 @pytest.fixture(params=["paimon", "iceberg", "delta"])
 async def place(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
     """Topics, and a partitioned table of a format."""
@@ -191,9 +196,9 @@ async def test_no_commit_is_lost_by_a_change_right_before_it_or_under_way(
         await committed(place, "note", dict.fromkeys([1, 2]))
         await job.run_batch([3])
         await committed(place, "note", dict.fromkeys([1, 2, 3]))
-    first, *others = outcomes
-    cause = None if isinstance(first, Published) else first.cause
-    assert (type(first), cause.code if cause is not None else None) == expected
-    assert others
-    assert all(isinstance(each, Published) for each in others)
+    first, *others = [(type(each), _code_of(each)) for each in outcomes]
+    assert first == expected
+    # The next publication finds outdated checks, and repeats them at once.
+    assert set(others) <= {_OUTDATED, _MADE}
+    assert others[-1] == _MADE
     assert schemas(place) == 2
